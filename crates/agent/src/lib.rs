@@ -1,0 +1,1 @@
+//! What an agent computes: equations, networks, loss and learner step. No I/O and no threads.

@@ -1,0 +1,21 @@
+//! Build script of every crate whose binaries or tests link libtorch.
+//!
+//! It makes them find libtorch at run time without `LD_LIBRARY_PATH`, and with the `cuda` feature it keeps
+//! libtorch_cuda in the binary: nothing refers to its symbols directly, so the linker would drop it.
+
+use std::env;
+
+fn main() {
+    println!("cargo:rerun-if-env-changed=LIBTORCH");
+    let libtorch = env::var("LIBTORCH").expect("LIBTORCH is set by .cargo/config.toml; run `make build`");
+    // target/release/meme, then target/release/deps/test: a checkout that is moved as a whole goes on working.
+    for origin in ["$ORIGIN/../..", "$ORIGIN/../../.."] {
+        println!("cargo:rustc-link-arg=-Wl,-rpath,{origin}/.venv/libtorch/lib");
+    }
+    println!("cargo:rustc-link-arg=-Wl,-rpath,{libtorch}/lib");
+    println!("cargo:rustc-link-arg=-Wl,--allow-shlib-undefined");
+    if env::var_os("CARGO_FEATURE_CUDA").is_some() {
+        println!("cargo:rustc-link-search=native={libtorch}/lib");
+        println!("cargo:rustc-link-arg=-Wl,--no-as-needed,-ltorch_cuda,-lc10_cuda,--as-needed");
+    }
+}

@@ -1,0 +1,1 @@
+//! What an agent remembers: sequence writer, chunk codec, shards, sum tree, rate limiter, snapshots.
