@@ -1,0 +1,39 @@
+# Two commands do all: `make train` runs the main job, `make test` passes the tests. Each sets up what it needs first.
+.PHONY: train test test-all lint build setup bundle golden help
+.DEFAULT_GOAL := help
+
+GAME ?= pong
+PRESET ?= cpu
+ARGS ?=
+
+cuda := $(if $(MEME_CUDA),$(MEME_CUDA),$(shell scripts/has_gpu.sh && echo 1 || echo 0))
+cargo_flags := --release --locked $(if $(filter 1,$(cuda)),--features meme/cuda)
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 18
+
+train: build ## play GAME= (default pong) with ARGS=
+	target/release/meme play $(GAME) $(ARGS)
+
+test: setup ## all tests but the long ones
+	cargo test --workspace $(cargo_flags)
+
+test-all: setup ## all tests at full length: all 57 games, minutes of load
+	MEME_TEST_ALL=1 cargo test --workspace $(cargo_flags)
+
+lint: setup ## formatting, clippy and documentation warnings
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets $(cargo_flags) -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps $(cargo_flags)
+
+build: setup ## set-up and target/release/meme, nothing else
+	@cargo build --workspace $(cargo_flags)
+
+setup:
+	@scripts/setup.sh
+
+bundle: setup ## dist/: a folder and a tarball for a GPU machine without Rust
+	@scripts/bundle.sh
+
+golden: ## regenerate the golden files with PyTorch and compare
+	@scripts/golden.sh

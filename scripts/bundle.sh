@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Makes dist/meme-VERSION-linux-x86_64/ and the tarball of it: the binary with CUDA, the worker package and the presets,
+# for a machine that has torch 2.11, Python and a GPU but no Rust. Nothing in it refers to this checkout.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+
+limit=40000000
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+name=meme-$version-linux-x86_64
+bundle=dist/$name
+
+cargo build --workspace --release --locked --features meme/cuda
+rm -rf "$bundle" "$bundle.tar.gz"
+mkdir -p "$bundle/bin" "$bundle/python"
+cp target/release/meme "$bundle/bin/meme"
+cp scripts/bundle_launcher.sh "$bundle/meme"
+cp -r python/meme_worker "$bundle/python/meme_worker"
+cp -r python/requirements "$bundle/python/requirements"
+cp -r configs "$bundle/configs"
+cp README.md LICENSE-MIT LICENSE-APACHE NOTICE "$bundle/"
+find "$bundle" -name __pycache__ -prune -exec rm -rf {} +
+# Where a machine has no GPU, target/release/meme goes back to the build that starts without the CUDA libraries.
+scripts/has_gpu.sh || cargo build --workspace --release --locked --quiet
+
+tar -C dist -czf "$bundle.tar.gz" "$name"
+bytes=$(du -sb "$bundle" | cut -f 1)
+printf 'bundle: %s (%s bytes), %s.tar.gz (%s bytes)\n' "$bundle" "$bytes" "$bundle" "$(stat -c %s "$bundle.tar.gz")"
+if [ "$bytes" -gt "$limit" ]; then
+    printf 'bundle: the folder is larger than %s bytes.\n' "$limit" >&2
+    exit 1
+fi

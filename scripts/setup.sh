@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# Sets up what building and running need, in this checkout alone: .venv with pinned Python packages, and .venv/libtorch,
+# the link that .cargo/config.toml points at. Does nothing, quickly and offline, when all of it is there.
+#
+# PYTHON=...      the Python to make .venv from (default: the first of python3, python3.14 ... python3.11 that is new enough)
+# MEME_CUDA=0|1   without or with the CUDA libraries (default: with, when nvidia-smi answers)
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() { printf 'setup: %s\n' "$*" >&2; exit 1; }
+
+new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
+find_python() {
+    if [ -n "${PYTHON:-}" ]; then
+        command -v "$PYTHON" >/dev/null || fail "PYTHON=$PYTHON is not a command."
+        new_enough "$PYTHON" || fail "PYTHON=$PYTHON is older than Python 3.11, which is needed."
+        printf '%s' "$PYTHON"
+        return
+    fi
+    local candidate
+    for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
+        if command -v "$candidate" >/dev/null && new_enough "$candidate"; then
+            printf '%s' "$candidate"
+            return
+        fi
+    done
+    fail "no Python 3.11 or newer was found; on Debian: apt install python3 python3-venv"
+}
+
+[ "$(uname -s)-$(uname -m)" = Linux-x86_64 ] || fail "only Linux on x86-64 is supported, this is $(uname -s) on $(uname -m)."
+command -v cargo >/dev/null || fail "cargo was not found; install a stable Rust toolchain (rustup, or on Debian 13: apt install cargo)."
+command -v c++ >/dev/null || fail "no C++ compiler was found, libtorch's bindings need one; on Debian: apt install g++"
+
+if [ "${MEME_CUDA:-$(scripts/has_gpu.sh && echo 1 || echo 0)}" = 1 ]; then
+    torch_packages=python/requirements/torch-cuda.txt
+    torch_size="about 2.7 GB, 6.5 GB unpacked"
+else
+    torch_packages=python/requirements/torch-cpu.txt
+    torch_size="about 545 MB, 1.3 GB unpacked"
+fi
+
+# A virtual environment whose base Python has gone, or that was made in another folder of this name, is made anew.
+if [ -d .venv ] && ! .venv/bin/python -c 'import pip' 2>/dev/null; then
+    say ".venv is not usable any more; making it anew."
+    rm -rf .venv
+fi
+if [ ! -d .venv ]; then
+    python=$(find_python)
+    version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+    "$python" -c 'import venv, ensurepip' 2>/dev/null ||
+        fail "$python has no venv module; on Debian: apt install python$version-venv"
+    say "making .venv with $("$python" --version)"
+    "$python" -m venv .venv || { rm -rf .venv; fail "$python -m venv failed."; }
+fi
+
+# installed NAME FILE SIZE [PIP OPTIONS]: installs a requirements file once; a stamp holds the file's contents.
+installed() {
+    local stamp=.venv/installed-$1.txt
+    cmp -s "$2" "$stamp" && return
+    say "downloading the Python packages of $2 ($3)"
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "${@:4}" --requirement "$2" ||
+        fail "the packages of $2 could not be installed; what pip said is above. Run the same command again to go on."
+    cp "$2" "$stamp"
+}
+installed worker python/requirements/worker.txt "about 21 MB"
+installed torch "$torch_packages" "$torch_size" --no-deps
+
+torch=$(.venv/bin/python -c 'import importlib.util; print(importlib.util.find_spec("torch").submodule_search_locations[0])')
+link=${torch#"$PWD/.venv/"}
+if [ "$(readlink .venv/libtorch || true)" != "$link" ]; then
+    ln -sfn "$link" .venv/libtorch
+fi
