@@ -1,3 +1,57 @@
-//! The command line.
+//! `meme`: trains human-level Atari agents on one GPU.
 
-fn main() {}
+mod bench;
+mod doctor;
+mod games;
+mod home;
+mod output;
+mod play;
+mod video;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Trains human-level Atari agents on one GPU: MEME, "Human-level Atari 200x faster".
+#[derive(Parser)]
+#[command(version, arg_required_else_help = true, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// List the 57 Atari games with their actions and scores
+    Games(games::GamesArgs),
+    /// Play a game or task with a simple policy, and make a video of it
+    Play(play::PlayArgs),
+    /// Measure one part of the system
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    /// Say what was found on this machine, what is missing, and how to mend it
+    Doctor(doctor::DoctorArgs),
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Games(args) => games::run(&args)?,
+        Command::Play(args) => play::run(&args)?,
+        Command::Bench(bench) => bench::run(bench)?,
+        Command::Doctor(args) => return doctor::run(&args),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(code) => code,
+        // A reader that has seen enough, `meme games | head`, is no failure.
+        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("meme: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

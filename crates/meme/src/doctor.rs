@@ -1,0 +1,240 @@
+//! `meme doctor`: what was found on this machine, what is missing, and how to mend it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::thread;
+
+use anyhow::Result;
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+use crate::{home, output};
+
+/// The libtorch that the bindings are written for.
+const TORCH: &str = "2.11";
+const ALE: &str = "0.12.1";
+
+/// Options of `meme doctor`.
+#[derive(Args)]
+pub struct DoctorArgs {
+    /// Print one JSON document instead of lines
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    Found,
+    /// Some commands do without it.
+    Optional,
+    Missing,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    name: &'static str,
+    verdict: Verdict,
+    what: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mend: Option<String>,
+}
+
+impl Finding {
+    fn found(name: &'static str, what: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Found, what: what.into(), mend: None }
+    }
+
+    fn optional(name: &'static str, what: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Optional, what: what.into(), mend: Some(mend.into()) }
+    }
+
+    fn missing(name: &'static str, what: impl Into<String>, mend: impl Into<String>) -> Self {
+        Self { name, verdict: Verdict::Missing, what: what.into(), mend: Some(mend.into()) }
+    }
+}
+
+/// Prints the findings; the exit status is a failure when something is missing that every run needs.
+pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
+    let mut findings = vec![libtorch(), cuda()];
+    findings.extend(python());
+    findings.extend([ffmpeg(), cores(), memory()]);
+    if args.json {
+        output::print_json(&findings)?;
+    } else {
+        output::print(&render(&findings))?;
+    }
+    let healthy = findings.iter().all(|finding| finding.verdict != Verdict::Missing);
+    Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn render(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for Finding { name, verdict, what, mend } in findings {
+        let mark = match verdict {
+            Verdict::Found => "ok",
+            Verdict::Optional => "--",
+            Verdict::Missing => "!!",
+        };
+        text += &format!("{mark}  {name:<9} {what}");
+        if let Some(mend) = mend {
+            text += &format!(": {mend}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The libtorch that this process runs with, as the dynamic linker found it.
+fn libtorch() -> Finding {
+    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let library = maps.lines().filter_map(|line| line.split_once('/')).map(|(_, path)| PathBuf::from(format!("/{path}")));
+    let Some(library) = library.into_iter().find(|path| path.ends_with("libtorch_cpu.so")) else {
+        return Finding::missing("libtorch", "libtorch_cpu.so is not loaded", "run `make build`");
+    };
+    let folder = library.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    match torch_version(&folder.join("version.py")) {
+        Some(version) if version.starts_with(TORCH) => {
+            Finding::found("libtorch", format!("{version} in {}", folder.display()))
+        }
+        version => Finding::missing(
+            "libtorch",
+            format!("{} in {}", version.as_deref().unwrap_or("an unknown version"), folder.display()),
+            format!("version {TORCH} is needed; run `make build`"),
+        ),
+    }
+}
+
+/// The version a torch wheel carries: the line `__version__ = '2.11.0+cu130'`.
+fn torch_version(file: &Path) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find(|line| line.starts_with("__version__"))?;
+    Some(line.split(['\'', '"']).nth(1)?.to_owned())
+}
+
+fn cuda() -> Finding {
+    let gpus = lines_of("nvidia-smi", &["--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]);
+    let built = cfg!(feature = "cuda");
+    match gpus {
+        None => Finding::optional("GPU", "nvidia-smi does not answer", "training will use the CPU, far more slowly"),
+        Some(gpus) if !built => {
+            Finding::optional("GPU", gpus.join("; "), "this build is without CUDA; run `make build` on this machine")
+        }
+        Some(gpus) if !tch::Cuda::is_available() => Finding::missing(
+            "GPU",
+            gpus.join("; "),
+            "libtorch can't use it; the driver must support CUDA 13.0 (version 580 or newer)",
+        ),
+        Some(gpus) => Finding::found("GPU", gpus.join("; ")),
+    }
+}
+
+/// What the worker's Python can import, told by itself.
+#[derive(Deserialize)]
+struct PythonReport {
+    version: String,
+    executable: String,
+    numpy: Option<String>,
+    gymnasium: Option<String>,
+    ale_py: Option<String>,
+    roms: usize,
+    missing_roms: Vec<String>,
+}
+
+fn python() -> Vec<Finding> {
+    let (python, package) = match home::python().and_then(|python| Ok((python, home::worker_package()?))) {
+        Ok(found) => found,
+        Err(error) => return vec![Finding::missing("Python", format!("{error:#}"), "run `make build`")],
+    };
+    let output =
+        Command::new(&python).args(["-m", "meme_worker.doctor"]).env("PYTHONPATH", python_path(&package)).output();
+    let mend = "run `make build`, or set MEME_PYTHON to a Python 3.11 or newer";
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => return vec![Finding::missing("Python", format!("{} ({error})", python.display()), mend)],
+    };
+    let Ok(report) = serde_json::from_slice::<PythonReport>(&output.stdout) else {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let last = stderr.lines().last().unwrap_or("it printed nothing").to_owned();
+        return vec![Finding::missing("Python", format!("{} failed ({last})", python.display()), mend)];
+    };
+    vec![
+        Finding::found("Python", format!("{} at {}", report.version, report.executable)),
+        package_finding("numpy", report.numpy, None),
+        package_finding("gymnasium", report.gymnasium, None),
+        package_finding("ale-py", report.ale_py, Some(ALE)),
+        roms(report.roms, &report.missing_roms),
+    ]
+}
+
+/// The worker package's folder in front of what the user has set.
+fn python_path(package: &Path) -> std::ffi::OsString {
+    let mut path = package.as_os_str().to_owned();
+    if let Some(rest) = std::env::var_os("PYTHONPATH") {
+        path.push(":");
+        path.push(rest);
+    }
+    path
+}
+
+fn package_finding(name: &'static str, version: Option<String>, wanted: Option<&str>) -> Finding {
+    match version {
+        None => Finding::missing(
+            name,
+            "not importable",
+            "run `make build`, or install python/requirements/worker.txt for the Python above",
+        ),
+        Some(version) => match wanted {
+            Some(wanted) if version != wanted => {
+                Finding::optional(name, version, format!("tested with {wanted}; games may behave otherwise"))
+            }
+            _ => Finding::found(name, version),
+        },
+    }
+}
+
+fn roms(found: usize, missing: &[String]) -> Finding {
+    let what = format!("{found} of 57 games");
+    if missing.is_empty() {
+        Finding::found("ROMs", what)
+    } else {
+        Finding::missing("ROMs", format!("{what}, without {}", missing.join(", ")), "they come with ale-py; reinstall it")
+    }
+}
+
+fn ffmpeg() -> Finding {
+    match lines_of("ffmpeg", &["-version"]).and_then(|lines| lines.into_iter().next()) {
+        Some(line) => Finding::found("ffmpeg", line.split(" Copyright").next().unwrap_or(&line).to_owned()),
+        None => Finding::optional("ffmpeg", "not found", "videos can be .gif only; for .mp4: apt install ffmpeg"),
+    }
+}
+
+fn cores() -> Finding {
+    match thread::available_parallelism() {
+        Ok(cores) => Finding::found("cores", cores.to_string()),
+        Err(error) => Finding::optional("cores", "unknown", error.to_string()),
+    }
+}
+
+fn memory() -> Finding {
+    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = |key: &str| {
+        let line = meminfo.lines().find(|line| line.starts_with(key))?;
+        line.split_whitespace().nth(1)?.parse::<f64>().ok()
+    };
+    match (kib("MemTotal:"), kib("MemAvailable:")) {
+        (Some(total), Some(available)) => Finding::found(
+            "memory",
+            format!("{:.1} GiB, {:.1} GiB of it available", total / 1_048_576.0, available / 1_048_576.0),
+        ),
+        _ => Finding::optional("memory", "unknown", "/proc/meminfo can't be read"),
+    }
+}
+
+/// The lines a command prints, if it is there and succeeds.
+fn lines_of(command: &str, arguments: &[&str]) -> Option<Vec<String>> {
+    let output = Command::new(command).args(arguments).output().ok().filter(|output| output.status.success())?;
+    let lines: Vec<_> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+    (!lines.is_empty()).then_some(lines)
+}

@@ -1,0 +1,1 @@
+//! Who does what: actors, inference, learner, evaluators, bandit; run directory, checkpoints, metrics.
