@@ -1,0 +1,221 @@
+//! The meta-controller: which of the N policies plays the next episode.
+
+use serde::{Deserialize, Serialize};
+
+/// The largest return in magnitude; its square still fits.
+const LARGEST_RETURN: f64 = 1e100;
+
+/// Below this discounted count an arm starts over as never played: nothing of its returns is left to judge it by.
+const FORGOTTEN: f64 = 1e-12;
+
+/// What the bandit refuses.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum BanditError {
+    /// An arm that does not exist.
+    #[error("there is no arm {arm}: the bandit has {arms}")]
+    NoSuchArm {
+        /// The arm asked for.
+        arm: usize,
+        /// How many there are.
+        arms: usize,
+    },
+    /// A return that is not a number, or absurdly large.
+    #[error(
+        "the episode's return of arm {arm} is {value}; it must be a number of at most 1e100 in magnitude"
+    )]
+    Return {
+        /// The arm that was played.
+        arm: usize,
+        /// What was reported.
+        value: f64,
+    },
+}
+
+/// The constants of the bandit; the defaults are the paper's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BanditParameters {
+    /// γ: how much of the past is kept from episode to episode, above 0 and at most 1.
+    pub discount: f64,
+    /// Weight of the exploration bonus ("Bandit β").
+    pub bonus: f64,
+    /// Probability of a uniformly chosen arm.
+    pub epsilon: f64,
+}
+
+impl Default for BanditParameters {
+    fn default() -> Self {
+        Self {
+            discount: 0.999,
+            bonus: 1.0,
+            epsilon: 0.5,
+        }
+    }
+}
+
+/// What is remembered of an arm.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Arm {
+    /// N_a, the discounted number of episodes.
+    pub episodes: f64,
+    /// X_a, the discounted sum of returns.
+    pub returns: f64,
+    /// Z_a, the discounted sum of squared returns.
+    pub squares: f64,
+    /// Whether an episode of it was ever begun.
+    pub begun: bool,
+}
+
+impl Arm {
+    /// Whether an episode of it has ended and is not forgotten.
+    fn known(&self) -> bool {
+        self.episodes > 0.0
+    }
+
+    /// X_a / N_a, the discounted mean return; `None` while nothing is known of the arm.
+    pub fn mean(&self) -> Option<f64> {
+        self.known().then(|| self.returns / self.episodes)
+    }
+}
+
+/// Discounted UCB-Tuned over the policies. Appendix "Bandit Implementation".
+///
+/// After an episode of arm a with return r: N ← γN + 1\[a\], X ← γX + r·1\[a\], Z ← γZ + r²·1\[a\].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bandit {
+    parameters: BanditParameters,
+    arms: Vec<Arm>,
+}
+
+impl Bandit {
+    /// A bandit of `arms` arms that knows nothing.
+    pub fn new(arms: usize, parameters: BanditParameters) -> Self {
+        Self {
+            parameters,
+            arms: vec![Arm::default(); arms],
+        }
+    }
+
+    /// What is known of each arm.
+    pub fn arms(&self) -> &[Arm] {
+        &self.arms
+    }
+
+    /// The arm for the next episode; `uniforms` are two numbers drawn evenly from [0, 1).
+    ///
+    /// Each arm once first, in order. Then, with probability ε (first number), any arm (second number), else the one with the
+    /// best [`Self::score`], the first of equals. Many episodes run at once: an arm whose first episode is still running has
+    /// no score and comes only by chance, and while no episode has ended at all, every choice is by chance.
+    pub fn choose(&mut self, uniforms: [f64; 2]) -> usize {
+        let [explore, which] = uniforms;
+        if let Some(arm) = self.arms.iter().position(|arm| !arm.begun) {
+            self.arms[arm].begun = true;
+            return arm;
+        }
+        let best = if explore < self.parameters.epsilon {
+            None
+        } else {
+            self.best(|arm| self.score(arm))
+        };
+        best.unwrap_or_else(|| {
+            ((which * self.arms.len() as f64) as usize).min(self.arms.len().saturating_sub(1))
+        })
+    }
+
+    /// The arm with the largest mean return, for evaluation; the first of equals. Arm 0 while nothing is known.
+    pub fn greedy(&self) -> usize {
+        self.best(|arm| self.arms[arm].mean()).unwrap_or(0)
+    }
+
+    /// X/N + bonus·√((ln n/N)·(Z/N − (X/N)² + √(2 ln n/N)·scale²)), n = ΣN; `None` while nothing is known of the arm.
+    ///
+    /// scale² is the variance of the returns of all arms together. UCB-Tuned's cap of 1/4 on the variance is left out: it
+    /// supposes returns in [0, 1], and scale² makes the bonus follow the game's scores instead.
+    pub fn score(&self, arm: usize) -> Option<f64> {
+        let (n, scale2) = self.pooled();
+        let arm = self.arms.get(arm)?;
+        let mean = arm.mean()?;
+        let rate = n.ln().max(0.0) / arm.episodes;
+        let variance = (arm.squares / arm.episodes - mean * mean).max(0.0);
+        Some(
+            mean + self.parameters.bonus
+                * (rate * (variance + (2.0 * rate).sqrt() * scale2)).sqrt(),
+        )
+    }
+
+    /// Takes in the undiscounted extrinsic return of an episode that `arm` played.
+    pub fn update(&mut self, arm: usize, episode_return: f64) -> Result<(), BanditError> {
+        self.check(arm)?;
+        if !(-LARGEST_RETURN..=LARGEST_RETURN).contains(&episode_return) {
+            return Err(BanditError::Return {
+                arm,
+                value: episode_return,
+            });
+        }
+        for other in &mut self.arms {
+            other.episodes *= self.parameters.discount;
+            other.returns *= self.parameters.discount;
+            other.squares *= self.parameters.discount;
+            if other.known() && other.episodes < FORGOTTEN {
+                *other = Arm::default();
+            }
+        }
+        let arm = &mut self.arms[arm];
+        arm.episodes += 1.0;
+        arm.returns += episode_return;
+        arm.squares += episode_return * episode_return;
+        arm.begun = true;
+        Ok(())
+    }
+
+    /// An episode of `arm` was lost before it had a return. If it was the arm's first, the arm's turn comes again.
+    pub fn abandon(&mut self, arm: usize) -> Result<(), BanditError> {
+        self.check(arm)?;
+        let arm = &mut self.arms[arm];
+        arm.begun = arm.known();
+        Ok(())
+    }
+
+    fn check(&self, arm: usize) -> Result<(), BanditError> {
+        if arm < self.arms.len() {
+            Ok(())
+        } else {
+            Err(BanditError::NoSuchArm {
+                arm,
+                arms: self.arms.len(),
+            })
+        }
+    }
+
+    /// n = ΣN and the variance of all returns, ΣZ/n − (ΣX/n)².
+    fn pooled(&self) -> (f64, f64) {
+        let [n, returns, squares] =
+            self.arms
+                .iter()
+                .fold([0.0; 3], |[n, returns, squares], arm| {
+                    [
+                        n + arm.episodes,
+                        returns + arm.returns,
+                        squares + arm.squares,
+                    ]
+                });
+        if n <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let mean = returns / n;
+        (n, (squares / n - mean * mean).max(0.0))
+    }
+
+    /// The first arm with the largest value among those that have one.
+    fn best(&self, value: impl Fn(usize) -> Option<f64>) -> Option<usize> {
+        let mut best: Option<(usize, f64)> = None;
+        for arm in 0..self.arms.len() {
+            if let Some(value) = value(arm)
+                && best.is_none_or(|(_, largest)| value > largest)
+            {
+                best = Some((arm, value));
+            }
+        }
+        best.map(|(arm, _)| arm)
+    }
+}

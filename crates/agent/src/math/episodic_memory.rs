@@ -1,0 +1,292 @@
+//! What an environment has shown since its episode began: embeddings, and the exact distances to the nearest of them.
+//!
+//! Layout: blocks of [`LANES`] entries, dimension after dimension within a block. The distances of a block's entries to a
+//! query then grow side by side in one small array, which the compiler turns into vector instructions while each
+//! distance is still summed in the order of its dimensions, exactly as a plain scan sums it.
+
+use serde::{Deserialize, Serialize};
+
+/// Entries in a block.
+const LANES: usize = 16;
+
+/// The largest magnitude of an embedding's component. Squared distances between such embeddings stay finite in `f32`.
+pub const LARGEST_COMPONENT: f32 = 1e15;
+
+/// What an episodic memory refuses.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum EpisodicMemoryError {
+    /// Asked for a memory that can hold nothing.
+    #[error("an episodic memory needs room, not {capacity} entries of {dimensions} dimensions")]
+    NoRoom {
+        /// Entries asked for.
+        capacity: usize,
+        /// Dimensions asked for.
+        dimensions: usize,
+    },
+    /// An embedding of another length.
+    #[error(
+        "an embedding of {found} components came to an episodic memory of {expected} dimensions"
+    )]
+    Dimensions {
+        /// Dimensions of the memory.
+        expected: usize,
+        /// Components that came.
+        found: usize,
+    },
+    /// A component that is not a number, or too large to measure distances with.
+    #[error(
+        "component {component} of an embedding is {value}; it must be a number of at most 1e15 in magnitude"
+    )]
+    Component {
+        /// Which one.
+        component: usize,
+        /// What it was.
+        value: f32,
+    },
+    /// A saved memory with more entries than it has room for, or with half an entry.
+    #[error(
+        "a saved episodic memory holds {values} values, which are not whole entries of {dimensions} or too many for {capacity}"
+    )]
+    Saved {
+        /// Values found.
+        values: usize,
+        /// Dimensions of an entry.
+        dimensions: usize,
+        /// Entries there is room for.
+        capacity: usize,
+    },
+}
+
+/// Embeddings f(x) of one episode, with exact k-nearest-neighbour distances. Appendix "Never Give Up", M.
+///
+/// Insertion is O(1). When the memory is full, the oldest entry makes room. [`Self::clear`] keeps the memory it has.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(into = "SavedMemory", try_from = "SavedMemory")]
+pub struct EpisodicMemory {
+    capacity: usize,
+    dimensions: usize,
+    /// Entry e, dimension d: block e / LANES, then d, then e % LANES. Lanes not yet in use are infinitely far away.
+    blocks: Vec<f32>,
+    len: usize,
+    /// The entry that the next insertion writes.
+    next: usize,
+}
+
+impl EpisodicMemory {
+    /// An empty memory of `capacity` entries of `dimensions` components.
+    pub fn new(capacity: usize, dimensions: usize) -> Result<Self, EpisodicMemoryError> {
+        if capacity == 0 || dimensions == 0 {
+            return Err(EpisodicMemoryError::NoRoom {
+                capacity,
+                dimensions,
+            });
+        }
+        // Room for everything at once: the operating system hands pages out as they are first written, and no insertion ever
+        // copies what is there.
+        let blocks = Vec::with_capacity(capacity.div_ceil(LANES) * LANES * dimensions);
+        Ok(Self {
+            capacity,
+            dimensions,
+            blocks,
+            len: 0,
+            next: 0,
+        })
+    }
+
+    /// How many embeddings it holds.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many it can hold.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Components of an embedding.
+    pub fn dimensions(&self) -> usize {
+        self.dimensions
+    }
+
+    /// Forgets everything, for a new episode; frees nothing.
+    pub fn clear(&mut self) {
+        self.blocks.clear();
+        self.len = 0;
+        self.next = 0;
+    }
+
+    /// Remembers an embedding, in place of the oldest one if the memory is full.
+    pub fn insert(&mut self, embedding: &[f32]) -> Result<(), EpisodicMemoryError> {
+        self.check(embedding)?;
+        let (block, lane) = (self.next / LANES, self.next % LANES);
+        let block_size = LANES * self.dimensions;
+        if self.blocks.len() == block * block_size {
+            self.blocks
+                .resize(self.blocks.len() + block_size, f32::INFINITY);
+        }
+        let block = &mut self.blocks[block * block_size..][..block_size];
+        for (row, &value) in block.chunks_exact_mut(LANES).zip(embedding) {
+            row[lane] = value;
+        }
+        self.next = (self.next + 1) % self.capacity;
+        self.len = (self.len + 1).min(self.capacity);
+        Ok(())
+    }
+
+    /// The squared distances d²(f, M_i) = Σ_d (M_i,d − f_d)² to the `k` nearest entries, ascending, into `nearest`.
+    ///
+    /// All entries where there are fewer than `k`. Each distance is summed in `f32` in the order of the dimensions, so the
+    /// result is bit for bit that of [`nearest_by_scan`].
+    pub fn nearest(
+        &self,
+        embedding: &[f32],
+        k: usize,
+        nearest: &mut Vec<f32>,
+    ) -> Result<(), EpisodicMemoryError> {
+        self.check(embedding)?;
+        nearest.clear();
+        if k == 0 {
+            return Ok(());
+        }
+        let mut bound = f32::INFINITY;
+        for block in self.blocks.chunks_exact(LANES * self.dimensions) {
+            let distances = block_distances(block, embedding);
+            if distances.iter().any(|&distance| distance < bound) {
+                for distance in distances {
+                    if distance < bound {
+                        bound = keep(distance, k, nearest);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries, oldest first, one after the other.
+    pub fn entries(&self) -> Vec<f32> {
+        let oldest = if self.len == self.capacity {
+            self.next
+        } else {
+            0
+        };
+        let mut entries = Vec::with_capacity(self.len * self.dimensions);
+        for age in 0..self.len {
+            let entry = (oldest + age) % self.capacity;
+            let start = entry / LANES * LANES * self.dimensions + entry % LANES;
+            entries.extend(
+                self.blocks[start..]
+                    .iter()
+                    .step_by(LANES)
+                    .take(self.dimensions),
+            );
+        }
+        entries
+    }
+
+    fn check(&self, embedding: &[f32]) -> Result<(), EpisodicMemoryError> {
+        if embedding.len() != self.dimensions {
+            return Err(EpisodicMemoryError::Dimensions {
+                expected: self.dimensions,
+                found: embedding.len(),
+            });
+        }
+        let range = -LARGEST_COMPONENT..=LARGEST_COMPONENT;
+        match embedding.iter().position(|value| !range.contains(value)) {
+            None => Ok(()),
+            Some(component) => Err(EpisodicMemoryError::Component {
+                component,
+                value: embedding[component],
+            }),
+        }
+    }
+}
+
+/// Squared distances of a block's entries to the query, each summed in the order of the dimensions.
+fn block_distances(block: &[f32], query: &[f32]) -> [f32; LANES] {
+    let mut sums = [0.0; LANES];
+    for (row, &component) in block.chunks_exact(LANES).zip(query) {
+        for (sum, &value) in sums.iter_mut().zip(row) {
+            let difference = value - component;
+            *sum += difference * difference;
+        }
+    }
+    sums
+}
+
+/// Puts a distance among the `k` smallest, which stay sorted; returns the bound below which another one would count.
+fn keep(distance: f32, k: usize, nearest: &mut Vec<f32>) -> f32 {
+    let place = nearest.partition_point(|&other| other <= distance);
+    if nearest.len() == k {
+        nearest.pop();
+    }
+    nearest.insert(place, distance);
+    if nearest.len() == k {
+        nearest[k - 1]
+    } else {
+        f32::INFINITY
+    }
+}
+
+/// What [`EpisodicMemory::nearest`] computes, by the plainest means: entries one after the other in one slice, a distance
+/// each, all of them sorted. The yardstick for tests and timings.
+pub fn nearest_by_scan(entries: &[f32], embedding: &[f32], k: usize) -> Vec<f32> {
+    let mut distances: Vec<f32> = entries
+        .chunks_exact(embedding.len())
+        .map(|entry| {
+            entry
+                .iter()
+                .zip(embedding)
+                .fold(0.0, |sum, (a, b)| sum + (a - b) * (a - b))
+        })
+        .collect();
+    distances.sort_by(f32::total_cmp);
+    distances.truncate(k);
+    distances
+}
+
+/// How a memory is saved: its entries only, oldest first.
+#[derive(Serialize, Deserialize)]
+struct SavedMemory {
+    capacity: usize,
+    dimensions: usize,
+    entries: Vec<f32>,
+}
+
+impl From<EpisodicMemory> for SavedMemory {
+    fn from(memory: EpisodicMemory) -> Self {
+        Self {
+            capacity: memory.capacity,
+            dimensions: memory.dimensions,
+            entries: memory.entries(),
+        }
+    }
+}
+
+impl TryFrom<SavedMemory> for EpisodicMemory {
+    type Error = EpisodicMemoryError;
+
+    fn try_from(saved: SavedMemory) -> Result<Self, Self::Error> {
+        let SavedMemory {
+            capacity,
+            dimensions,
+            entries,
+        } = saved;
+        let mut memory = Self::new(capacity, dimensions)?;
+        if entries.len() % dimensions != 0 || entries.len() / dimensions > capacity {
+            return Err(EpisodicMemoryError::Saved {
+                values: entries.len(),
+                dimensions,
+                capacity,
+            });
+        }
+        for entry in entries.chunks_exact(dimensions) {
+            memory.insert(entry)?;
+        }
+        Ok(memory)
+    }
+}

@@ -1,0 +1,24 @@
+//! Every equation of the agent, one function each, over slices and small arrays.
+//!
+//! The doc-comment of a function holds its equation and the place in "Human-level Atari 200x faster" it comes from.
+//! Nothing here knows of tensors, threads or files. Per-step quantities are `f32`, as the networks give them;
+//! statistics that live for a whole run are `f64`.
+//!
+//! Sections of the paper are named by their titles; A1, A2, B1, B2 and D are the labels its section "MEME: Improving the
+//! data efficiency of Agent57" gives to its parts.
+
+pub mod bandit;
+pub mod distillation;
+pub mod episodic_memory;
+pub mod ladders;
+pub mod mixture;
+pub mod moments;
+pub mod ngu;
+pub mod policy;
+pub mod priority;
+pub mod rescaling;
+pub mod returns;
+pub mod rnd;
+pub mod td_scale;
+pub mod traces;
+pub mod trust_region;

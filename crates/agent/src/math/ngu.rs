@@ -1,0 +1,149 @@
+//! The intrinsic reward of Never Give Up: new within the episode, times new in the agent's life.
+
+use serde::{Deserialize, Serialize};
+
+use super::episodic_memory::{EpisodicMemory, EpisodicMemoryError};
+
+/// The constants of the episodic reward; the defaults are NGU's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Kernel {
+    /// k, the neighbours looked at.
+    pub neighbours: usize,
+    /// ε of K = ε / (d + ε).
+    pub epsilon: f64,
+    /// ξ: normalised distances below it count as 0.
+    pub cluster_distance: f64,
+    /// c, added to the similarity so that the reward stays bounded.
+    pub pseudo_count: f64,
+    /// s_m: above this similarity there is no reward. With k neighbours s is at most √k + c, so 8 takes effect from k = 64 on.
+    pub max_similarity: f64,
+}
+
+impl Default for Kernel {
+    fn default() -> Self {
+        Self {
+            neighbours: 10,
+            epsilon: 1e-4,
+            cluster_distance: 0.008,
+            pseudo_count: 0.001,
+            max_similarity: 8.0,
+        }
+    }
+}
+
+/// d²_m, the mean of all squared neighbour distances seen so far.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct DistanceMean {
+    mean: f64,
+    count: u64,
+}
+
+impl DistanceMean {
+    /// Takes a step's distances in: d²_m ← d²_m + Σ(d² − d²_m)/n, n the count with them.
+    pub fn update(&mut self, distances: &[f32]) {
+        for &distance in distances {
+            self.count += 1;
+            self.mean += (f64::from(distance) - self.mean) / self.count as f64;
+        }
+    }
+
+    /// The mean; 0 before the first distance.
+    pub fn mean(&self) -> f64 {
+        self.mean
+    }
+}
+
+/// s = √(Σ_i K_i) + c, K_i = ε / (max(d²_i/d²_m − ξ, 0) + ε), how familiar an embedding is. Appendix "Never Give Up".
+///
+/// Where d²_m is 0, everything so far was the same: the distances count as 0 and each K_i is 1.
+pub fn similarity(distances: &[f32], distance_mean: f64, kernel: &Kernel) -> f64 {
+    let kernels: f64 = distances
+        .iter()
+        .map(|&distance| {
+            let normalised = if distance_mean > 0.0 {
+                f64::from(distance) / distance_mean
+            } else {
+                0.0
+            };
+            kernel.epsilon / ((normalised - kernel.cluster_distance).max(0.0) + kernel.epsilon)
+        })
+        .sum();
+    kernels.sqrt() + kernel.pseudo_count
+}
+
+/// r_episodic = 0 if s > s_m, else 1/s. Appendix "Never Give Up".
+pub fn episodic_reward(similarity: f64, kernel: &Kernel) -> f64 {
+    if similarity > kernel.max_similarity {
+        0.0
+    } else {
+        1.0 / similarity
+    }
+}
+
+/// r_NGU = r_episodic · min{max{α_t, 1}, L}. Appendix "Never Give Up"; the second factor is [`super::rnd::multiplier`].
+pub fn ngu_reward(episodic: f64, multiplier: f64) -> f64 {
+    episodic * multiplier
+}
+
+/// The episodic side of one environment: its memory and d²_m.
+///
+/// Both begin anew with every episode: f moves while it trains, and with it the scale of the distances.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct EpisodicNovelty {
+    kernel: Kernel,
+    memory: EpisodicMemory,
+    distance_mean: DistanceMean,
+    #[serde(skip)]
+    distances: Vec<f32>,
+}
+
+impl EpisodicNovelty {
+    /// An environment that has seen nothing, with room for `capacity` embeddings of `dimensions` components.
+    pub fn new(
+        kernel: Kernel,
+        capacity: usize,
+        dimensions: usize,
+    ) -> Result<Self, EpisodicMemoryError> {
+        let memory = EpisodicMemory::new(capacity, dimensions)?;
+        Ok(Self {
+            kernel,
+            memory,
+            distance_mean: DistanceMean::default(),
+            distances: Vec::new(),
+        })
+    }
+
+    /// Forgets the last episode.
+    pub fn start_episode(&mut self) {
+        self.memory.clear();
+        self.distance_mean = DistanceMean::default();
+    }
+
+    /// r_episodic of f(x_t) against what came before it, which it then joins. 0 until the memory holds k entries.
+    pub fn observe(&mut self, embedding: &[f32]) -> Result<f64, EpisodicMemoryError> {
+        let reward = if self.memory.len() < self.kernel.neighbours {
+            0.0
+        } else {
+            self.memory
+                .nearest(embedding, self.kernel.neighbours, &mut self.distances)?;
+            self.distance_mean.update(&self.distances);
+            episodic_reward(
+                similarity(&self.distances, self.distance_mean.mean(), &self.kernel),
+                &self.kernel,
+            )
+        };
+        self.memory.insert(embedding)?;
+        Ok(reward)
+    }
+
+    /// How many embeddings of this episode are remembered.
+    pub fn remembered(&self) -> usize {
+        self.memory.len()
+    }
+
+    /// d²_m of this episode so far.
+    pub fn distance_mean(&self) -> f64 {
+        self.distance_mean.mean()
+    }
+}

@@ -1,0 +1,52 @@
+//! σ_j, the scale that TD errors are divided by, so that policies with small values learn as fast as those with large ones.
+
+use serde::{Deserialize, Serialize};
+
+use super::moments::{BatchMoments, Moments};
+
+/// σ_j = max(σ_running, σ_batch, ε). Section B1. NaN if either deviation is NaN, so that it is not taken for a small one.
+pub fn sigma(running: f64, batch: f64, floor: f64) -> f64 {
+    if running.is_nan() || batch.is_nan() {
+        f64::NAN
+    } else {
+        running.max(batch).max(floor)
+    }
+}
+
+/// The running part of σ_j for every policy, kept by the learner.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TdScale {
+    floor: f64,
+    running: Vec<Moments>,
+}
+
+impl TdScale {
+    /// Statistics of `policies` policies that forget by `decay` an update; σ never falls below `floor`.
+    pub fn new(policies: usize, decay: f64, floor: f64) -> Self {
+        Self {
+            floor,
+            running: vec![Moments::new(decay); policies],
+        }
+    }
+
+    /// How many policies it keeps.
+    pub fn policies(&self) -> usize {
+        self.running.len()
+    }
+
+    /// σ_j of a batch whose TD errors of policy j have the standard deviation `batch_std`; the batch itself is not yet in
+    /// the running part. See [`sigma`].
+    pub fn sigma(&self, policy: usize, batch_std: f64) -> f64 {
+        sigma(self.running[policy].std(), batch_std, self.floor)
+    }
+
+    /// Takes a batch's importance-weighted moments of policy j's TD errors into the running part.
+    pub fn update(&mut self, policy: usize, batch: BatchMoments) {
+        self.running[policy].update(batch);
+    }
+
+    /// The running statistics of every policy.
+    pub fn running(&self) -> &[Moments] {
+        &self.running
+    }
+}
