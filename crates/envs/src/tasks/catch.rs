@@ -1,0 +1,175 @@
+//! `catch`: a ball falls, a paddle must be under it. The first thing an agent should learn.
+
+use super::task::{ImpossibleState, Outcome, Scores, Task};
+use crate::seeds::SplitMix64;
+
+const ROWS: usize = 10;
+const COLUMNS: usize = 5;
+/// A cell is drawn two pixels wide, so that the image is 10 x 10 like the smallest of the other tasks.
+const CELL_WIDTH: usize = 2;
+const PADDLE: u8 = 128;
+const BALL: u8 = 255;
+
+/// A board of 10 rows and 5 columns, one ball an episode.
+///
+/// **Rules.** The ball starts in a random column of the top row and falls one row a step; the paddle starts in the
+/// middle of the bottom row. In the ninth step the ball reaches the bottom row and the episode terminates.
+/// **Reward.** 1 if the paddle is under the ball then, otherwise -1; 0 before.
+/// **Observation.** 10 x 10: a cell is one pixel high and two wide; paddle 128, ball 255 (over the paddle when caught).
+/// **Actions.** `left`, `stay`, `right`: the paddle moves one column and stops at the edge.
+/// **Scores.** Best 1. Random and naive (never moving) -0.6, exactly: the ball's column is one of five, and what such
+/// a policy does has nothing to do with it.
+#[derive(Clone, Debug)]
+pub struct Catch {
+    ball_row: usize,
+    ball_column: usize,
+    paddle: usize,
+}
+
+impl Catch {
+    /// A board with the ball on top; the first episode begins at [`reset`](Task::reset).
+    #[expect(clippy::new_without_default, reason = "tasks are made by name, all in the same way")]
+    pub fn new() -> Self {
+        Self { ball_row: 0, ball_column: 0, paddle: COLUMNS / 2 }
+    }
+}
+
+impl Task for Catch {
+    fn name(&self) -> String {
+        "catch".to_owned()
+    }
+
+    fn image_size(&self) -> (usize, usize) {
+        (ROWS, COLUMNS * CELL_WIDTH)
+    }
+
+    fn action_names(&self) -> &'static [&'static str] {
+        &["left", "stay", "right"]
+    }
+
+    fn scores(&self) -> Scores {
+        let blind = 2.0 / COLUMNS as f64 - 1.0;
+        Scores { best: 1.0, random: blind, naive: blind }
+    }
+
+    fn reset(&mut self, seed: u64) {
+        let ball_column = SplitMix64::new(seed).below(COLUMNS);
+        *self = Self { ball_row: 0, ball_column, paddle: COLUMNS / 2 };
+    }
+
+    fn step(&mut self, action: usize) -> Outcome {
+        self.paddle = (self.paddle + action).saturating_sub(1).min(COLUMNS - 1);
+        self.ball_row += 1;
+        if self.ball_row < ROWS - 1 {
+            return Outcome::goes_on(0.0);
+        }
+        Outcome::terminated(if self.paddle == self.ball_column { 1.0 } else { -1.0 })
+    }
+
+    fn draw(&self, image: &mut [u8]) {
+        image.fill(0);
+        for (row, column, value) in [(ROWS - 1, self.paddle, PADDLE), (self.ball_row, self.ball_column, BALL)] {
+            let left = (row * COLUMNS + column) * CELL_WIDTH;
+            image[left..left + CELL_WIDTH].fill(value);
+        }
+    }
+
+    fn save(&self) -> Vec<u32> {
+        vec![self.ball_row as u32, self.ball_column as u32, self.paddle as u32]
+    }
+
+    fn restore(&mut self, saved: &[u32]) -> Result<(), ImpossibleState> {
+        let &[ball_row, ball_column, paddle] = saved else {
+            return Err(ImpossibleState);
+        };
+        let state = Self { ball_row: ball_row as usize, ball_column: ball_column as usize, paddle: paddle as usize };
+        let possible = state.ball_row < ROWS - 1
+            && state.ball_column < COLUMNS
+            && state.paddle.abs_diff(COLUMNS / 2) <= state.ball_row.min(COLUMNS / 2);
+        if !possible {
+            return Err(ImpossibleState);
+        }
+        *self = state;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::play::{image, mean_score, play};
+
+    /// Moves towards the ball, which it finds in the image.
+    fn follow(image: &[u8]) -> usize {
+        let column = |value| image.iter().position(|&pixel| pixel == value).map(|at| at % 10 / 2);
+        match (column(BALL), column(PADDLE)) {
+            (Some(ball), Some(paddle)) if ball < paddle => 0,
+            (Some(ball), Some(paddle)) if ball > paddle => 2,
+            _ => 1,
+        }
+    }
+
+    #[test]
+    fn the_best_policy_catches_every_ball() {
+        for seed in 0..200 {
+            let episode = play(&mut Catch::new(), seed, |image, _| follow(image));
+            assert_eq!((episode.score, episode.steps), (1.0, 9));
+        }
+    }
+
+    /// Every ball column with every paddle path: the exact mean, not an estimate.
+    #[test]
+    fn random_and_naive_play_score_what_is_documented() {
+        let scores = Catch::new().scores();
+        let columns = 0..COLUMNS;
+        let mut paths = vec![COLUMNS / 2];
+        for _ in 0..ROWS - 1 {
+            paths = paths.iter().flat_map(|&at| [at.saturating_sub(1), at, (at + 1).min(COLUMNS - 1)]).collect();
+        }
+        let reward = |ball: usize, paddle: usize| if ball == paddle { 1.0 } else { -1.0 };
+        let total: f64 = columns.clone().flat_map(|ball| paths.iter().map(move |&at| reward(ball, at))).sum();
+        assert!((total / (paths.len() * COLUMNS) as f64 - scores.random).abs() < 1e-9);
+
+        let staying: f64 = columns.map(|ball| reward(ball, COLUMNS / 2)).sum();
+        assert!((staying / COLUMNS as f64 - scores.naive).abs() < 1e-12);
+    }
+
+    /// 20 000 episodes: one standard error is 0.8 / sqrt(20 000) = 0.0057; four of them are allowed.
+    #[test]
+    fn played_at_random_it_scores_the_same() {
+        let mut random = SplitMix64::new(1);
+        let mean = mean_score(&mut Catch::new(), 20_000, |_, _| random.below(3));
+        assert!((mean + 0.6).abs() < 0.023, "random play scored {mean}");
+        let mean = mean_score(&mut Catch::new(), 20_000, |_, _| 1);
+        assert!((mean + 0.6).abs() < 0.023, "staying scored {mean}");
+    }
+
+    #[test]
+    fn the_image_shows_ball_and_paddle() {
+        let mut task = Catch::new();
+        task.restore(&[3, 4, 1]).unwrap();
+        let image = image(&task);
+        let lit: Vec<_> = (0..100).filter(|&at| image[at] != 0).map(|at| (at / 10, at % 10, image[at])).collect();
+        assert_eq!(lit, [(3, 8, 255), (3, 9, 255), (9, 2, 128), (9, 3, 128)]);
+    }
+
+    #[test]
+    fn the_paddle_stops_at_the_edges() {
+        let mut task = Catch::new();
+        task.reset(0);
+        for (action, column) in [(0, 0), (2, 4)] {
+            for _ in 0..4 {
+                task.step(action);
+            }
+            assert_eq!(task.paddle, column);
+        }
+    }
+
+    #[test]
+    fn impossible_states_are_refused() {
+        let mut task = Catch::new();
+        for saved in [&[9, 0, 2][..], &[0, 5, 2], &[0, 0, 3], &[8, 0, 5], &[1, 1], &[]] {
+            assert_eq!(task.restore(saved), Err(ImpossibleState), "{saved:?}");
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! `deep_sea`: one treasure at the end of one path, and every step towards it costs a little. Solved only by an agent
+//! that explores on purpose.
+
+use std::ops::RangeInclusive;
+
+use super::task::{ImpossibleState, Outcome, Scores, Task};
+use super::{cell_size, fill_cell};
+use crate::seeds::SplitMix64;
+
+/// The seed of the table that says which action leads right in which cell. It is a constant, so that all episodes of
+/// all runs share one table and an agent can learn it.
+const ACTION_TABLE_SEED: u64 = 3;
+/// What a dive along the treasure's path costs in all.
+const WHOLE_COST: f64 = 0.01;
+const TREASURE: f64 = 1.0;
+const DIVER: u8 = 255;
+
+/// A square of `n` x `n` cells; a dive of `n` steps from the top left.
+///
+/// **Rules.** Each step takes the diver one row down, and one column to the left or to the right; at an edge it stays in
+/// its column instead of leaving. Which of the two actions leads right differs from cell to cell, by a table that is
+/// the same in all episodes and runs. The step out of the last row terminates the episode. There is no randomness.
+/// **Reward.** -0.01/n for a step to the right; 1 more for the step to the right out of the bottom right cell, which
+/// only `n` steps to the right in a row reach.
+/// **Observation.** The diver's cell is 255, all else 0; all is 0 after the end. A cell is one pixel from n = 10 on, and
+/// so many that the image is at least 10 x 10 below.
+/// **Actions.** `a`, `b`.
+/// **Scores.** Best 0.99. Random 2^-n - 0.005. Naive, never paying for a step to the right: 0. One of the 2^n action
+/// sequences finds the treasure, so dithering takes about 2^n episodes.
+#[derive(Clone, Debug)]
+pub struct DeepSea {
+    n: usize,
+    /// The action that leads right, a cell.
+    right: Vec<usize>,
+    row: usize,
+    column: usize,
+}
+
+impl DeepSea {
+    /// The size of plain `deep_sea`.
+    pub const DEFAULT_SIZE: usize = 10;
+    /// What the size may be.
+    pub const SIZES: RangeInclusive<usize> = 2..=50;
+
+    /// A sea of size `n`, which must be one of [`SIZES`](Self::SIZES).
+    pub fn new(n: usize) -> Self {
+        let mut random = SplitMix64::new(ACTION_TABLE_SEED);
+        let right = (0..n * n).map(|_| random.below(2)).collect();
+        Self { n, right, row: 0, column: 0 }
+    }
+}
+
+impl Task for DeepSea {
+    fn name(&self) -> String {
+        format!("deep_sea:{}", self.n)
+    }
+
+    fn image_size(&self) -> (usize, usize) {
+        let side = self.n * cell_size(self.n);
+        (side, side)
+    }
+
+    fn action_names(&self) -> &'static [&'static str] {
+        &["a", "b"]
+    }
+
+    fn scores(&self) -> Scores {
+        let finds_treasure = 0.5f64.powi(self.n as i32);
+        Scores { best: TREASURE - WHOLE_COST, random: TREASURE * finds_treasure - WHOLE_COST / 2.0, naive: 0.0 }
+    }
+
+    fn reset(&mut self, _seed: u64) {
+        (self.row, self.column) = (0, 0);
+    }
+
+    fn step(&mut self, action: usize) -> Outcome {
+        let last = self.n - 1;
+        let mut reward = 0.0;
+        if action == self.right[self.row * self.n + self.column] {
+            reward -= WHOLE_COST / self.n as f64;
+            if self.column == last {
+                reward += TREASURE;
+            }
+            self.column = (self.column + 1).min(last);
+        } else {
+            self.column = self.column.saturating_sub(1);
+        }
+        self.row += 1;
+        if self.row == self.n { Outcome::terminated(reward) } else { Outcome::goes_on(reward) }
+    }
+
+    fn draw(&self, image: &mut [u8]) {
+        image.fill(0);
+        if self.row < self.n {
+            fill_cell(image, self.n, self.row, self.column, DIVER);
+        }
+    }
+
+    fn save(&self) -> Vec<u32> {
+        vec![self.row as u32, self.column as u32]
+    }
+
+    fn restore(&mut self, saved: &[u32]) -> Result<(), ImpossibleState> {
+        let &[row, column] = saved else {
+            return Err(ImpossibleState);
+        };
+        if row as usize >= self.n || column > row {
+            return Err(ImpossibleState);
+        }
+        (self.row, self.column) = (row as usize, column as usize);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tasks::play::{image, mean_score, play};
+
+    /// Plays an action sequence given as the bits of a number, first action lowest.
+    fn dive(task: &mut DeepSea, actions: u64) -> f64 {
+        play(task, 0, |_, step| (actions >> step & 1) as usize).score
+    }
+
+    /// Steers by the task's own table: always right, or always left.
+    fn steer(task: &DeepSea, go_right: bool) -> f64 {
+        let mut task = task.clone();
+        task.reset(0);
+        let mut score = 0.0;
+        loop {
+            let right = task.right[task.row * task.n + task.column];
+            let outcome = task.step(if go_right { right } else { 1 - right });
+            score += outcome.reward;
+            if outcome.ending.is_some() {
+                return score;
+            }
+        }
+    }
+
+    #[test]
+    fn best_and_naive_scores_hold_for_every_size() {
+        for n in DeepSea::SIZES {
+            let task = DeepSea::new(n);
+            assert!((steer(&task, true) - task.scores().best).abs() < 1e-12, "size {n}");
+            assert_eq!(steer(&task, false), task.scores().naive, "size {n}");
+        }
+    }
+
+    /// Every one of the 2^n action sequences.
+    #[test]
+    fn exactly_one_path_is_rewarded() {
+        for n in [2, 5, 10, 14] {
+            let mut task = DeepSea::new(n);
+            let scores: Vec<f64> = (0..1 << n).map(|actions| dive(&mut task, actions)).collect();
+            assert_eq!(scores.iter().filter(|&&score| score > 0.0).count(), 1, "size {n}");
+            let mean = scores.iter().sum::<f64>() / scores.len() as f64;
+            assert!((mean - task.scores().random).abs() < 1e-12, "size {n}: random play scores {mean}");
+        }
+    }
+
+    /// Half of the cells on the path want the one action, half the other. The table must never change: what an agent has
+    /// learned depends on it.
+    #[test]
+    fn the_treasures_path_uses_both_actions_evenly() {
+        let task = DeepSea::new(14);
+        let path: Vec<usize> = (0..14).map(|i| task.right[i * 14 + i]).collect();
+        assert_eq!(path, [0, 1, 1, 1, 0, 0, 1, 0, 0, 1, 1, 0, 0, 1]);
+    }
+
+    /// 20 000 dives: the score's standard deviation is at most 0.032, one standard error 0.00023; four are allowed.
+    #[test]
+    fn played_at_random_it_scores_the_same() {
+        let mut random = SplitMix64::new(2);
+        let mut task = DeepSea::new(10);
+        let mean = mean_score(&mut task, 20_000, |_, _| random.below(2));
+        assert!((mean - task.scores().random).abs() < 0.0009, "random play scored {mean}");
+    }
+
+    #[test]
+    fn distinct_cells_give_distinct_images() {
+        for n in [2, 3, 9, 10, 14] {
+            let mut task = DeepSea::new(n);
+            let mut images = std::collections::HashSet::new();
+            for row in 0..n as u32 {
+                for column in 0..=row {
+                    task.restore(&[row, column]).unwrap();
+                    let drawn = image(&task);
+                    assert!(drawn.len() >= 100);
+                    assert!(images.insert(drawn), "size {n}, cell {row}, {column}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn impossible_states_are_refused() {
+        let mut task = DeepSea::new(10);
+        for saved in [&[10, 0][..], &[3, 4], &[0], &[0, 0, 0], &[u32::MAX, 0]] {
+            assert_eq!(task.restore(saved), Err(ImpossibleState), "{saved:?}");
+        }
+    }
+}

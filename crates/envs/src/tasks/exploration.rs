@@ -1,0 +1,119 @@
+//! That `deep_sea` and `key_door` ask for exploration, and reward it: a table learner solves them with a novelty bonus
+//! within a thousand episodes or two, and without it does not.
+
+use std::collections::{HashMap, HashSet};
+
+use super::play::{image, play};
+use super::task::Task;
+use super::{DeepSea, KeyDoor};
+use crate::environments::Ending;
+use crate::seeds::SplitMix64;
+
+const LEARNING_RATE: f64 = 0.5;
+const DISCOUNT: f64 = 0.99;
+const EPSILON: f64 = 0.1;
+
+/// Q values by image: one table for the game's reward, one with the novelty bonus added. Both learn from all episodes.
+struct TableLearner {
+    random: SplitMix64,
+    actions: usize,
+    bonus_weight: f64,
+    visits: HashMap<Vec<u8>, f64>,
+    q: HashMap<Vec<u8>, [Vec<f64>; 2]>,
+}
+
+impl TableLearner {
+    const GAME: usize = 0;
+    const NOVELTY: usize = 1;
+
+    /// The best known action; ties are broken evenly.
+    fn greedy(&mut self, image: &[u8], table: usize) -> usize {
+        let Some(q) = self.q.get(image).map(|tables| &tables[table]) else {
+            return self.random.below(self.actions);
+        };
+        let best = q.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let ties: Vec<usize> = (0..self.actions).filter(|&action| q[action] == best).collect();
+        ties[self.random.below(ties.len())]
+    }
+
+    fn explore(&mut self, image: &[u8]) -> usize {
+        if (self.random.below(1000) as f64) < EPSILON * 1000.0 {
+            return self.random.below(self.actions);
+        }
+        self.greedy(image, Self::NOVELTY)
+    }
+
+    /// The bonus of an image: 0 once it was seen in this episode, and smaller the more episodes have seen it.
+    fn bonus(&mut self, image: &[u8], seen: &mut HashSet<Vec<u8>>) -> f64 {
+        if !seen.insert(image.to_vec()) {
+            return 0.0;
+        }
+        let visits = self.visits.entry(image.to_vec()).or_default();
+        *visits += 1.0;
+        self.bonus_weight / visits.sqrt()
+    }
+
+    fn value(&self, image: &[u8], table: usize) -> f64 {
+        self.q.get(image).map_or(0.0, |tables| tables[table].iter().copied().fold(f64::NEG_INFINITY, f64::max))
+    }
+
+    /// One episode, then Q-learning over it from back to front.
+    fn learn_from_an_episode(&mut self, task: &mut dyn Task) {
+        task.reset(0);
+        let mut seen = HashSet::from([image(task)]);
+        let mut episode = Vec::new();
+        let mut ended = None;
+        while ended.is_none() {
+            let before = image(task);
+            let action = self.explore(&before);
+            let outcome = task.step(action);
+            let after = image(task);
+            let rewards = [outcome.reward, outcome.reward + self.bonus(&after, &mut seen)];
+            ended = outcome.ending;
+            let goes_on = if ended == Some(Ending::Terminated) { 0.0 } else { DISCOUNT };
+            episode.push((before, action, rewards, goes_on, after));
+        }
+        for (before, action, rewards, goes_on, after) in episode.into_iter().rev() {
+            for table in [Self::GAME, Self::NOVELTY] {
+                let target = rewards[table] + goes_on * self.value(&after, table);
+                let tables = self.q.entry(before.clone()).or_insert_with(|| [0, 1].map(|_| vec![0.0; self.actions]));
+                let q = &mut tables[table][action];
+                *q += LEARNING_RATE * (target - *q);
+            }
+        }
+    }
+}
+
+/// The number of episodes after which greedy play for the game's reward has the best score, if that happens.
+fn episodes_to_solve(task: &mut dyn Task, bonus_weight: f64, seed: u64, limit: usize) -> Option<usize> {
+    let (actions, best) = (task.action_names().len(), task.scores().best);
+    let (visits, q) = (HashMap::new(), HashMap::new());
+    let mut learner = TableLearner { random: SplitMix64::new(seed), actions, bonus_weight, visits, q };
+    (1..=limit).find(|episode| {
+        learner.learn_from_an_episode(task);
+        episode % 50 == 0 && {
+            let episode = play(task, 0, |image, _| learner.greedy(image, TableLearner::GAME));
+            (episode.score - best).abs() < 1e-9
+        }
+    })
+}
+
+#[test]
+fn novelty_solves_deep_sea_and_dithering_does_not() {
+    for seed in 0..3 {
+        let solved = episodes_to_solve(&mut DeepSea::new(14), 0.1, seed, 3000);
+        println!("deep_sea:14, seed {seed}: {solved:?} episodes");
+        assert!(solved.is_some());
+        assert_eq!(episodes_to_solve(&mut DeepSea::new(14), 0.0, seed, 3000), None, "seed {seed}");
+    }
+}
+
+#[test]
+fn novelty_solves_key_door_and_dithering_does_not() {
+    for seed in 0..3 {
+        let solved = episodes_to_solve(&mut KeyDoor::new(9), 0.1, seed, 3000);
+        println!("key_door, seed {seed}: {solved:?} episodes");
+        assert!(solved.is_some());
+        assert_eq!(episodes_to_solve(&mut KeyDoor::new(9), 0.0, seed, 3000), None, "seed {seed}");
+    }
+}
