@@ -20,9 +20,7 @@ pub enum BanditError {
         arms: usize,
     },
     /// A return that is not a number, or absurdly large.
-    #[error(
-        "the episode's return of arm {arm} is {value}; it must be a number of at most 1e100 in magnitude"
-    )]
+    #[error("the episode's return of arm {arm} is {value}; it must be a number of at most 1e100 in magnitude")]
     Return {
         /// The arm that was played.
         arm: usize,
@@ -45,11 +43,7 @@ pub struct BanditParameters {
 
 impl Default for BanditParameters {
     fn default() -> Self {
-        Self {
-            discount: 0.999,
-            bonus: 1.0,
-            epsilon: 0.5,
-        }
+        Self { discount: 0.999, bonus: 1.0, epsilon: 0.5 }
     }
 }
 
@@ -90,10 +84,7 @@ pub struct Bandit {
 impl Bandit {
     /// A bandit of `arms` arms that knows nothing.
     pub fn new(arms: usize, parameters: BanditParameters) -> Self {
-        Self {
-            parameters,
-            arms: vec![Arm::default(); arms],
-        }
+        Self { parameters, arms: vec![Arm::default(); arms] }
     }
 
     /// What is known of each arm.
@@ -103,23 +94,18 @@ impl Bandit {
 
     /// The arm for the next episode; `uniforms` are two numbers drawn evenly from [0, 1).
     ///
-    /// Each arm once first, in order. Then, with probability ε (first number), any arm (second number), else the one with the
-    /// best [`Self::score`], the first of equals. Many episodes run at once: an arm whose first episode is still running has
-    /// no score and comes only by chance, and while no episode has ended at all, every choice is by chance.
+    /// Each arm once first, in order. Then, with probability ε (first number), any arm (second number), else the one
+    /// with the best [`Self::score`], the first of equals. Many episodes run at once: an arm whose first episode is
+    /// still running has no score and comes only by chance, and while no episode has ended at all, every choice is by
+    /// chance.
     pub fn choose(&mut self, uniforms: [f64; 2]) -> usize {
         let [explore, which] = uniforms;
         if let Some(arm) = self.arms.iter().position(|arm| !arm.begun) {
             self.arms[arm].begun = true;
             return arm;
         }
-        let best = if explore < self.parameters.epsilon {
-            None
-        } else {
-            self.best(|arm| self.score(arm))
-        };
-        best.unwrap_or_else(|| {
-            ((which * self.arms.len() as f64) as usize).min(self.arms.len().saturating_sub(1))
-        })
+        let best = if explore < self.parameters.epsilon { None } else { self.best(|arm| self.score(arm)) };
+        best.unwrap_or_else(|| ((which * self.arms.len() as f64) as usize).min(self.arms.len().saturating_sub(1)))
     }
 
     /// The arm with the largest mean return, for evaluation; the first of equals. Arm 0 while nothing is known.
@@ -129,28 +115,22 @@ impl Bandit {
 
     /// X/N + bonus·√((ln n/N)·(Z/N − (X/N)² + √(2 ln n/N)·scale²)), n = ΣN; `None` while nothing is known of the arm.
     ///
-    /// scale² is the variance of the returns of all arms together. UCB-Tuned's cap of 1/4 on the variance is left out: it
-    /// supposes returns in [0, 1], and scale² makes the bonus follow the game's scores instead.
+    /// scale² is the variance of the returns of all arms together. UCB-Tuned's cap of 1/4 on the variance is left out:
+    /// it supposes returns in [0, 1], and scale² makes the bonus follow the game's scores instead.
     pub fn score(&self, arm: usize) -> Option<f64> {
         let (n, scale2) = self.pooled();
         let arm = self.arms.get(arm)?;
         let mean = arm.mean()?;
         let rate = n.ln().max(0.0) / arm.episodes;
         let variance = (arm.squares / arm.episodes - mean * mean).max(0.0);
-        Some(
-            mean + self.parameters.bonus
-                * (rate * (variance + (2.0 * rate).sqrt() * scale2)).sqrt(),
-        )
+        Some(mean + self.parameters.bonus * (rate * (variance + (2.0 * rate).sqrt() * scale2)).sqrt())
     }
 
     /// Takes in the undiscounted extrinsic return of an episode that `arm` played.
     pub fn update(&mut self, arm: usize, episode_return: f64) -> Result<(), BanditError> {
         self.check(arm)?;
         if !(-LARGEST_RETURN..=LARGEST_RETURN).contains(&episode_return) {
-            return Err(BanditError::Return {
-                arm,
-                value: episode_return,
-            });
+            return Err(BanditError::Return { arm, value: episode_return });
         }
         for other in &mut self.arms {
             other.episodes *= self.parameters.discount;
@@ -177,28 +157,14 @@ impl Bandit {
     }
 
     fn check(&self, arm: usize) -> Result<(), BanditError> {
-        if arm < self.arms.len() {
-            Ok(())
-        } else {
-            Err(BanditError::NoSuchArm {
-                arm,
-                arms: self.arms.len(),
-            })
-        }
+        if arm < self.arms.len() { Ok(()) } else { Err(BanditError::NoSuchArm { arm, arms: self.arms.len() }) }
     }
 
     /// n = ΣN and the variance of all returns, ΣZ/n − (ΣX/n)².
     fn pooled(&self) -> (f64, f64) {
-        let [n, returns, squares] =
-            self.arms
-                .iter()
-                .fold([0.0; 3], |[n, returns, squares], arm| {
-                    [
-                        n + arm.episodes,
-                        returns + arm.returns,
-                        squares + arm.squares,
-                    ]
-                });
+        let [n, returns, squares] = self.arms.iter().fold([0.0; 3], |[n, returns, squares], arm| {
+            [n + arm.episodes, returns + arm.returns, squares + arm.squares]
+        });
         if n <= 0.0 {
             return (0.0, 0.0);
         }
@@ -217,5 +183,189 @@ impl Bandit {
             }
         }
         best.map(|(arm, _)| arm)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+
+    /// Uniforms that never explore, for ε < 1.
+    const EXPLOIT: [f64; 2] = [0.999, 0.0];
+
+    fn bandit(arms: usize, discount: f64, epsilon: f64) -> Bandit {
+        Bandit::new(arms, BanditParameters { discount, bonus: 1.0, epsilon })
+    }
+
+    #[test]
+    fn the_first_pulls_try_every_arm_once_whatever_the_draw() {
+        let mut bandit = Bandit::new(16, BanditParameters::default());
+        let first: Vec<usize> = (0..16)
+            .map(|episode| {
+                let arm = bandit.choose([0.0, 0.99]);
+                bandit.update(arm, episode as f64).unwrap();
+                arm
+            })
+            .collect();
+        assert_eq!(first, (0..16).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn episodes_that_run_at_once_try_different_arms_first() {
+        let mut bandit = bandit(4, 0.999, 0.0);
+        assert_eq!([0, 1, 2, 3].map(|_| bandit.choose(EXPLOIT)), [0, 1, 2, 3]);
+        // Nothing is known yet: by chance.
+        assert_eq!([0.1, 0.3, 0.6, 0.99].map(|which| bandit.choose([0.9, which])), [0, 1, 2, 3]);
+        // Only arm 2 is known.
+        bandit.update(2, -5.0).unwrap();
+        assert_eq!(bandit.choose(EXPLOIT), 2);
+    }
+
+    #[test]
+    fn statistics_and_scores_of_literal_returns() {
+        let mut bandit = bandit(3, 0.9, 0.0);
+        for (arm, value) in [(0, 1.0), (1, 4.0), (2, 2.0), (1, 6.0)] {
+            bandit.update(arm, value).unwrap();
+        }
+        let expected =
+            [(0.729, 0.729, 0.729, 4.435432381), (1.81, 9.24, 48.96, 7.026333654), (0.9, 1.8, 3.6, 4.93322359)];
+        for (arm, (episodes, returns, squares, score)) in expected.into_iter().enumerate() {
+            let found = bandit.arms()[arm];
+            assert!((found.episodes - episodes).abs() < 1e-12);
+            assert!((found.returns - returns).abs() < 1e-12);
+            assert!((found.squares - squares).abs() < 1e-12);
+            let found = bandit.score(arm).unwrap();
+            assert!((found - score).abs() < 1e-8, "arm {arm}: {found} is not {score}");
+        }
+        assert_eq!((bandit.choose(EXPLOIT), bandit.greedy()), (1, 1));
+    }
+
+    #[test]
+    fn the_bonus_brings_a_neglected_arm_back() {
+        let mut bandit = bandit(2, 0.99, 0.0);
+        let mut pulls = [0; 2];
+        let mut random = Random::new(5);
+        for _ in 0..400 {
+            let arm = bandit.choose(EXPLOIT);
+            pulls[arm] += 1;
+            bandit.update(arm, [0.0, 1.0][arm] + random.normal()).unwrap();
+        }
+        assert!(pulls[1] > 250 && pulls[0] > 10, "{pulls:?}");
+    }
+
+    #[test]
+    fn epsilon_chooses_evenly() {
+        let mut bandit = bandit(4, 0.999, 0.5);
+        for arm in 0..4 {
+            bandit.update(arm, [0.0, 0.0, 9.0, 0.0][arm]).unwrap();
+        }
+        assert_eq!([0.0, 0.26, 0.5, 0.75, 0.999_999].map(|which| bandit.choose([0.49, which])), [0, 1, 2, 3, 3]);
+        assert_eq!(bandit.choose([0.5, 0.0]), 2);
+    }
+
+    #[test]
+    fn it_recovers_after_the_best_arm_changes() {
+        let mut bandit = Bandit::new(16, BanditParameters::default());
+        let mut random = Random::new(11);
+        let mut play = |bandit: &mut Bandit, best: usize, episodes: usize| {
+            let mut chosen = 0;
+            for _ in 0..episodes {
+                let arm = bandit.choose([random.uniform(), random.uniform()]);
+                chosen += usize::from(arm == best);
+                bandit.update(arm, if arm == best { 100.0 } else { 10.0 } + random.normal()).unwrap();
+            }
+            chosen as f64 / episodes as f64
+        };
+        play(&mut bandit, 3, 3000);
+        assert_eq!(bandit.greedy(), 3);
+        assert!(play(&mut bandit, 3, 1000) > 0.45);
+        // The old favourite is now as poor as the others.
+        play(&mut bandit, 12, 3000);
+        assert_eq!(bandit.greedy(), 12);
+        assert!(play(&mut bandit, 12, 1000) > 0.45);
+    }
+
+    #[test]
+    fn greedy_is_arm_0_until_something_is_known_and_the_first_of_equals() {
+        let mut bandit = bandit(3, 0.999, 0.5);
+        assert_eq!(bandit.greedy(), 0);
+        bandit.update(2, -4.0).unwrap();
+        assert_eq!(bandit.greedy(), 2);
+        bandit.update(1, -4.0).unwrap();
+        assert_eq!(bandit.greedy(), 1);
+    }
+
+    #[test]
+    fn one_arm_is_always_chosen() {
+        let mut bandit = bandit(1, 0.999, 0.5);
+        for episode in 0..5 {
+            assert_eq!(bandit.choose([episode as f64 / 5.0, 0.999]), 0);
+            bandit.update(0, 1e6).unwrap();
+            assert!(bandit.score(0).unwrap().is_finite());
+        }
+        assert_eq!(bandit.greedy(), 0);
+    }
+
+    #[test]
+    fn equal_returns_leave_no_bonus_and_no_nan() {
+        let mut bandit = bandit(3, 0.999, 0.0);
+        for arm in [0, 1, 2, 0, 1] {
+            bandit.update(arm, 0.0).unwrap();
+        }
+        assert_eq!([0, 1, 2].map(|arm| bandit.score(arm)), [Some(0.0); 3]);
+        assert_eq!(bandit.choose(EXPLOIT), 0);
+    }
+
+    #[test]
+    fn a_forgotten_arm_is_tried_again() {
+        let mut bandit = bandit(2, 0.5, 0.0);
+        assert_eq!([0, 1].map(|_| bandit.choose(EXPLOIT)), [0, 1]);
+        bandit.update(1, 0.0).unwrap();
+        // 2⁻⁴⁰ is below 1e-12.
+        for _ in 0..40 {
+            bandit.update(0, 0.0).unwrap();
+        }
+        assert_eq!(bandit.score(1), None);
+        assert_eq!(bandit.choose(EXPLOIT), 1);
+        assert_eq!(bandit.choose(EXPLOIT), 0);
+    }
+
+    #[test]
+    fn a_lost_first_episode_is_played_again() {
+        let mut bandit = bandit(2, 0.999, 0.0);
+        assert_eq!([0, 1].map(|_| bandit.choose(EXPLOIT)), [0, 1]);
+        bandit.update(0, 1.0).unwrap();
+        bandit.abandon(1).unwrap();
+        assert_eq!(bandit.choose(EXPLOIT), 1);
+        // Nothing of a known arm is lost with an episode.
+        let before = bandit.clone();
+        bandit.abandon(0).unwrap();
+        assert_eq!(bandit, before);
+    }
+
+    #[test]
+    fn a_return_that_is_no_number_is_refused_and_changes_nothing() {
+        let mut bandit = bandit(2, 0.999, 0.5);
+        bandit.update(1, 3.0).unwrap();
+        let before = bandit.clone();
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e101] {
+            assert!(matches!(bandit.update(1, value), Err(BanditError::Return { arm: 1, .. })));
+        }
+        assert_eq!(bandit.update(2, 1.0), Err(BanditError::NoSuchArm { arm: 2, arms: 2 }));
+        assert_eq!(bandit.abandon(7), Err(BanditError::NoSuchArm { arm: 7, arms: 2 }));
+        assert_eq!(bandit, before);
+    }
+
+    #[test]
+    fn a_saved_bandit_continues_exactly() {
+        let mut bandit = Bandit::new(16, BanditParameters::default());
+        let mut random = Random::new(2);
+        for _ in 0..100 {
+            let arm = bandit.choose([random.uniform(), random.uniform()]);
+            bandit.update(arm, random.normal()).unwrap();
+        }
+        let copy: Bandit = serde_json::from_str(&serde_json::to_string(&bandit).unwrap()).unwrap();
+        assert_eq!(copy, bandit);
     }
 }

@@ -1,7 +1,7 @@
 //! What an environment has shown since its episode began: embeddings, and the exact distances to the nearest of them.
 //!
-//! Layout: blocks of [`LANES`] entries, dimension after dimension within a block. The distances of a block's entries to a
-//! query then grow side by side in one small array, which the compiler turns into vector instructions while each
+//! Layout: blocks of `LANES` entries, dimension after dimension within a block. The distances of a block's entries to
+//! a query then grow side by side in one small array, which the compiler turns into vector instructions while each
 //! distance is still summed in the order of its dimensions, exactly as a plain scan sums it.
 
 use serde::{Deserialize, Serialize};
@@ -15,18 +15,16 @@ pub const LARGEST_COMPONENT: f32 = 1e15;
 /// What an episodic memory refuses.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum EpisodicMemoryError {
-    /// Asked for a memory that can hold nothing.
-    #[error("an episodic memory needs room, not {capacity} entries of {dimensions} dimensions")]
-    NoRoom {
+    /// Asked for a memory that can hold nothing, or more than there is room for.
+    #[error("there can be no episodic memory of {capacity} entries of {dimensions} dimensions")]
+    Size {
         /// Entries asked for.
         capacity: usize,
         /// Dimensions asked for.
         dimensions: usize,
     },
     /// An embedding of another length.
-    #[error(
-        "an embedding of {found} components came to an episodic memory of {expected} dimensions"
-    )]
+    #[error("an embedding of {found} components came to an episodic memory of {expected} dimensions")]
     Dimensions {
         /// Dimensions of the memory.
         expected: usize,
@@ -34,9 +32,7 @@ pub enum EpisodicMemoryError {
         found: usize,
     },
     /// A component that is not a number, or too large to measure distances with.
-    #[error(
-        "component {component} of an embedding is {value}; it must be a number of at most 1e15 in magnitude"
-    )]
+    #[error("component {component} of an embedding is {value}; it must be a number of at most 1e15 in magnitude")]
     Component {
         /// Which one.
         component: usize,
@@ -45,7 +41,8 @@ pub enum EpisodicMemoryError {
     },
     /// A saved memory with more entries than it has room for, or with half an entry.
     #[error(
-        "a saved episodic memory holds {values} values, which are not whole entries of {dimensions} or too many for {capacity}"
+        "a saved episodic memory of {capacity} entries of {dimensions} dimensions holds {values} values: \
+         too many, or no whole entries"
     )]
     Saved {
         /// Values found.
@@ -75,22 +72,15 @@ pub struct EpisodicMemory {
 impl EpisodicMemory {
     /// An empty memory of `capacity` entries of `dimensions` components.
     pub fn new(capacity: usize, dimensions: usize) -> Result<Self, EpisodicMemoryError> {
-        if capacity == 0 || dimensions == 0 {
-            return Err(EpisodicMemoryError::NoRoom {
-                capacity,
-                dimensions,
-            });
+        let impossible = EpisodicMemoryError::Size { capacity, dimensions };
+        // Room for everything at once: the operating system hands pages out as they are first written, and no insertion
+        // ever copies what is there.
+        let mut blocks = Vec::new();
+        match capacity.div_ceil(LANES).checked_mul(LANES).and_then(|lanes| lanes.checked_mul(dimensions)) {
+            None | Some(0) => return Err(impossible),
+            Some(values) => blocks.try_reserve_exact(values).map_err(|_| impossible)?,
         }
-        // Room for everything at once: the operating system hands pages out as they are first written, and no insertion ever
-        // copies what is there.
-        let blocks = Vec::with_capacity(capacity.div_ceil(LANES) * LANES * dimensions);
-        Ok(Self {
-            capacity,
-            dimensions,
-            blocks,
-            len: 0,
-            next: 0,
-        })
+        Ok(Self { capacity, dimensions, blocks, len: 0, next: 0 })
     }
 
     /// How many embeddings it holds.
@@ -126,8 +116,7 @@ impl EpisodicMemory {
         let (block, lane) = (self.next / LANES, self.next % LANES);
         let block_size = LANES * self.dimensions;
         if self.blocks.len() == block * block_size {
-            self.blocks
-                .resize(self.blocks.len() + block_size, f32::INFINITY);
+            self.blocks.resize(self.blocks.len() + block_size, f32::INFINITY);
         }
         let block = &mut self.blocks[block * block_size..][..block_size];
         for (row, &value) in block.chunks_exact_mut(LANES).zip(embedding) {
@@ -140,14 +129,9 @@ impl EpisodicMemory {
 
     /// The squared distances d²(f, M_i) = Σ_d (M_i,d − f_d)² to the `k` nearest entries, ascending, into `nearest`.
     ///
-    /// All entries where there are fewer than `k`. Each distance is summed in `f32` in the order of the dimensions, so the
-    /// result is bit for bit that of [`nearest_by_scan`].
-    pub fn nearest(
-        &self,
-        embedding: &[f32],
-        k: usize,
-        nearest: &mut Vec<f32>,
-    ) -> Result<(), EpisodicMemoryError> {
+    /// All entries where there are fewer than `k`. Each distance is summed in `f32` in the order of the dimensions, so
+    /// the result is bit for bit that of [`nearest_by_scan`].
+    pub fn nearest(&self, embedding: &[f32], k: usize, nearest: &mut Vec<f32>) -> Result<(), EpisodicMemoryError> {
         self.check(embedding)?;
         nearest.clear();
         if k == 0 {
@@ -169,39 +153,24 @@ impl EpisodicMemory {
 
     /// The entries, oldest first, one after the other.
     pub fn entries(&self) -> Vec<f32> {
-        let oldest = if self.len == self.capacity {
-            self.next
-        } else {
-            0
-        };
+        let oldest = if self.len == self.capacity { self.next } else { 0 };
         let mut entries = Vec::with_capacity(self.len * self.dimensions);
         for age in 0..self.len {
             let entry = (oldest + age) % self.capacity;
             let start = entry / LANES * LANES * self.dimensions + entry % LANES;
-            entries.extend(
-                self.blocks[start..]
-                    .iter()
-                    .step_by(LANES)
-                    .take(self.dimensions),
-            );
+            entries.extend(self.blocks[start..].iter().step_by(LANES).take(self.dimensions));
         }
         entries
     }
 
     fn check(&self, embedding: &[f32]) -> Result<(), EpisodicMemoryError> {
         if embedding.len() != self.dimensions {
-            return Err(EpisodicMemoryError::Dimensions {
-                expected: self.dimensions,
-                found: embedding.len(),
-            });
+            return Err(EpisodicMemoryError::Dimensions { expected: self.dimensions, found: embedding.len() });
         }
         let range = -LARGEST_COMPONENT..=LARGEST_COMPONENT;
         match embedding.iter().position(|value| !range.contains(value)) {
             None => Ok(()),
-            Some(component) => Err(EpisodicMemoryError::Component {
-                component,
-                value: embedding[component],
-            }),
+            Some(component) => Err(EpisodicMemoryError::Component { component, value: embedding[component] }),
         }
     }
 }
@@ -225,27 +194,21 @@ fn keep(distance: f32, k: usize, nearest: &mut Vec<f32>) -> f32 {
         nearest.pop();
     }
     nearest.insert(place, distance);
-    if nearest.len() == k {
-        nearest[k - 1]
-    } else {
-        f32::INFINITY
-    }
+    if nearest.len() == k { nearest[k - 1] } else { f32::INFINITY }
 }
 
-/// What [`EpisodicMemory::nearest`] computes, by the plainest means: entries one after the other in one slice, a distance
-/// each, all of them sorted. The yardstick for tests and timings.
+/// What [`EpisodicMemory::nearest`] computes, by the plainest means: entries one after the other in one slice, a
+/// distance each, then the smallest of them. The yardstick for tests and timings.
 pub fn nearest_by_scan(entries: &[f32], embedding: &[f32], k: usize) -> Vec<f32> {
     let mut distances: Vec<f32> = entries
         .chunks_exact(embedding.len())
-        .map(|entry| {
-            entry
-                .iter()
-                .zip(embedding)
-                .fold(0.0, |sum, (a, b)| sum + (a - b) * (a - b))
-        })
+        .map(|entry| entry.iter().zip(embedding).fold(0.0, |sum, (a, b)| sum + (a - b) * (a - b)))
         .collect();
-    distances.sort_by(f32::total_cmp);
-    distances.truncate(k);
+    if k < distances.len() {
+        distances.select_nth_unstable_by(k, f32::total_cmp);
+        distances.truncate(k);
+    }
+    distances.sort_unstable_by(f32::total_cmp);
     distances
 }
 
@@ -259,11 +222,7 @@ struct SavedMemory {
 
 impl From<EpisodicMemory> for SavedMemory {
     fn from(memory: EpisodicMemory) -> Self {
-        Self {
-            capacity: memory.capacity,
-            dimensions: memory.dimensions,
-            entries: memory.entries(),
-        }
+        Self { capacity: memory.capacity, dimensions: memory.dimensions, entries: memory.entries() }
     }
 }
 
@@ -271,22 +230,106 @@ impl TryFrom<SavedMemory> for EpisodicMemory {
     type Error = EpisodicMemoryError;
 
     fn try_from(saved: SavedMemory) -> Result<Self, Self::Error> {
-        let SavedMemory {
-            capacity,
-            dimensions,
-            entries,
-        } = saved;
+        let SavedMemory { capacity, dimensions, entries } = saved;
         let mut memory = Self::new(capacity, dimensions)?;
         if entries.len() % dimensions != 0 || entries.len() / dimensions > capacity {
-            return Err(EpisodicMemoryError::Saved {
-                values: entries.len(),
-                dimensions,
-                capacity,
-            });
+            return Err(EpisodicMemoryError::Saved { values: entries.len(), dimensions, capacity });
         }
         for entry in entries.chunks_exact(dimensions) {
             memory.insert(entry)?;
         }
         Ok(memory)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nearest(memory: &EpisodicMemory, embedding: &[f32], k: usize) -> Vec<f32> {
+        let mut distances = vec![f32::NAN];
+        memory.nearest(embedding, k, &mut distances).unwrap();
+        distances
+    }
+
+    fn memory_of(capacity: usize, entries: &[[f32; 2]]) -> EpisodicMemory {
+        let mut memory = EpisodicMemory::new(capacity, 2).unwrap();
+        for entry in entries {
+            memory.insert(entry).unwrap();
+        }
+        memory
+    }
+
+    #[test]
+    fn distances_by_hand() {
+        let memory = memory_of(10, &[[0.0, 0.0], [3.0, 4.0], [1.0, 1.0], [-1.0, 0.0]]);
+        assert_eq!(nearest(&memory, &[0.0, 0.0], 3), [0.0, 1.0, 2.0]);
+        assert_eq!(nearest(&memory, &[3.0, 3.0], 2), [1.0, 8.0]);
+        assert_eq!(nearest(&memory, &[3.0, 3.0], 0), [0.0; 0]);
+    }
+
+    #[test]
+    fn fewer_entries_than_neighbours() {
+        assert_eq!(nearest(&memory_of(10, &[]), &[0.0, 0.0], 3), [0.0; 0]);
+        assert_eq!(nearest(&memory_of(10, &[[3.0, 4.0], [0.0, 1.0]]), &[0.0, 0.0], 3), [1.0, 25.0]);
+    }
+
+    #[test]
+    fn equal_entries_count_each() {
+        let memory = memory_of(40, &[[1.0, 0.0]; 33]);
+        assert_eq!(nearest(&memory, &[0.0, 0.0], 10), [1.0; 10]);
+    }
+
+    #[test]
+    fn a_full_memory_forgets_the_oldest() {
+        let mut memory = memory_of(3, &[[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [4.0, 0.0]]);
+        assert_eq!((memory.len(), memory.capacity(), memory.dimensions()), (3, 3, 2));
+        assert_eq!(nearest(&memory, &[0.0, 0.0], 9), [4.0, 9.0, 16.0]);
+        assert_eq!(memory.entries(), [2.0, 0.0, 3.0, 0.0, 4.0, 0.0]);
+        memory.insert(&[5.0, 0.0]).unwrap();
+        assert_eq!(memory.entries(), [3.0, 0.0, 4.0, 0.0, 5.0, 0.0]);
+    }
+
+    #[test]
+    fn clearing_forgets_all_and_frees_nothing() {
+        let mut memory = memory_of(100, &[[1.0, 0.0]; 50]);
+        let room = memory.blocks.capacity();
+        let place = memory.blocks.as_ptr();
+        memory.clear();
+        assert!(memory.is_empty());
+        assert_eq!(nearest(&memory, &[1.0, 0.0], 5), [0.0; 0]);
+        for _ in 0..250 {
+            memory.insert(&[2.0, 0.0]).unwrap();
+        }
+        assert_eq!(nearest(&memory, &[1.0, 0.0], 2), [1.0, 1.0]);
+        assert_eq!((memory.blocks.capacity(), memory.blocks.as_ptr()), (room, place));
+    }
+
+    #[test]
+    fn what_can_not_be_measured_is_refused() {
+        for (capacity, dimensions) in [(0, 32), (30_000, 0), (usize::MAX, 32), (usize::MAX / 64, 8)] {
+            let error = EpisodicMemory::new(capacity, dimensions).unwrap_err();
+            assert_eq!(error, EpisodicMemoryError::Size { capacity, dimensions });
+        }
+        let mut memory = memory_of(3, &[[1.0, 0.0]]);
+        let wrong_length = EpisodicMemoryError::Dimensions { expected: 2, found: 3 };
+        assert_eq!(memory.insert(&[0.0; 3]), Err(wrong_length.clone()));
+        assert_eq!(memory.nearest(&[0.0; 3], 1, &mut Vec::new()), Err(wrong_length));
+        for value in [f32::NAN, f32::INFINITY, -1e16] {
+            assert!(matches!(memory.insert(&[0.0, value]), Err(EpisodicMemoryError::Component { component: 1, .. })));
+        }
+        memory.insert(&[-LARGEST_COMPONENT; 2]).unwrap();
+        let farthest = nearest(&memory, &[LARGEST_COMPONENT; 2], 3);
+        assert!(farthest.len() == 2 && farthest.iter().all(|distance| distance.is_finite()));
+    }
+
+    #[test]
+    fn a_damaged_saved_memory_is_refused() {
+        let saved = |text: &str| serde_json::from_str::<EpisodicMemory>(text).map(|memory| memory.len());
+        assert_eq!(saved(r#"{"capacity":2,"dimensions":2,"entries":[1,2,3,4]}"#).unwrap(), 2);
+        assert!(saved(r#"{"capacity":1,"dimensions":2,"entries":[1,2,3,4]}"#).is_err());
+        assert!(saved(r#"{"capacity":2,"dimensions":2,"entries":[1,2,3]}"#).is_err());
+        assert!(saved(r#"{"capacity":0,"dimensions":2,"entries":[]}"#).is_err());
+        assert!(saved(r#"{"capacity":2,"dimensions":2,"entries":[1,1e30]}"#).is_err());
     }
 }

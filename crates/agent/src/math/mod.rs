@@ -4,8 +4,10 @@
 //! Nothing here knows of tensors, threads or files. Per-step quantities are `f32`, as the networks give them;
 //! statistics that live for a whole run are `f64`.
 //!
-//! Sections of the paper are named by their titles; A1, A2, B1, B2 and D are the labels its section "MEME: Improving the
-//! data efficiency of Agent57" gives to its parts.
+//! Sections of the paper are named by their titles; A1, A2, B1, B2 and D are the labels that its section "MEME:
+//! Improving the data efficiency of Agent57" gives to its parts. Where the paper has a misprint, the equation is the
+//! corrected one and the comment says so. The literal numbers of the tests are worked out by hand or by
+//! `tests/golden/math_literals.py`, never by the code they test.
 
 pub mod bandit;
 pub mod distillation;

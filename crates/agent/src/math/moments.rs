@@ -34,10 +34,7 @@ impl BatchMoments {
             sum += weight * value;
             squares += weight * value * value;
         }
-        (total > 0.0).then(|| Self {
-            mean: sum / total,
-            mean_square: squares / total,
-        })
+        (total > 0.0).then(|| Self { mean: sum / total, mean_square: squares / total })
     }
 
     /// The same with every weight 1.
@@ -56,12 +53,7 @@ impl BatchMoments {
 impl Moments {
     /// Moments of nothing yet, that forget by `decay` (0 ≤ d < 1) an update.
     pub fn new(decay: f64) -> Self {
-        Self {
-            decay,
-            first: 0.0,
-            second: 0.0,
-            updates: 0,
-        }
+        Self { decay, first: 0.0, second: 0.0, updates: 0 }
     }
 
     /// Takes one batch in.
@@ -79,16 +71,10 @@ impl Moments {
     /// Mean and mean square so far; zeros before the first update.
     pub fn moments(&self) -> BatchMoments {
         if self.updates == 0 {
-            return BatchMoments {
-                mean: 0.0,
-                mean_square: 0.0,
-            };
+            return BatchMoments { mean: 0.0, mean_square: 0.0 };
         }
         let seen = 1.0 - self.decay.powf(self.updates as f64);
-        BatchMoments {
-            mean: self.first / seen,
-            mean_square: self.second / seen,
-        }
+        BatchMoments { mean: self.first / seen, mean_square: self.second / seen }
     }
 
     /// Running mean; 0 before the first update.
@@ -99,5 +85,67 @@ impl Moments {
     /// Running standard deviation; 0 before the first update.
     pub fn std(&self) -> f64 {
         self.moments().std()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_close(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-8, "{found} is not {expected}");
+    }
+
+    #[test]
+    fn batches_are_weighted_by_importance() {
+        let batch = BatchMoments::weighted([(1.0, 1.0), (2.0, 0.5), (6.0, 0.25)]).unwrap();
+        assert_close(batch.mean, 2.0);
+        assert_close(batch.mean_square, 6.857142857);
+        assert_close(batch.std(), 1.690308509);
+        // Without weights: mean 3, variance (4 + 1 + 9)/3.
+        let plain = BatchMoments::unweighted([1.0, 2.0, 6.0]).unwrap();
+        assert_close(plain.mean, 3.0);
+        assert_close(plain.std(), 2.160246899);
+    }
+
+    #[test]
+    fn a_batch_without_weight_says_nothing() {
+        assert_eq!(BatchMoments::unweighted([]), None);
+        assert_eq!(BatchMoments::weighted([(3.0, 0.0)]), None);
+    }
+
+    #[test]
+    fn running_moments_are_unbiased_from_the_first_update_on() {
+        let mut moments = Moments::new(0.99);
+        assert_eq!((moments.mean(), moments.std(), moments.updates()), (0.0, 0.0, 0));
+        moments.update(BatchMoments::weighted([(1.0, 1.0), (2.0, 0.5), (6.0, 0.25)]).unwrap());
+        assert_close(moments.mean(), 2.0);
+        assert_close(moments.std(), 1.690308509);
+        moments.update(BatchMoments::weighted([(-1.0, 0.2), (3.0, 1.0)]).unwrap());
+        assert_close(moments.mean(), 2.167504188);
+        assert_close(moments.std(), 1.601831557);
+        assert_eq!(moments.updates(), 2);
+    }
+
+    #[test]
+    fn equal_values_have_no_deviation_whatever_their_size() {
+        let mut moments = Moments::new(0.999);
+        for _ in 0..1000 {
+            moments.update(BatchMoments::unweighted([0.1, 0.1, 0.1]).unwrap());
+        }
+        assert!(moments.std() < 1e-7, "{}", moments.std());
+    }
+
+    #[test]
+    fn a_nan_stays_visible() {
+        assert!(BatchMoments::unweighted([1.0, f32::NAN]).unwrap().std().is_nan());
+    }
+
+    #[test]
+    fn saved_moments_continue_exactly() {
+        let mut moments = Moments::new(0.99);
+        moments.update(BatchMoments::unweighted([0.1, 0.7]).unwrap());
+        let saved = serde_json::to_string(&moments).unwrap();
+        assert_eq!(serde_json::from_str::<Moments>(&saved).unwrap(), moments);
     }
 }

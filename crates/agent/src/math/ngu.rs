@@ -16,19 +16,14 @@ pub struct Kernel {
     pub cluster_distance: f64,
     /// c, added to the similarity so that the reward stays bounded.
     pub pseudo_count: f64,
-    /// s_m: above this similarity there is no reward. With k neighbours s is at most √k + c, so 8 takes effect from k = 64 on.
+    /// s_m: above this similarity there is no reward. With k neighbours s is at most √k + c, so 8 takes effect from
+    /// k = 64 on.
     pub max_similarity: f64,
 }
 
 impl Default for Kernel {
     fn default() -> Self {
-        Self {
-            neighbours: 10,
-            epsilon: 1e-4,
-            cluster_distance: 0.008,
-            pseudo_count: 0.001,
-            max_similarity: 8.0,
-        }
+        Self { neighbours: 10, epsilon: 1e-4, cluster_distance: 0.008, pseudo_count: 0.001, max_similarity: 8.0 }
     }
 }
 
@@ -61,11 +56,7 @@ pub fn similarity(distances: &[f32], distance_mean: f64, kernel: &Kernel) -> f64
     let kernels: f64 = distances
         .iter()
         .map(|&distance| {
-            let normalised = if distance_mean > 0.0 {
-                f64::from(distance) / distance_mean
-            } else {
-                0.0
-            };
+            let normalised = if distance_mean > 0.0 { f64::from(distance) / distance_mean } else { 0.0 };
             kernel.epsilon / ((normalised - kernel.cluster_distance).max(0.0) + kernel.epsilon)
         })
         .sum();
@@ -74,11 +65,7 @@ pub fn similarity(distances: &[f32], distance_mean: f64, kernel: &Kernel) -> f64
 
 /// r_episodic = 0 if s > s_m, else 1/s. Appendix "Never Give Up".
 pub fn episodic_reward(similarity: f64, kernel: &Kernel) -> f64 {
-    if similarity > kernel.max_similarity {
-        0.0
-    } else {
-        1.0 / similarity
-    }
+    if similarity > kernel.max_similarity { 0.0 } else { 1.0 / similarity }
 }
 
 /// r_NGU = r_episodic · min{max{α_t, 1}, L}. Appendix "Never Give Up"; the second factor is [`super::rnd::multiplier`].
@@ -100,18 +87,9 @@ pub struct EpisodicNovelty {
 
 impl EpisodicNovelty {
     /// An environment that has seen nothing, with room for `capacity` embeddings of `dimensions` components.
-    pub fn new(
-        kernel: Kernel,
-        capacity: usize,
-        dimensions: usize,
-    ) -> Result<Self, EpisodicMemoryError> {
+    pub fn new(kernel: Kernel, capacity: usize, dimensions: usize) -> Result<Self, EpisodicMemoryError> {
         let memory = EpisodicMemory::new(capacity, dimensions)?;
-        Ok(Self {
-            kernel,
-            memory,
-            distance_mean: DistanceMean::default(),
-            distances: Vec::new(),
-        })
+        Ok(Self { kernel, memory, distance_mean: DistanceMean::default(), distances: Vec::new() })
     }
 
     /// Forgets the last episode.
@@ -125,13 +103,9 @@ impl EpisodicNovelty {
         let reward = if self.memory.len() < self.kernel.neighbours {
             0.0
         } else {
-            self.memory
-                .nearest(embedding, self.kernel.neighbours, &mut self.distances)?;
+            self.memory.nearest(embedding, self.kernel.neighbours, &mut self.distances)?;
             self.distance_mean.update(&self.distances);
-            episodic_reward(
-                similarity(&self.distances, self.distance_mean.mean(), &self.kernel),
-                &self.kernel,
-            )
+            episodic_reward(similarity(&self.distances, self.distance_mean.mean(), &self.kernel), &self.kernel)
         };
         self.memory.insert(embedding)?;
         Ok(reward)
@@ -145,5 +119,102 @@ impl EpisodicNovelty {
     /// d²_m of this episode so far.
     pub fn distance_mean(&self) -> f64 {
         self.distance_mean.mean()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn assert_close(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-7 * expected, "{found} is not {expected}");
+    }
+
+    #[test]
+    fn near_neighbours_are_familiar_and_far_ones_are_not() {
+        // Normalised distances 0 and 1/128, both in the cluster, 1 and 3.
+        let s = similarity(&[0.0, 0.00390625, 0.5, 1.5], 0.5, &Kernel::default());
+        assert_close(s, 1.415261015);
+        assert_close(episodic_reward(s, &Kernel::default()), 0.7065834427);
+    }
+
+    #[test]
+    fn where_all_is_the_same_every_kernel_is_1() {
+        let s = similarity(&[0.0; 10], 0.0, &Kernel::default());
+        assert_close(s, 3.16327766);
+        assert_close(episodic_reward(s, &Kernel::default()), 0.3161277976);
+    }
+
+    #[test]
+    fn above_the_largest_similarity_there_is_no_reward() {
+        let kernel = Kernel::default();
+        assert_eq!(episodic_reward(8.0, &kernel), 0.125);
+        assert_eq!(episodic_reward(8.001, &kernel), 0.0);
+        // 64 equal neighbours: √64 + 0.001.
+        assert_eq!(episodic_reward(similarity(&[0.0; 64], 0.0, &kernel), &kernel), 0.0);
+    }
+
+    #[test]
+    fn the_mean_runs_over_every_distance() {
+        let mut mean = DistanceMean::default();
+        assert_eq!(mean.mean(), 0.0);
+        mean.update(&[4.0, 9.0]);
+        assert_eq!(mean.mean(), 6.5);
+        mean.update(&[0.25, 2.25]);
+        assert_close(mean.mean(), 3.875);
+    }
+
+    #[test]
+    fn the_reward_is_modulated() {
+        assert_eq!(ngu_reward(0.25, 3.0), 0.75);
+    }
+
+    fn novelty() -> EpisodicNovelty {
+        EpisodicNovelty::new(Kernel { neighbours: 2, ..Kernel::default() }, 100, 1).unwrap()
+    }
+
+    #[test]
+    fn an_episode_by_hand() {
+        let mut novelty = novelty();
+        // Fewer than k = 2 neighbours.
+        assert_eq!(novelty.observe(&[0.0]).unwrap(), 0.0);
+        assert_eq!(novelty.observe(&[1.0]).unwrap(), 0.0);
+        // Squared distances 4 and 9, then 0.25 and 2.25 to the memory before the embedding joins it.
+        assert_close(novelty.observe(&[3.0]).unwrap(), 60.96476321);
+        assert_close(novelty.observe(&[1.5]).unwrap(), 22.19489462);
+        assert_close(novelty.distance_mean(), 3.875);
+        assert_eq!(novelty.remembered(), 4);
+
+        novelty.start_episode();
+        assert_eq!((novelty.remembered(), novelty.distance_mean()), (0, 0.0));
+        assert_eq!(novelty.observe(&[3.0]).unwrap(), 0.0);
+    }
+
+    #[test]
+    fn an_environment_that_never_changes_is_familiar_not_nan() {
+        let mut novelty = novelty();
+        let rewards: Vec<f64> = (0..4).map(|_| novelty.observe(&[7.0]).unwrap()).collect();
+        assert_eq!(rewards[..2], [0.0, 0.0]);
+        // 1 / (√2 + 0.001).
+        assert_close(rewards[2], 0.7066071345);
+        assert_eq!(rewards[2], rewards[3]);
+    }
+
+    #[test]
+    fn a_saved_episode_continues_exactly() {
+        let mut novelty = novelty();
+        for x in [0.3, 1.7, 2.9, 0.31] {
+            novelty.observe(&[x]).unwrap();
+        }
+        let mut copy: EpisodicNovelty = serde_json::from_str(&serde_json::to_string(&novelty).unwrap()).unwrap();
+        for x in [0.5, 0.1, 2.0] {
+            assert_eq!(copy.observe(&[x]).unwrap(), novelty.observe(&[x]).unwrap());
+        }
+    }
+
+    #[test]
+    fn an_embedding_that_is_not_a_number_is_refused() {
+        let error = novelty().observe(&[f32::NAN]).unwrap_err();
+        assert!(error.to_string().starts_with("component 0 of an embedding is NaN"), "{error}");
     }
 }

@@ -4,22 +4,15 @@ use super::moments::Moments;
 
 /// err = ‖ĝ(x) − g(x)‖², the predictor's error. Appendix "Random Network Distillation".
 pub fn prediction_error(predicted: &[f32], target: &[f32]) -> f32 {
-    predicted
-        .iter()
-        .zip(target)
-        .map(|(&predicted, &target)| (predicted - target) * (predicted - target))
-        .sum()
+    predicted.iter().zip(target).map(|(&predicted, &target)| (predicted - target) * (predicted - target)).sum()
 }
 
-/// α_t = 1 + s (err − μ_e)/σ_e, the life-long novelty. Appendix "Never Give Up", with NGU's 1 + and the table's RND scale s.
+/// α_t = 1 + s (err − μ_e)/σ_e, the life-long novelty. Appendix "Never Give Up", which leaves out NGU's 1 + and the
+/// table's RND scale s.
 ///
 /// 1 while σ_e is 0: nothing is known yet, or every error was the same.
 pub fn lifelong_novelty(error: f64, mean: f64, std: f64, scale: f64) -> f64 {
-    if std > 0.0 {
-        1.0 + scale * (error - mean) / std
-    } else {
-        1.0
-    }
+    if std > 0.0 { 1.0 + scale * (error - mean) / std } else { 1.0 }
 }
 
 /// min{max{α_t, 1}, L}, what the episodic reward is multiplied with. Appendix "Never Give Up".
@@ -31,8 +24,48 @@ pub fn multiplier(novelty: f64, limit: f64) -> f64 {
 
 /// The multiplier of one observation from the running statistics μ_e, σ_e of the errors: [`lifelong_novelty`] clamped.
 pub fn multiplier_of_error(error: f64, errors: &Moments, scale: f64, limit: f64) -> f64 {
-    multiplier(
-        lifelong_novelty(error, errors.mean(), errors.std(), scale),
-        limit,
-    )
+    multiplier(lifelong_novelty(error, errors.mean(), errors.std(), scale), limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::math::moments::BatchMoments;
+
+    #[test]
+    fn the_error_is_a_sum_of_squares() {
+        assert_eq!(prediction_error(&[1.0, -2.0, 0.5], &[0.0, 1.0, 0.5]), 10.0);
+    }
+
+    #[test]
+    fn novelty_is_the_scaled_distance_from_the_mean() {
+        assert_eq!(lifelong_novelty(3.0, 1.0, 0.5, 0.5), 3.0);
+        assert_eq!(lifelong_novelty(0.5, 1.0, 0.5, 0.5), 0.5);
+        assert_eq!(lifelong_novelty(1.0, 1.0, 0.5, 0.5), 1.0);
+    }
+
+    #[test]
+    fn without_deviation_nothing_is_novel() {
+        assert_eq!(lifelong_novelty(3.0, 1.0, 0.0, 0.5), 1.0);
+        assert_eq!(multiplier_of_error(3.0, &Moments::new(0.999), 0.5, 5.0), 1.0);
+    }
+
+    #[test]
+    fn the_multiplier_lies_between_1_and_the_limit() {
+        assert_eq!(
+            [-3.0, 0.5, 1.0, 3.0, 5.0, 80.0].map(|novelty| multiplier(novelty, 5.0)),
+            [1.0, 1.0, 1.0, 3.0, 5.0, 5.0]
+        );
+        assert!(multiplier(f64::NAN, 5.0).is_nan());
+    }
+
+    #[test]
+    fn the_multiplier_of_an_error_uses_the_running_statistics() {
+        let mut errors = Moments::new(0.999);
+        // Mean 1, standard deviation 0.5.
+        errors.update(BatchMoments::unweighted([0.5, 1.5]).unwrap());
+        assert!((multiplier_of_error(3.0, &errors, 0.5, 5.0) - 3.0).abs() < 1e-9);
+        assert_eq!(multiplier_of_error(0.2, &errors, 0.5, 5.0), 1.0);
+        assert_eq!(multiplier_of_error(300.0, &errors, 0.5, 5.0), 5.0);
+    }
 }

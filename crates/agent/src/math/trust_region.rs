@@ -14,3 +14,42 @@ pub fn keeps_loss(q: f32, q_target: f32, target: f32, alpha: f32, sigma: f32) ->
 fn sign(x: f32) -> i8 {
     i8::from(x > 0.0) - i8::from(x < 0.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::keeps_loss;
+
+    // α σ = 2 · 0.5 = 1, Q_T = 10 throughout: the region is [9, 11].
+    fn keeps(q: f32, target: f32) -> bool {
+        keeps_loss(q, 10.0, target, 2.0, 0.5)
+    }
+
+    #[test]
+    fn the_four_quadrants() {
+        // Above the region: a target below draws Q back in, one above pushes it further out.
+        assert!(keeps(12.0, 11.5));
+        assert!(!keeps(12.0, 13.0));
+        // Below it, the other way round.
+        assert!(keeps(8.0, 8.5));
+        assert!(!keeps(8.0, 7.0));
+    }
+
+    #[test]
+    fn inside_the_region_every_direction_is_kept() {
+        for target in [-100.0, 10.5, 100.0] {
+            assert!(keeps(10.5, target) && keeps(9.5, target) && keeps(10.0, target));
+        }
+    }
+
+    #[test]
+    fn its_border_belongs_to_the_region() {
+        assert!(keeps(11.0, 13.0) && keeps(9.0, 7.0));
+        assert!(!keeps(11.000001, 13.0) && !keeps(8.999999, 7.0));
+    }
+
+    #[test]
+    fn the_sign_of_zero_is_neither_plus_nor_minus() {
+        assert!(!keeps(12.0, 12.0) && !keeps(8.0, 8.0));
+        assert!(keeps_loss(3.0, 3.0, 5.0, 2.0, 0.0));
+    }
+}
