@@ -1,6 +1,6 @@
 //! The one interface between an actor and whatever it acts in.
 
-use std::time::Duration;
+pub use crate::error::EnvError;
 
 /// How the bytes of one observation are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,27 +120,4 @@ pub trait Environments: Send {
 
     /// What went wrong and was mended since the last call, a sentence each: lost workers and why.
     fn take_faults(&mut self) -> Vec<String>;
-}
-
-/// Why an environment could not be made, stepped, saved or restored.
-#[derive(Debug, thiserror::Error)]
-pub enum EnvError {
-    /// The action is none of the environment's.
-    #[error("action {action} is out of range: {name} has {actions} actions, 0 to {}", actions - 1)]
-    ActionOutOfRange {
-        /// The environment.
-        name: String,
-        /// What was asked for.
-        action: usize,
-        /// How many there are.
-        actions: usize,
-    },
-    /// The worker did not answer in time.
-    #[error("the environment worker did not answer to `{request}` within {limit:?}")]
-    Timeout {
-        /// What it was asked.
-        request: &'static str,
-        /// How long it had.
-        limit: Duration,
-    },
 }

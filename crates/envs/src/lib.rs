@@ -2,6 +2,16 @@
 //!
 //! The actor code sees one small trait, [`Environments`], whichever of these is behind it, and no tensors.
 
+mod env_id;
 mod environments;
+mod error;
+pub mod games;
+mod saved;
+pub mod seeds;
+pub mod tasks;
+mod workers;
 
-pub use environments::{Ending, EnvError, EnvSpec, Environments, EpisodeEnd, ObservationKind, Step};
+pub use env_id::EnvId;
+pub use environments::{Ending, EnvSpec, Environments, EpisodeEnd, ObservationKind, Step};
+pub use error::EnvError;
+pub use workers::{AleOptions, Limits, WorkerConfig, WorkerEnvironments};

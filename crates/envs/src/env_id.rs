@@ -1,0 +1,163 @@
+//! The name of an environment, as a user types it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::error::EnvError;
+use crate::games;
+use crate::tasks::{self, BuiltIn};
+
+/// Which environment: an Atari game, a built-in task or a Gymnasium environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EnvId {
+    /// One of the 57 games, by ROM name: `pong`.
+    Atari(String),
+    /// A Gymnasium environment: `gym:CartPole-v1`, or `gym:my_module:MyEnv-v0` with a module to import first.
+    Gym {
+        /// Imported before the environment is made, so that it can register it.
+        module: Option<String>,
+        /// What `gymnasium.make` is asked for.
+        id: String,
+    },
+    /// A built-in task, with its parameter if one was given: `catch`, `memory:20`.
+    Task(String),
+}
+
+impl fmt::Display for EnvId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Atari(name) | Self::Task(name) => f.write_str(name),
+            Self::Gym { module: Some(module), id } => write!(f, "gym:{module}:{id}"),
+            Self::Gym { module: None, id } => write!(f, "gym:{id}"),
+        }
+    }
+}
+
+impl FromStr for EnvId {
+    type Err = EnvError;
+
+    fn from_str(text: &str) -> Result<Self, EnvError> {
+        let unknown = |hint: String| EnvError::UnknownEnvironment { name: text.to_owned(), hint };
+        if let Some(rest) = text.strip_prefix("gym:") {
+            let (module, id) = match rest.split_once(':') {
+                Some((module, id)) => (Some(module), id),
+                None => (None, rest),
+            };
+            if id.is_empty() || module.is_some_and(str::is_empty) {
+                return Err(unknown("write gym:ENV_ID, or gym:MODULE:ENV_ID with a module to import first".to_owned()));
+            }
+            return Ok(Self::Gym { module: module.map(str::to_owned), id: id.to_owned() });
+        }
+        if games::game(text).is_some() {
+            return Ok(Self::Atari(text.to_owned()));
+        }
+        if BuiltIn::find(text).is_some() {
+            // Made once to check the parameter; a task is cheap.
+            tasks::make(text)?;
+            return Ok(Self::Task(text.to_owned()));
+        }
+        Err(unknown(nearest(text)))
+    }
+}
+
+/// A clause that names the valid names most like `text`.
+fn nearest(text: &str) -> String {
+    let plain = |name: &str| name.to_lowercase().replace(['_', '-', ' ', '\''], "");
+    let wanted = plain(text);
+    let mut candidates: Vec<(usize, &str)> = games::games()
+        .iter()
+        .map(|game| game.rom.as_str())
+        .chain(tasks::BUILT_IN.iter().map(|task| task.name))
+        .map(|name| {
+            let name_plain = plain(name);
+            // A beginning of a name counts as near, however long the rest is.
+            let begins = !wanted.is_empty() && name_plain.starts_with(&wanted);
+            (if begins { 0 } else { edit_distance(&wanted, &name_plain) }, name)
+        })
+        .collect();
+    candidates.sort();
+    let close: Vec<String> = candidates
+        .iter()
+        .take_while(|(distance, _)| *distance <= 2 + wanted.chars().count() / 4)
+        .take(3)
+        .map(|(_, name)| format!("`{name}`"))
+        .collect();
+    match close.as_slice() {
+        [] => "name one of the 57 games (`meme games` lists them), catch, memory, deep_sea, key_door or gym:ENV_ID"
+            .to_owned(),
+        [one] => format!("did you mean {one}?"),
+        [first @ .., last] => format!("did you mean {} or {last}?", first.join(", ")),
+    }
+}
+
+/// Levenshtein's distance: insertions, deletions and replacements of characters.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, to) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(from != *to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> EnvId {
+        text.parse().unwrap()
+    }
+
+    fn refused(text: &str) -> String {
+        text.parse::<EnvId>().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn names_of_all_kinds_are_understood() {
+        assert_eq!(parsed("pong"), EnvId::Atari("pong".into()));
+        assert_eq!(parsed("gym:CartPole-v1"), EnvId::Gym { module: None, id: "CartPole-v1".into() });
+        assert_eq!(parsed("gym:ALE/Pong-v5"), EnvId::Gym { module: None, id: "ALE/Pong-v5".into() });
+        assert_eq!(parsed("gym:mine.envs:A-v0"), EnvId::Gym { module: Some("mine.envs".into()), id: "A-v0".into() });
+        assert_eq!(parsed("catch"), EnvId::Task("catch".into()));
+        assert_eq!(parsed("deep_sea:14"), EnvId::Task("deep_sea:14".into()));
+    }
+
+    #[test]
+    fn a_name_is_written_as_it_was_typed() {
+        for text in ["pong", "gym:CartPole-v1", "gym:mine:A-v0", "catch", "memory:20"] {
+            assert_eq!(parsed(text).to_string(), text);
+        }
+    }
+
+    #[test]
+    fn a_wrong_name_is_answered_with_the_nearest() {
+        assert_eq!(refused("pon"), "there is no environment `pon`: did you mean `pong`?");
+        assert!(refused("MontezumaRevenge").contains("`montezuma_revenge`"));
+        assert!(refused("space-invader").contains("`space_invaders`"));
+        assert!(refused("ms").contains("`ms_pacman`"));
+        assert!(refused("deepsea").contains("`deep_sea`"));
+        assert!(refused("chess_on_mars").contains("meme games"));
+        assert!(refused("").contains("meme games"));
+    }
+
+    #[test]
+    fn half_a_name_is_refused() {
+        assert!(refused("gym:").contains("gym:ENV_ID"));
+        assert!(refused("gym::A-v0").contains("gym:MODULE:ENV_ID"));
+        assert!(refused("catch:3").contains("takes no parameter"));
+        assert!(refused("deep_sea:big").contains("must be a whole number"));
+    }
+
+    #[test]
+    fn edit_distances_by_hand() {
+        assert_eq!(edit_distance("", "abc"), 3);
+        assert_eq!(edit_distance("kitten", "sitting"), 3);
+        assert_eq!(edit_distance("pong", "pong"), 0);
+    }
+}

@@ -1,0 +1,178 @@
+//! What a worker is told to make, and how long it may take.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::message::PROTOCOL;
+use crate::env_id::EnvId;
+use crate::error::EnvError;
+
+/// One worker process and the environments in it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkerConfig {
+    /// An Atari game or a Gymnasium environment.
+    pub environment: EnvId,
+    /// The Python interpreter; it must have `numpy`, and `ale-py` or `gymnasium`.
+    pub python: PathBuf,
+    /// The folder of the Python package `meme_worker`.
+    pub package: PathBuf,
+    /// Index in the whole run of the worker's first environment.
+    pub first_index: u64,
+    /// Environments of this worker, all groups together.
+    pub environments: usize,
+    /// Groups that are stepped apart: 1 or 2.
+    pub groups: usize,
+    /// The run's seed.
+    pub seed: u64,
+    /// How Atari games are played.
+    pub ale: AleOptions,
+    /// How long the worker may take.
+    pub limits: Limits,
+}
+
+/// How Atari games are played; the defaults are the paper's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AleOptions {
+    /// Frames that an action is held for; the observation is the maximum over the last two of them.
+    pub repeat: u32,
+    /// An episode begins with 1 to so many no-ops, evenly at random; with none if this is 0.
+    pub noop_max: u32,
+    /// Probability, at each frame, that the action of the frame before is played instead.
+    pub sticky: f64,
+    /// All 18 actions, or only those that do something in this game.
+    pub full_actions: bool,
+    /// Frames, no-ops included, after which an episode is truncated.
+    pub max_frames: u64,
+}
+
+impl Default for AleOptions {
+    fn default() -> Self {
+        Self { repeat: 4, noop_max: 30, sticky: 0.0, full_actions: true, max_frames: 108_000 }
+    }
+}
+
+/// How long a worker may take before it counts as hung, and how often it may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// For starting up, and for each reset, save and restore.
+    pub start_up: Duration,
+    /// For each step of a group.
+    pub step: Duration,
+    /// Failures in a row, without one successful step between them, after which the worker is given up.
+    pub failures: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { start_up: Duration::from_secs(120), step: Duration::from_secs(30), failures: 3 }
+    }
+}
+
+impl WorkerConfig {
+    /// One environment in one group, seed 0, the paper's options.
+    pub fn new(environment: EnvId, python: impl Into<PathBuf>, package: impl Into<PathBuf>) -> Self {
+        Self {
+            environment,
+            python: python.into(),
+            package: package.into(),
+            first_index: 0,
+            environments: 1,
+            groups: 1,
+            seed: 0,
+            ale: AleOptions::default(),
+            limits: Limits::default(),
+        }
+    }
+
+    /// Environments in each group.
+    pub(super) fn group_size(&self) -> usize {
+        self.environments / self.groups
+    }
+
+    /// Refuses what no worker can do, naming the setting.
+    pub(super) fn check(&self) -> Result<(), EnvError> {
+        let wrong =
+            |field, value: String, allowed: &str| Err(EnvError::Setting { field, value, allowed: allowed.to_owned() });
+        if let EnvId::Task(name) = &self.environment {
+            return wrong("the environment of a worker", name.clone(), "an Atari game or a gym: environment");
+        }
+        if !(1..=2).contains(&self.groups) {
+            return wrong("groups", self.groups.to_string(), "1 or 2");
+        }
+        if self.environments == 0 || !self.environments.is_multiple_of(self.groups) || self.environments > 4096 {
+            let allowed = format!("a multiple of the {} groups, from {} to 4096", self.groups, self.groups);
+            return wrong("environments", self.environments.to_string(), &allowed);
+        }
+        if !(1..=1000).contains(&self.ale.repeat) {
+            return wrong("repeat", self.ale.repeat.to_string(), "from 1 to 1000 frames");
+        }
+        if !(0.0..1.0).contains(&self.ale.sticky) {
+            return wrong("sticky", self.ale.sticky.to_string(), "at least 0 and less than 1");
+        }
+        if self.ale.max_frames <= u64::from(self.ale.noop_max) {
+            let allowed = format!("more than the {} no-ops", self.ale.noop_max);
+            return wrong("max_frames", self.ale.max_frames.to_string(), &allowed);
+        }
+        for (field, limit) in [("the start-up limit", self.limits.start_up), ("the step limit", self.limits.step)] {
+            if limit < Duration::from_millis(1) {
+                return wrong(field, format!("{limit:?}"), "at least a millisecond");
+            }
+        }
+        if self.limits.failures == 0 {
+            return wrong("the limit of failures", "0".to_owned(), "at least 1");
+        }
+        Ok(())
+    }
+
+    /// What the worker is told when it is opened.
+    pub(super) fn to_json(&self) -> Value {
+        let environment = match &self.environment {
+            EnvId::Atari(rom) => json!({
+                "kind": "ale",
+                "rom": rom,
+                "repeat": self.ale.repeat,
+                "noop_max": self.ale.noop_max,
+                "sticky": self.ale.sticky,
+                "full_actions": self.ale.full_actions,
+                "max_frames": self.ale.max_frames,
+            }),
+            EnvId::Gym { module, id } => json!({ "kind": "gym", "module": module, "id": id }),
+            EnvId::Task(name) => json!({ "kind": "task", "name": name }),
+        };
+        json!({
+            "protocol": PROTOCOL,
+            "environment": environment,
+            "first_index": self.first_index,
+            "environments": self.environments,
+            "groups": self.groups,
+            "seed": self.seed,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut WorkerConfig)) -> String {
+        let mut config = WorkerConfig::new("pong".parse().unwrap(), "python", "meme_worker");
+        change(&mut config);
+        config.check().unwrap_err().to_string()
+    }
+
+    #[test]
+    fn each_bad_setting_is_named_with_what_it_may_be() {
+        assert_eq!(refused(|c| c.groups = 3), "groups is 3, and must be 1 or 2");
+        assert!(refused(|c| (c.groups, c.environments) = (2, 7)).starts_with("environments is 7"));
+        assert!(refused(|c| c.environments = 0).starts_with("environments is 0"));
+        assert!(refused(|c| c.ale.sticky = 1.0).starts_with("sticky is 1,"));
+        assert!(refused(|c| c.ale.sticky = f64::NAN).starts_with("sticky is NaN"));
+        assert!(refused(|c| c.ale.repeat = 0).starts_with("repeat is 0"));
+        assert!(refused(|c| c.ale.max_frames = 30).starts_with("max_frames is 30"));
+        assert!(refused(|c| c.limits.step = Duration::ZERO).starts_with("the step limit is 0ns"));
+        assert!(refused(|c| c.limits.failures = 0).contains("at least 1"));
+        assert!(refused(|c| c.environment = "catch".parse().unwrap()).contains("an Atari game or a gym: environment"));
+    }
+}

@@ -1,0 +1,447 @@
+//! A set of environments in a worker process that is replaced when it is lost.
+
+use std::time::Duration;
+
+use super::config::WorkerConfig;
+use super::layout::{LAST, Layout, RECORD_BYTES, Record};
+use super::message::Request;
+use super::process;
+use super::shared_memory::{SharedMemory, anonymous_file};
+use super::worker::{Launcher, PythonLauncher, Worker};
+use crate::environments::{Ending, EnvSpec, Environments, EpisodeEnd, Step};
+use crate::error::EnvError;
+use crate::saved;
+
+/// The environments of one Python worker process.
+///
+/// A worker that dies, hangs, raises or answers nonsense is killed and replaced during [`finish`](Environments::finish).
+/// All its episodes are lost: each group's next `finish` returns them as [`Ending::CutOff`], and the next episodes have
+/// begun. [`take_faults`](Environments::take_faults) says what happened. When it fails again and again without one
+/// successful step, the calls return [`EnvError::GaveUp`].
+pub struct WorkerEnvironments {
+    launcher: Box<dyn Launcher>,
+    config: WorkerConfig,
+    spec: EnvSpec,
+    layout: Layout,
+    memory: SharedMemory,
+    /// Absent only between a loss and the replacement, and after giving up.
+    worker: Option<Worker>,
+    groups: Vec<Group>,
+    environments: Vec<Progress>,
+    /// A step could not even be asked for; its `finish` deals with it.
+    broken: Option<EnvError>,
+    failures: u32,
+    gave_up: Option<String>,
+    faults: Vec<String>,
+}
+
+/// Where a group stands.
+struct Group {
+    stage: Stage,
+    /// The slot of the observations to act on; the worker writes the next ones to the other.
+    slot: usize,
+    /// The worker was lost and replaced: the episodes that the caller knows of are gone, and the first observations of
+    /// the next ones wait in the other slot until `finish` has told so.
+    lost: bool,
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// No episode has begun.
+    New,
+    /// Waiting for actions.
+    Ready,
+    /// Between `start` and `finish`.
+    Started,
+}
+
+/// Where an environment stands.
+#[derive(Clone, Copy, Default)]
+struct Progress {
+    /// The episode that the caller knows of.
+    episode: Episode,
+    /// The one that has begun in a replacement of the worker, while the group is lost.
+    replacement: Episode,
+    /// The number of the next episode.
+    next: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Episode {
+    number: u64,
+    score: f64,
+    frames: u64,
+}
+
+impl WorkerEnvironments {
+    /// Starts a worker and makes its environments; [`reset`](Environments::reset) begins the first episodes.
+    pub fn new(config: WorkerConfig) -> Result<Self, EnvError> {
+        config.check()?;
+        Self::with_launcher(Box::new(PythonLauncher::new(config.clone())), config)
+    }
+
+    /// The same with workers of another origin.
+    pub(super) fn with_launcher(mut launcher: Box<dyn Launcher>, config: WorkerConfig) -> Result<Self, EnvError> {
+        let name = config.environment.to_string();
+        let no_memory = |source| EnvError::Launch { name: name.clone(), what: "shared memory".to_owned(), source };
+        let file = anonymous_file().map_err(no_memory)?;
+        let (mut worker, spec) = Worker::open(launcher.as_mut(), &config, &file)?;
+        let layout = Layout::new(config.environments, spec.observation_bytes()).ok_or_else(|| {
+            worker.impossible(Request::Open, format!("observations of {} bytes", spec.observation_bytes()))
+        })?;
+        let memory = SharedMemory::map(file, layout.total).map_err(no_memory)?;
+        worker.attach(&layout)?;
+        let group =
+            || Group { stage: Stage::New, slot: 0, lost: false, steps: vec![Step::default(); config.group_size()] };
+        Ok(Self {
+            groups: (0..config.groups).map(|_| group()).collect(),
+            environments: vec![Progress::default(); config.environments],
+            launcher,
+            config,
+            spec,
+            layout,
+            memory,
+            worker: Some(worker),
+            broken: None,
+            failures: 0,
+            gave_up: None,
+            faults: Vec::new(),
+        })
+    }
+
+    /// The id of the worker's process; it changes when the worker is replaced.
+    pub fn worker_process(&self) -> Option<u32> {
+        self.worker.as_ref().and_then(Worker::id)
+    }
+
+    /// CPU time that the present worker process has used since it was started.
+    pub fn worker_cpu_time(&self) -> std::io::Result<Duration> {
+        let process = self.worker_process().ok_or_else(|| std::io::Error::other("there is no worker process"))?;
+        process::cpu_time(process)
+    }
+
+    /// The index in the worker of environment `env` of `group`.
+    fn index(&self, group: usize, env: usize) -> usize {
+        group * self.config.group_size() + env
+    }
+
+    fn check_exists(&self, group: usize, env: usize) -> Result<(), EnvError> {
+        let (groups, group_size) = (self.config.groups, self.config.group_size());
+        if group < groups && env < group_size {
+            return Ok(());
+        }
+        Err(EnvError::NoSuchEnvironment { name: self.spec.name.clone(), groups, group_size, group, env })
+    }
+
+    fn out_of_turn(&self, request: &'static str, group: usize, state: &'static str) -> EnvError {
+        EnvError::OutOfTurn { name: self.spec.name.clone(), request, group, state }
+    }
+
+    fn check_not_given_up(&mut self) -> Result<(), EnvError> {
+        self.worker().map(drop)
+    }
+
+    /// The worker, which is there unless it was given up.
+    fn worker(&mut self) -> Result<&mut Worker, EnvError> {
+        self.worker.as_mut().ok_or_else(|| EnvError::GaveUp {
+            name: self.spec.name.clone(),
+            attempts: self.failures,
+            last: self.gave_up.clone().unwrap_or_default(),
+        })
+    }
+
+    /// Refuses to save or restore where the environment is not at rest in an episode.
+    fn check_at_rest(&mut self, request: &'static str, group: usize, env: usize) -> Result<(), EnvError> {
+        self.check_exists(group, env)?;
+        self.check_not_given_up()?;
+        match &self.groups[group] {
+            Group { stage: Stage::New, .. } => {
+                Err(self.out_of_turn(request, group, "no episode has begun; reset comes first"))
+            }
+            Group { stage: Stage::Started, .. } => {
+                Err(self.out_of_turn(request, group, "the group is being stepped; finish comes first"))
+            }
+            Group { lost: true, .. } => {
+                Err(self.out_of_turn(request, group, "its worker was lost; one more step comes first"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins the next episodes of a group; their first observations go to the slot that is not in use.
+    fn begin_episodes(&mut self, group: usize) -> Result<(), EnvError> {
+        for env in 0..self.config.group_size() {
+            let index = self.index(group, env);
+            let number = self.environments[index].next;
+            self.environments[index].next = number + 1;
+            self.memory.write(self.layout.episode(index), &number.to_le_bytes());
+        }
+        let slot = 1 - self.groups[group].slot;
+        self.worker()?.ask((Request::Reset, group, 0), slot, b"")?;
+        for env in 0..self.config.group_size() {
+            let index = self.index(group, env);
+            let number = self.environments[index].next - 1;
+            let begun = self.read_begun(index, Request::Reset, Some(number))?;
+            self.environments[index].replacement = begun;
+        }
+        Ok(())
+    }
+
+    /// The caller gets to see the episodes that [`begin_episodes`](Self::begin_episodes) began.
+    fn show_begun_episodes(&mut self, group: usize) {
+        let size = self.config.group_size();
+        for progress in &mut self.environments[group * size..(group + 1) * size] {
+            progress.episode = progress.replacement;
+        }
+        let group = &mut self.groups[group];
+        group.slot = 1 - group.slot;
+        group.lost = false;
+        group.stage = Stage::Ready;
+    }
+
+    fn read_record(&self, index: usize) -> Record {
+        let mut bytes = [0; RECORD_BYTES];
+        self.memory.read(self.layout.record(index), &mut bytes);
+        Record::from_bytes(&bytes)
+    }
+
+    /// The episode that a reset or a restore says the environment is in now.
+    fn read_begun(&mut self, index: usize, request: Request, number: Option<u64>) -> Result<Episode, EnvError> {
+        let record = self.read_record(index);
+        let plausible = record.score.is_finite()
+            && (record.reward, record.ending, record.first_frames) == (0.0, 0, 0)
+            && number.is_none_or(|number| number == record.episode)
+            && record.episode < u64::MAX;
+        if !plausible {
+            return Err(self.worker()?.impossible(request, format!("environment {index} has {record:?}")));
+        }
+        Ok(Episode { number: record.episode, score: record.score, frames: record.frames })
+    }
+
+    /// Takes over what a step of a group led to, or nothing of it if any of it is impossible.
+    fn read_steps(&mut self, group: usize) -> Result<(), EnvError> {
+        for env in 0..self.config.group_size() {
+            let index = self.index(group, env);
+            let record = self.read_record(index);
+            let before = self.environments[index].episode;
+            let ending = match record.ending {
+                1 => Some(Ending::Terminated),
+                2 => Some(Ending::Truncated),
+                _ => None,
+            };
+            let took = record.frames.checked_sub(before.frames);
+            let plausible = record.reward.is_finite()
+                && record.score.is_finite()
+                && record.ending <= 2
+                && took.is_some_and(|frames| (1..=u64::from(self.spec.frames_per_step)).contains(&frames))
+                && record.episode == before.number + u64::from(ending.is_some())
+                && (ending.is_some() || record.first_frames == 0);
+            if !plausible {
+                let what = format!("environment {index} has {record:?} after {} frames", before.frames);
+                return Err(self.worker()?.impossible(Request::Step, what));
+            }
+            let Record { reward, score, frames, .. } = record;
+            let end = ending.map(|ending| EpisodeEnd { ending, score, frames });
+            self.groups[group].steps[env] = Step { reward, end };
+            let progress = &mut self.environments[index];
+            progress.episode = match end {
+                None => Episode { number: before.number, score, frames },
+                Some(_) => Episode { number: record.episode, score: 0.0, frames: record.first_frames },
+            };
+            progress.next = record.episode + 1;
+        }
+        Ok(())
+    }
+
+    /// Replaces the worker, because of `error`: begins the next episodes everywhere and marks all groups as lost.
+    fn replace_worker(&mut self, error: &EnvError) -> Result<(), EnvError> {
+        let mut reason = error.to_string();
+        loop {
+            self.broken = None;
+            self.worker = None;
+            self.failures += 1;
+            if self.failures >= self.config.limits.failures {
+                self.gave_up = Some(reason);
+                return self.check_not_given_up();
+            }
+            self.faults.push(format!("{reason}; it is replaced, and the episodes in it are cut off"));
+            match self.start_replacement() {
+                Ok(()) => return Ok(()),
+                Err(error) => reason = error.to_string(),
+            }
+        }
+    }
+
+    fn start_replacement(&mut self) -> Result<(), EnvError> {
+        let (mut worker, spec) = Worker::open(self.launcher.as_mut(), &self.config, self.memory.file())?;
+        if spec != self.spec {
+            return Err(worker.impossible(Request::Open, format!("it has become {spec:?}, and was {:?}", self.spec)));
+        }
+        worker.attach(&self.layout)?;
+        self.worker = Some(worker);
+        for group in 0..self.groups.len() {
+            self.begin_episodes(group)?;
+            self.groups[group].lost = true;
+        }
+        Ok(())
+    }
+
+    /// Tells the caller that the episodes it knows of are cut off, and shows it the next ones.
+    fn cut_off(&mut self, group: usize) {
+        let slot = self.groups[group].slot;
+        for env in 0..self.config.group_size() {
+            let index = self.index(group, env);
+            let Episode { score, frames, .. } = self.environments[index].episode;
+            let end = Some(EpisodeEnd { ending: Ending::CutOff, score, frames });
+            self.groups[group].steps[env] = Step { reward: 0.0, end };
+            let (from, to) = (self.layout.observation(index, slot), self.layout.observation(index, LAST));
+            self.memory.copy(from, to, self.layout.observation_bytes);
+        }
+        self.show_begun_episodes(group);
+    }
+
+    fn copy_observation(&self, group: usize, env: usize, place: usize, out: &mut [u8]) {
+        let (groups, size) = (self.config.groups, self.config.group_size());
+        assert!(group < groups && env < size, "environment {env} of group {group}, of {groups} groups of {size}");
+        assert_eq!(out.len(), self.layout.observation_bytes, "bytes of an observation of {}", self.spec.name);
+        self.memory.read(self.layout.observation(self.index(group, env), place), out);
+    }
+}
+
+impl Environments for WorkerEnvironments {
+    fn spec(&self) -> &EnvSpec {
+        &self.spec
+    }
+
+    fn groups(&self) -> usize {
+        self.config.groups
+    }
+
+    fn group_size(&self) -> usize {
+        self.config.group_size()
+    }
+
+    fn reset(&mut self) -> Result<(), EnvError> {
+        self.check_not_given_up()?;
+        if let Some(group) = self.groups.iter().position(|group| group.stage == Stage::Started) {
+            return Err(self.out_of_turn("reset", group, "the group is being stepped; finish comes first"));
+        }
+        let mut begun = Ok(());
+        for group in 0..self.groups.len() {
+            // A lost group has begun its next episodes already.
+            if !self.groups[group].lost {
+                begun = begun.and_then(|()| self.begin_episodes(group));
+            }
+        }
+        begun.or_else(|error| self.replace_worker(&error))?;
+        for group in 0..self.groups.len() {
+            self.show_begun_episodes(group);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError> {
+        self.check_exists(group, 0)?;
+        self.check_not_given_up()?;
+        match self.groups[group].stage {
+            Stage::New => return Err(self.out_of_turn("start", group, "no episode has begun; reset comes first")),
+            Stage::Started => return Err(self.out_of_turn("start", group, "it has been started; finish comes first")),
+            Stage::Ready => {}
+        }
+        let (name, expected, given) = (&self.spec.name, self.config.group_size(), actions.len());
+        if given != expected {
+            return Err(EnvError::WrongActionCount { name: name.clone(), expected, given });
+        }
+        let count = self.spec.actions();
+        if let Some(&action) = actions.iter().find(|action| **action >= count) {
+            return Err(EnvError::ActionOutOfRange { name: name.clone(), action, actions: count });
+        }
+        self.groups[group].stage = Stage::Started;
+        if self.groups[group].lost || self.broken.is_some() {
+            return Ok(());
+        }
+        for (env, action) in actions.iter().enumerate() {
+            let offset = self.layout.action(self.index(group, env));
+            self.memory.write(offset, &(*action as u32).to_le_bytes());
+        }
+        let slot = 1 - self.groups[group].slot;
+        self.broken = self.worker()?.ask_step(group, slot).err();
+        Ok(())
+    }
+
+    fn finish(&mut self, group: usize) -> Result<&[Step], EnvError> {
+        self.check_exists(group, 0)?;
+        self.check_not_given_up()?;
+        if self.groups[group].stage != Stage::Started {
+            return Err(self.out_of_turn("finish", group, "it has not been started"));
+        }
+        if !self.groups[group].lost {
+            let stepped = match self.broken.take() {
+                Some(error) => Err(error),
+                None => self.worker()?.await_step(group).and_then(|()| self.read_steps(group)),
+            };
+            match stepped {
+                Ok(()) => {
+                    self.failures = 0;
+                    let group = &mut self.groups[group];
+                    group.slot = 1 - group.slot;
+                    group.stage = Stage::Ready;
+                    return Ok(&group.steps);
+                }
+                Err(error) => self.replace_worker(&error)?,
+            }
+        }
+        self.cut_off(group);
+        Ok(&self.groups[group].steps)
+    }
+
+    fn observation(&self, group: usize, env: usize, out: &mut [u8]) {
+        let slot = self.groups.get(group).map_or(0, |group| group.slot);
+        self.copy_observation(group, env, slot, out);
+    }
+
+    fn last_observation(&self, group: usize, env: usize, out: &mut [u8]) {
+        self.copy_observation(group, env, LAST, out);
+    }
+
+    fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError> {
+        self.check_at_rest("save", group, env)?;
+        let (index, slot) = (self.index(group, env), self.groups[group].slot);
+        match self.worker()?.ask((Request::Save, group, index), slot, b"") {
+            Ok(content) => Ok(saved::seal(&saved::label(&self.spec), &content)),
+            Err(refused @ EnvError::Unsupported { .. }) => Err(refused),
+            Err(error) => {
+                self.replace_worker(&error)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn restore(&mut self, group: usize, env: usize, saved: &[u8]) -> Result<(), EnvError> {
+        self.check_at_rest("restore", group, env)?;
+        let foreign = |reason| EnvError::Foreign { name: self.spec.name.clone(), reason };
+        let content = saved::open(&saved::label(&self.spec), saved).map_err(foreign)?;
+        let (index, slot) = (self.index(group, env), self.groups[group].slot);
+        let restored = self
+            .worker()?
+            .ask((Request::Restore, group, index), slot, content)
+            .and_then(|_| self.read_begun(index, Request::Restore, None));
+        match restored {
+            Ok(episode) => {
+                self.environments[index].episode = episode;
+                self.environments[index].next = episode.number + 1;
+                Ok(())
+            }
+            Err(refused @ EnvError::Unsupported { .. }) => Err(refused),
+            Err(error) => {
+                self.replace_worker(&error)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn take_faults(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.faults)
+    }
+}

@@ -1,0 +1,1 @@
+"""The environment side of the worker protocol: see docs/environments.md."""

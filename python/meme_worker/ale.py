@@ -1,0 +1,149 @@
+"""Atari games, driven at the level of ALEInterface."""
+
+import random
+
+import numpy as np
+from ale_py import ALEInterface, ALEState, LoggerMode, roms
+
+from .protocol import Refused
+from .seeding import episode_seed
+
+NOOP = 0
+TERMINATED, TRUNCATED = 1, 2
+# A game that is over within its no-ops is begun again with another number of them, at most so often.
+NOOP_ATTEMPTS = 100
+# In these games ALEState does not hold everything: ale-py 0.12.1 forgets that the picture of the last frame was not
+# finished. They are restored by playing the episode's actions again.
+REPLAYED_GAMES = frozenset({"qbert"})
+
+ALEInterface.setLoggerMode(LoggerMode.Error)
+
+
+class AleEnvironment:
+    """One game. An episode is a function of (run seed, index, episode number) and the actions."""
+
+    def __init__(self, settings, run_seed, index):
+        self.rom = settings["rom"]
+        self.repeat = settings["repeat"]
+        self.noop_max = settings["noop_max"]
+        self.sticky = settings["sticky"]
+        self.max_frames = settings["max_frames"]
+        self.run_seed, self.index = run_seed, index
+        path = roms.get_rom_path(self.rom)
+        if path is None:
+            raise Refused(f"the installed ale-py has no ROM for {self.rom}")
+        self.ale = ALEInterface()
+        # ALE's own sticky actions cannot be saved; ours are drawn here.
+        self.ale.setFloat("repeat_action_probability", 0.0)
+        self.ale.setInt("random_seed", 0)
+        self.ale.loadROM(path)
+        # In six games the RAM that the last episode left behind changes the next one. So each begins from here.
+        self.power_on = self.ale.cloneState(include_rng=True)
+        actions = self.ale.getLegalActionSet() if settings["full_actions"] else self.ale.getMinimalActionSet()
+        self.action_names = [action.name.lower() for action in actions]
+        self.actions = [action.value for action in actions]
+        self.shape = self.ale.getScreenDims()
+        self.dtype = np.dtype(np.uint8)
+        self.frames_per_step = self.repeat
+        self.before_last = np.zeros(self.shape, np.uint8)
+        self.random = random.Random()
+        # The agent's actions of the episode, kept only where they are needed to restore it.
+        self.history = bytearray() if self.rom in REPLAYED_GAMES else None
+
+    def begin(self, episode, out):
+        """Begins an episode and draws its first observation into `out`."""
+        ale = self.ale
+        self.episode, self.score = episode, 0.0
+        self.previous = NOOP
+        self.random.seed(episode_seed(self.run_seed, self.index, episode))
+        if self.history is not None:
+            self.history.clear()
+        for _ in range(NOOP_ATTEMPTS):
+            ale.restoreState(self.power_on)
+            ale.reset_game()
+            self.frames = self.random.randint(1, self.noop_max) if self.noop_max else 0
+            if self._play_noops(out):
+                return
+        raise RuntimeError(f"{self.rom} was over within its no-ops {NOOP_ATTEMPTS} times in a row")
+
+    def _play_noops(self, out):
+        """Plays `self.frames` no-ops; the observation is the maximum over the last two frames. False if it was over."""
+        ale = self.ale
+        for _ in range(self.frames - 1):
+            ale.act(NOOP)
+            if ale.game_over():
+                return False
+        ale.getScreenGrayscale(out)
+        if self.frames:
+            self.before_last[...] = out
+            ale.act(NOOP)
+            if ale.game_over():
+                return False
+            ale.getScreenGrayscale(out)
+            np.maximum(out, self.before_last, out=out)
+        return True
+
+    def step(self, action, out):
+        """Holds an action for `repeat` frames; returns the reward and how the episode ended, 0 if it goes on."""
+        ale, sticky, frames, max_frames = self.ale, self.sticky, self.frames, self.max_frames
+        act, game_over = ale.act, ale.game_over
+        if self.history is not None:
+            self.history.append(action)
+        last = self.repeat - 1
+        wanted = self.actions[action]
+        held = self.previous
+        reward = 0
+        ending = 0
+        for frame in range(self.repeat):
+            if not sticky or self.random.random() >= sticky:
+                held = wanted
+            reward += act(held)
+            frames += 1
+            if game_over():
+                ending = TERMINATED
+                break
+            if frames >= max_frames:
+                ending = TRUNCATED
+                break
+            if frame == last - 1:
+                ale.getScreenGrayscale(self.before_last)
+        ale.getScreenGrayscale(out)
+        # An episode that ends before the last frame of a step shows the frame it ended with, and none from before.
+        if frame == last and last:
+            np.maximum(out, self.before_last, out=out)
+        self.previous = held
+        self.frames = frames
+        self.score += reward
+        return reward, ending
+
+    def save(self):
+        """Everything that `restore` needs, as plain values."""
+        common = {"episode": self.episode, "options": self._options()}
+        if self.history is not None:
+            return common | {"actions": bytes(self.history)}
+        return common | {
+            "emulator": self.ale.cloneState(include_rng=True).serialize(),
+            "random": self.random.getstate(),
+            "previous": self.previous,
+            "frames": self.frames,
+            "score": self.score,
+        }
+
+    def restore(self, saved, out):
+        """Goes on from what `save` returned; `out` is there to be drawn into, its content does not matter."""
+        if saved["options"] != self._options():
+            raise Refused(f"it was saved with {saved['options']}, and this game is played with {self._options()}")
+        self.begin(saved["episode"], out)
+        if self.history is not None:
+            for action in saved["actions"]:
+                self.step(action, out)
+            return
+        self.ale.restoreState(ALEState(saved["emulator"]))
+        self.random.setstate(saved["random"])
+        self.previous, self.frames, self.score = saved["previous"], saved["frames"], saved["score"]
+
+    def close(self):
+        """Nothing to close."""
+
+    def _options(self):
+        return {"repeat": self.repeat, "sticky": self.sticky, "max_frames": self.max_frames, "actions": self.actions}

@@ -1,0 +1,118 @@
+"""Gymnasium environments with discrete actions and image or flat observations."""
+
+import importlib
+import os
+import sys
+
+import cloudpickle
+import gymnasium
+import numpy as np
+
+from .protocol import Refused
+from .seeding import episode_seed
+
+TERMINATED, TRUNCATED = 1, 2
+
+
+class GymEnvironment:
+    """One Gymnasium environment. Each episode is begun with a seed of its own."""
+
+    def __init__(self, settings, run_seed, index):
+        self.run_seed, self.index = run_seed, index
+        self.frames_per_step = 1
+        if settings["module"] is not None:
+            # The user's module may lie in the folder that meme was started from.
+            if os.getcwd() not in sys.path:
+                sys.path.insert(1, os.getcwd())
+            importlib.import_module(settings["module"])
+        self.env = gymnasium.make(settings["id"], disable_env_checker=True)
+        self.shape, self.dtype = observation_format(self.env.observation_space)
+        self.first_action, self.action_names = action_format(self.env)
+
+    def begin(self, episode, out):
+        """Begins an episode and writes its first observation to `out`."""
+        self.episode, self.score, self.frames = episode, 0.0, 0
+        # 31 bits: some environments hand the seed on to code that takes no more.
+        seed = episode_seed(self.run_seed, self.index, episode) >> 33
+        observation, _ = self.env.reset(seed=seed)
+        self._write(observation, out)
+
+    def step(self, action, out):
+        """Takes an action; returns the reward and how the episode ended, 0 if it goes on."""
+        observation, reward, terminated, truncated, _ = self.env.step(self.first_action + action)
+        reward = float(reward)
+        if not np.isfinite(reward):
+            raise ValueError(f"the environment returned the reward {reward}")
+        self._write(observation, out)
+        self.frames += 1
+        self.score += reward
+        return reward, TERMINATED if terminated else TRUNCATED if truncated else 0
+
+    def save(self):
+        """Everything that `restore` needs; the environment itself is pickled."""
+        rebuilt = next((type(env).__name__ for env in layers(self.env) if isinstance(env, gymnasium.utils.EzPickle)), "")
+        if rebuilt:
+            raise Refused(f"{rebuilt} is an EzPickle, which forgets where the episode stands when it is pickled")
+        try:
+            env = cloudpickle.dumps(self.env)
+        except Exception as error:
+            raise Refused(f"it cannot be pickled ({type(error).__name__}: {error})") from error
+        return {"episode": self.episode, "score": self.score, "frames": self.frames, "env": env}
+
+    def restore(self, saved, out):
+        """Goes on from what `save` returned; `out` is left alone."""
+        try:
+            self.env = cloudpickle.loads(saved["env"])
+        except Exception as error:
+            raise Refused(f"it cannot be unpickled ({type(error).__name__}: {error})") from error
+        self.episode, self.score, self.frames = saved["episode"], saved["score"], saved["frames"]
+
+    def close(self):
+        """Closes the environment."""
+        self.env.close()
+
+    def _write(self, observation, out):
+        array = np.asarray(observation)
+        if array.shape != self.shape:
+            raise ValueError(f"the environment returned an observation of shape {array.shape}, not {self.shape}")
+        if array.dtype != self.dtype and (self.dtype == np.uint8 or array.dtype.kind != "f"):
+            raise ValueError(f"the environment returned an observation of {array.dtype}, not {self.dtype}")
+        out[...] = array
+        if self.dtype == np.float32 and not np.isfinite(out).all():
+            raise ValueError(f"the environment returned an observation that is not finite: {array}")
+
+
+def layers(env):
+    """The environment and all its wrappers, from the outermost to the innermost."""
+    while True:
+        yield env
+        if not isinstance(env, gymnasium.Wrapper):
+            return
+        env = env.env
+
+
+def observation_format(space):
+    """Shape and type in which observations of `space` are handed on; refuses what is neither an image nor flat."""
+    is_box = isinstance(space, gymnasium.spaces.Box)
+    if is_box and space.dtype == np.uint8 and len(space.shape) in (1, 2, 3) and np.prod(space.shape) > 0:
+        return space.shape, np.dtype(np.uint8)
+    if is_box and space.dtype in (np.float32, np.float64) and len(space.shape) == 1 and space.shape[0] > 0:
+        return space.shape, np.dtype(np.float32)
+    raise Refused(
+        f"its observation space is {space}; it must be a Box of uint8 with 1, 2 or 3 dimensions, "
+        "or of float32 or float64 with one"
+    )
+
+
+def action_format(env):
+    """The first action's number and the names of all actions; refuses what is not a Discrete space."""
+    space = env.action_space
+    if not isinstance(space, gymnasium.spaces.Discrete):
+        raise Refused(f"its action space is {space}; it must be Discrete")
+    first, count = int(space.start), int(space.n)
+    meanings = getattr(env.unwrapped, "get_action_meanings", None)
+    if callable(meanings):
+        names = [str(name).lower() for name in meanings()]
+        if len(names) == count:
+            return first, names
+    return first, [str(first + i) for i in range(count)]
