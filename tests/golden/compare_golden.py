@@ -1,0 +1,65 @@
+"""Compares two folders of golden files, one line a file: `python compare_golden.py WANT GOT`.
+
+Integers have to be equal, real numbers equal to TOLERANCE relative to the largest of their tensor: another processor
+may add in another order.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file
+
+TOLERANCE = 2e-5
+
+
+def difference(want, got):
+    """max|got - want| / max|want| for real numbers, 0 or infinity for integers."""
+    if not np.issubdtype(want.dtype, np.floating):
+        return 0.0 if np.array_equal(want, got) else np.inf
+    scale = np.abs(want.astype(np.float64)).max(initial=0.0)
+    distance = np.abs(got.astype(np.float64) - want.astype(np.float64)).max(initial=0.0)
+    return distance / scale if scale > 0 else (0.0 if distance == 0 else np.inf)
+
+
+def compare_tensors(want, got):
+    """What is wrong, as sentences, and the largest difference found."""
+    problems, worst = [], 0.0
+    for name in sorted(want.keys() | got.keys()):
+        if name not in got:
+            problems.append(f"{name} is no longer made")
+        elif name not in want:
+            problems.append(f"{name} is new")
+        elif want[name].shape != got[name].shape or want[name].dtype != got[name].dtype:
+            problems.append(
+                f"{name} was {want[name].dtype} {list(want[name].shape)}, is {got[name].dtype} {list(got[name].shape)}"
+            )
+        else:
+            found = difference(want[name], got[name])
+            worst = max(worst, found)
+            if not found <= TOLERANCE:
+                problems.append(f"{name} differs by {found:.1e}")
+    return problems, worst
+
+
+def main(want_folder, got_folder):
+    failed = False
+    names = {path.name for folder in (want_folder, got_folder) for path in folder.glob("*.safetensors")}
+    for name in sorted(names):
+        want, got = want_folder / name, got_folder / name
+        if not want.exists() or not got.exists():
+            problems, worst = ["only " + ("made now" if got.exists() else "committed")], 0.0
+        else:
+            problems, worst = compare_tensors(load_file(want), load_file(got))
+        failed = failed or bool(problems)
+        print(f"{name:<40} {'differs: ' + '; '.join(problems[:5]) if problems else f'ok, to {worst:.1e}'}")
+
+    want, got = want_folder / "cases.json", got_folder / "cases.json"
+    same = want.exists() and json.loads(want.read_text()) == json.loads(got.read_text())
+    print(f"{'cases.json':<40} {'ok' if same else 'differs'}")
+    return 0 if same and not failed else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
