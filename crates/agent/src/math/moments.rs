@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Exponentially moving first and second moments, corrected for their start at 0.
 ///
-/// m1 ← d m1 + (1−d) E[x], m2 ← d m2 + (1−d) E[x²]; both are read divided by 1 − dⁿ after n updates. Section B1.
+/// m1 ← d m1 + (1−d) E(x), m2 ← d m2 + (1−d) E(x²); both are read divided by 1 − dⁿ after n updates. Section B1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Moments {
     decay: f64,
@@ -13,17 +13,17 @@ pub struct Moments {
     updates: u64,
 }
 
-/// E[x] and E[x²] of one batch.
+/// E(x) and E(x²) of one batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BatchMoments {
-    /// E[x].
+    /// E(x).
     pub mean: f64,
-    /// E[x²].
+    /// E(x²).
     pub mean_square: f64,
 }
 
 impl BatchMoments {
-    /// E[x] = Σwx/Σw and E[x²] = Σwx²/Σw, which undoes prioritised sampling when w are importance weights. Section B1.
+    /// E(x) = Σwx/Σw and E(x²) = Σwx²/Σw, which undoes prioritised sampling when w are importance weights. Section B1.
     ///
     /// `None` where no sample carries weight.
     pub fn weighted(samples: impl IntoIterator<Item = (f32, f32)>) -> Option<Self> {
@@ -42,7 +42,7 @@ impl BatchMoments {
         Self::weighted(values.into_iter().map(|value| (value, 1.0)))
     }
 
-    /// √(E[x²] − E[x]²), the population standard deviation.
+    /// √(E(x²) − E(x)²), the population standard deviation.
     pub fn std(&self) -> f64 {
         let variance = self.mean_square - self.mean * self.mean;
         // Rounding may leave a little less than 0; a NaN must stay one.
