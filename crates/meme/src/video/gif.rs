@@ -1,0 +1,261 @@
+//! Animated GIF, exact for pictures of up to 256 colours, which all grayscale ones are.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+
+use ::gif::{Encoder, Frame, Repeat};
+use anyhow::{Context, Result, ensure};
+
+use super::canvas::Colour;
+use super::partial::PartialFile;
+
+/// Hundredths of a second: the unit of a frame's delay. Viewers slow down what has a delay under 2, hence 50 a second.
+const HUNDREDTHS: u64 = 100;
+const MOST_FRAMES_PER_SECOND: u32 = 50;
+
+/// Writes a GIF that loops. Frames equal to the one before lengthen it, and of others only the rectangle that changed is
+/// stored.
+pub struct GifFile {
+    encoder: Encoder<BufWriter<File>>,
+    file: PartialFile,
+    width: usize,
+    frames_per_second: u64,
+    /// Frames shown so far.
+    count: u64,
+    /// What the viewer sees before `pending`.
+    written: Option<Vec<u8>>,
+    /// The last picture and the number of its first frame; it is written once its length is known.
+    pending: Option<(Vec<u8>, u64)>,
+}
+
+impl GifFile {
+    /// A GIF of this size that will be at `file`'s name.
+    pub fn create(file: (PartialFile, File), (width, height): (usize, usize), frames_per_second: u32) -> Result<Self> {
+        let rates = 1..=MOST_FRAMES_PER_SECOND;
+        ensure!(rates.contains(&frames_per_second), "a GIF shows 1 to 50 frames a second, not {frames_per_second}");
+        let side = |pixels: usize| {
+            u16::try_from(pixels).with_context(|| format!("a GIF is at most 65535 pixels wide and high, not {pixels}"))
+        };
+        let (file, writer) = file;
+        let mut encoder = Encoder::new(BufWriter::new(writer), side(width)?, side(height)?, &[])?;
+        encoder.set_repeat(Repeat::Infinite)?;
+        let frames_per_second = u64::from(frames_per_second);
+        Ok(Self { encoder, file, width, frames_per_second, count: 0, written: None, pending: None })
+    }
+
+    /// Shows one RGB picture for one frame.
+    pub fn frame(&mut self, pixels: &[u8]) -> Result<()> {
+        if self.pending.as_ref().is_none_or(|(pending, _)| pending != pixels) {
+            self.write_pending()?;
+            self.pending = Some((pixels.to_vec(), self.count));
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Writes what is left and gives the file its name.
+    pub fn finish(mut self) -> Result<()> {
+        self.write_pending()?;
+        self.encoder.into_inner()?.flush()?;
+        Ok(self.file.finish()?)
+    }
+
+    /// When a frame begins, rounded; the roundings never add up.
+    fn time(&self, frame: u64) -> u64 {
+        (frame * HUNDREDTHS + self.frames_per_second / 2) / self.frames_per_second
+    }
+
+    fn write_pending(&mut self) -> Result<()> {
+        let Some((pixels, first)) = self.pending.take() else { return Ok(()) };
+        let mut left = self.time(self.count) - self.time(first);
+        let mut area = match &self.written {
+            Some(written) => changed(written, &pixels, self.width),
+            None => Area { left: 0, top: 0, width: self.width, height: pixels.len() / 3 / self.width },
+        };
+        // A delay has 16 bits. A still picture that stays longer is one more frame, of a single pixel.
+        while left > 0 {
+            let delay = left.min(u64::from(u16::MAX));
+            self.encoder.write_frame(&encoded(&pixels, self.width, area, delay as u16))?;
+            area = Area { left: 0, top: 0, width: 1, height: 1 };
+            left -= delay;
+        }
+        self.written = Some(pixels);
+        Ok(())
+    }
+}
+
+/// A rectangle of a picture.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Area {
+    left: usize,
+    top: usize,
+    width: usize,
+    height: usize,
+}
+
+/// The smallest rectangle outside of which two different pictures are equal.
+fn changed(before: &[u8], after: &[u8], width: usize) -> Area {
+    let (before, after) = (before.as_chunks::<3>().0, after.as_chunks::<3>().0);
+    let differs = |&at: &usize| before[at] != after[at];
+    let (mut left, mut right, mut top, mut bottom) = (width, 0, after.len() / width, 0);
+    for at in (0..after.len()).filter(differs) {
+        (left, right) = (left.min(at % width), right.max(at % width));
+        (top, bottom) = (top.min(at / width), bottom.max(at / width));
+    }
+    Area { left, top, width: right + 1 - left, height: bottom + 1 - top }
+}
+
+/// One area of a picture as a frame with a palette of its own.
+fn encoded(pixels: &[u8], width: usize, area: Area, delay: u16) -> Frame<'static> {
+    let rows = pixels.as_chunks().0.chunks_exact(width).skip(area.top).take(area.height);
+    let colours = rows.flat_map(|row| &row[area.left..area.left + area.width]).copied();
+    let (palette, indices) = indexed(colours.clone()).unwrap_or_else(|| indexed_coarsely(colours));
+    Frame {
+        delay,
+        left: area.left as u16,
+        top: area.top as u16,
+        width: area.width as u16,
+        height: area.height as u16,
+        palette: Some(palette),
+        buffer: Cow::Owned(indices),
+        ..Frame::default()
+    }
+}
+
+/// The distinct colours and an index into them for each pixel; nothing if there are more than 256.
+fn indexed(colours: impl Iterator<Item = Colour>) -> Option<(Vec<u8>, Vec<u8>)> {
+    let mut palette = Vec::new();
+    let mut known: HashMap<Colour, u8> = HashMap::new();
+    let mut indices = Vec::new();
+    for colour in colours {
+        let index = match known.get(&colour) {
+            Some(&index) => index,
+            None => {
+                let index = u8::try_from(known.len()).ok()?;
+                known.insert(colour, index);
+                palette.extend(colour);
+                index
+            }
+        };
+        indices.push(index);
+    }
+    Some((palette, indices))
+}
+
+/// The same with a fixed palette: 3 bits of red and green, 2 of blue, to which the eye is least sensitive.
+fn indexed_coarsely(colours: impl Iterator<Item = Colour>) -> (Vec<u8>, Vec<u8>) {
+    let level = |index: usize, levels: usize| (index * 255 / (levels - 1)) as u8;
+    let palette =
+        (0..256usize).flat_map(|index| [level(index >> 5, 8), level(index >> 2 & 7, 8), level(index & 3, 4)]).collect();
+    let nearest = |value: u8, levels: usize| (usize::from(value) * (levels - 1) + 127) / 255;
+    let index = |[red, green, blue]: Colour| nearest(red, 8) << 5 | nearest(green, 8) << 2 | nearest(blue, 4);
+    (palette, colours.map(|colour| index(colour) as u8).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::video::folder::Folder;
+
+    /// Every frame as it is seen, with its delay in hundredths of a second.
+    fn decoded(path: &std::path::Path) -> Vec<(Vec<u8>, u16)> {
+        let mut decoder = ::gif::Decoder::new(File::open(path).unwrap()).unwrap();
+        let width = usize::from(decoder.width());
+        let mut screen = vec![0; width * usize::from(decoder.height()) * 3];
+        let mut seen = Vec::new();
+        while let Some(frame) = decoder.read_next_frame().unwrap() {
+            let palette = frame.palette.as_ref().unwrap();
+            for (at, &index) in frame.buffer.iter().enumerate() {
+                let (x, y) = (at % usize::from(frame.width), at / usize::from(frame.width));
+                let to = ((y + usize::from(frame.top)) * width + x + usize::from(frame.left)) * 3;
+                screen[to..to + 3].copy_from_slice(&palette[usize::from(index) * 3..][..3]);
+            }
+            seen.push((screen.clone(), frame.delay));
+        }
+        assert_eq!(decoder.repeat(), Repeat::Infinite);
+        seen
+    }
+
+    fn written(frames: &[Vec<u8>], width: usize, frames_per_second: u32) -> Vec<(Vec<u8>, u16)> {
+        let folder = Folder::new();
+        let path = folder.path().join("out.gif");
+        let height = frames[0].len() / 3 / width;
+        let file = PartialFile::create(&path).unwrap();
+        let mut gif = GifFile::create(file, (width, height), frames_per_second).unwrap();
+        frames.iter().for_each(|frame| gif.frame(frame).unwrap());
+        gif.finish().unwrap();
+        decoded(&path)
+    }
+
+    fn gray(levels: impl Iterator<Item = u8>) -> Vec<u8> {
+        levels.flat_map(|level| [level; 3]).collect()
+    }
+
+    #[test]
+    fn what_is_decoded_is_what_was_shown() {
+        let all_levels = gray(0..=255);
+        let one_changed = gray((0..=255).map(|level| if level == 77 { 3 } else { level }));
+        let corners = gray((0..=255).map(|level| if level == 0 || level == 255 { 100 } else { level }));
+        let frames = [all_levels, one_changed, corners];
+        let seen = written(&frames, 16, 15);
+        assert_eq!(seen.iter().map(|(picture, _)| picture.clone()).collect::<Vec<_>>(), frames);
+    }
+
+    /// 15 frames a second are 6.67 hundredths each: 7, 6, 7 again and again, and exact over a minute.
+    #[test]
+    fn delays_keep_time() {
+        let frames: Vec<_> = (0..900).map(|frame| gray([(frame % 256) as u8].into_iter())).collect();
+        let delays: Vec<u16> = written(&frames, 1, 15).into_iter().map(|(_, delay)| delay).collect();
+        assert_eq!(delays[..6], [7, 6, 7, 7, 6, 7]);
+        assert_eq!(delays.iter().map(|&delay| u64::from(delay)).sum::<u64>(), 6000);
+        assert_eq!(delays.len(), 900);
+    }
+
+    #[test]
+    fn equal_frames_become_one() {
+        let [a, b] = [1, 2].map(|level| gray([level, 0].into_iter()));
+        let frames = [a.clone(), a.clone(), a.clone(), b.clone(), a.clone(), a.clone()];
+        assert_eq!(written(&frames, 2, 10), [(a.clone(), 30), (b, 10), (a, 20)]);
+    }
+
+    #[test]
+    fn a_picture_that_stays_for_long_keeps_its_time() {
+        let still = vec![gray([9, 8].into_iter()); 1500];
+        let seen = written(&still, 2, 2);
+        assert_eq!(seen.iter().map(|(_, delay)| *delay).collect::<Vec<_>>(), [65535, 9465]);
+        assert!(seen.iter().all(|(picture, _)| *picture == still[0]));
+    }
+
+    #[test]
+    fn only_the_rectangle_that_changed_is_stored() {
+        let before = vec![0; 8 * 6 * 3];
+        let mut after = before.clone();
+        after[(2 * 8 + 3) * 3] = 1;
+        after[(4 * 8 + 6) * 3 + 2] = 1;
+        assert_eq!(changed(&before, &after, 8), Area { left: 3, top: 2, width: 4, height: 3 });
+    }
+
+    #[test]
+    fn more_than_256_colours_are_rounded() {
+        let colours = |at: usize| [(at * 7 % 256) as u8, (at * 13 % 256) as u8, (at * 29 % 256) as u8];
+        let frame: Vec<u8> = (0..400).flat_map(colours).collect();
+        let seen = written(std::slice::from_ref(&frame), 20, 15);
+        let worst = |channel| (channel..1200).step_by(3).map(|at| seen[0].0[at].abs_diff(frame[at])).max().unwrap();
+        assert!(worst(0) <= 19 && worst(1) <= 19 && worst(2) <= 43, "{} {} {}", worst(0), worst(1), worst(2));
+    }
+
+    #[test]
+    fn a_rate_or_size_that_no_gif_has_is_refused() {
+        let folder = Folder::new();
+        let refused = |width, rate| {
+            let file = PartialFile::create(&folder.path().join("out.gif")).unwrap();
+            GifFile::create(file, (width, 10), rate).map(drop).unwrap_err().to_string()
+        };
+        assert_eq!(refused(10, 60), "a GIF shows 1 to 50 frames a second, not 60");
+        assert_eq!(refused(10, 0), "a GIF shows 1 to 50 frames a second, not 0");
+        assert_eq!(refused(70_000, 15), "a GIF is at most 65535 pixels wide and high, not 70000");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+}
