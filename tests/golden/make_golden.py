@@ -1,7 +1,7 @@
 """Writes the golden files: `python make_golden.py FOLDER`.
 
 Every case is computed in float32, which is what is stored, and in float64. The script stops where the two differ by
-more than AGREEMENT, and where a decision is so close that a correct f32 implementation could take the other side.
+more than rounding explains, and where a decision is so close that a correct f32 implementation could take the other side.
 """
 
 import argparse
@@ -13,84 +13,14 @@ import torch
 from safetensors.numpy import save_file
 
 import agent_reference as agent
+import golden_checks as checks
 import golden_inputs as inputs
 import network_reference as nets
 
-AGREEMENT = 2e-5  # f32 against f64: max|difference| / max|value| of a tensor
-CHANGE_AGREEMENT = 2e-4  # the same of the change of a parameter, which the rounding of the parameter itself limits
-MARGIN = 1e-3  # distance of every decision from its boundary
-MASKED = (0.1, 0.9)  # the share of steps that trust region and KL bound mask has to lie in here
 STEPS = 10
 
 # The intrinsic reward weighs more than in the paper, so that its head matters in small examples.
 LEARNER = {**agent.LEARNER, "beta_im": 0.5}
-
-
-# ------------------------------------------------------------------------------------------------------------ checks
-
-
-def difference(got, want):
-    """max|got - want| / max|want| over a tensor; 0 where both are zero everywhere."""
-    scale = want.double().abs().max().item() if want.numel() else 0.0
-    distance = (got.double() - want.double()).abs().max().item() if want.numel() else 0.0
-    return distance / scale if scale > 0 else (0.0 if distance == 0 else float("inf"))
-
-
-def check_agreement(file, single, double):
-    """f32 and f64 results agree: real numbers to AGREEMENT, decisions exactly. Returns the largest difference."""
-    worst, where = 0.0, "-"
-    for name, x in single.items():
-        if not x.is_floating_point():
-            assert torch.equal(x, double[name]), f"{file}: {name} decides differently in f64"
-            continue
-        found = difference(x, double[name])
-        allowed = CHANGE_AGREEMENT if name.startswith("change.") else AGREEMENT
-        assert found <= allowed, f"{file}: {name} differs by {found:.1e} between f32 and f64"
-        if found > worst and not name.startswith("change."):
-            worst, where = found, name
-    return worst, where
-
-
-def decision_margins(config, out, batch):
-    """Smallest distance to the other side over all decisions of a loss, by decision."""
-    trace = batch["observations"].shape[1]
-    steps = agent.valid_steps(batch["length"], trace)
-    observed = agent.valid_observations(batch["length"], trace)
-    action = batch["action"][:, 1:]
-
-    best = out["q"].detach().topk(2, dim=-1).values
-    best_source = out["q_source"].topk(2, dim=-1).values
-    margins = {
-        "argmax": (best[..., 0] - best[..., 1])[steps].min().item(),
-        "argmax of the bootstrap": (best_source[..., 0] - best_source[..., 1])[observed].min().item(),
-    }
-    if config["distillation"]:
-        margins["KL"] = (out["kl"] - config["kl_bound"])[steps].abs().min().item()
-    q = out["q_source"]
-    slack = agent.taken(q, action)[..., None] - (q - config["kappa"] * q.abs())
-    other = action[:, :, None, None] != torch.arange(q.shape[-1])  # an action compared with itself is no decision
-    margins["lambda"] = slack[(other & steps[:, :, None, None]).expand_as(slack)].abs().min().item()
-    for suffix in ("", "_intrinsic"):
-        if "td_error" + suffix in out:
-            distance = out["trust_region_distance" + suffix]
-            outside = distance.abs() - config["trust_region_alpha"] * out["sigma" + suffix]
-            away = -torch.sign(distance) * out["td_error" + suffix].detach()
-            # Masked where both are positive; the smaller one decides.
-            margins["trust region" + suffix] = torch.minimum(outside, away)[steps].abs().min().item()
-    return margins
-
-
-def check_margins(file, margins):
-    for decision, margin in margins.items():
-        assert margin > MARGIN, f"{file}: a decision ({decision}) is only {margin:.1e} away from its boundary"
-    return min(margins.values())
-
-
-def masked_shares(out, batch):
-    """Share of (valid step, policy) pairs without loss, by mask."""
-    steps = agent.valid_steps(batch["length"], batch["observations"].shape[1])
-    names = [name for name in out if name.startswith("trust_region_keep") or name == "kl_keep"]
-    return {name: 1 - out[name][steps].double().mean().item() for name in names}
 
 
 # ------------------------------------------------------------------------------------------------------------- files
@@ -134,10 +64,10 @@ def gradients(parameters):
 
 
 def in_both_precisions(file, compute):
-    """compute(dtype) -> tensors, in f32 and f64; returns the f32 ones and a note on their agreement."""
+    """compute(dtype) -> tensors, in f32 and f64; returns both and a note on their agreement."""
     single, double = compute(torch.float32), compute(torch.float64)
-    worst, where = check_agreement(file, single, double)
-    return single, f"f32 and f64 agree to {worst:.1e} ({where})"
+    worst, where = checks.check_agreement(file, single, double)
+    return single, double, f"f32 and f64 agree to {worst:.1e} ({where})"
 
 
 # ----------------------------------------------------------------------------------------------------------- forward
@@ -216,7 +146,7 @@ def forward_torso(golden, file, seed, network):
         (output * given["probe"].to(dtype).flatten(0, 1)).sum().backward()
         return {**outputs, **gradients(p)}
 
-    outputs, note = in_both_precisions(file, compute)
+    outputs, _, note = in_both_precisions(file, compute)
     kind = "forward_torso_dqn" if dqn else "forward_torso"
     golden.write(file, kind, {**prefixed("parameters.", parameters), **given, **outputs}, note, network=network)
 
@@ -232,7 +162,7 @@ def forward_network(golden, file, seed):
         p = {name: x.to(dtype) for name, x in parameters.items()}
         return nets.rl_network(p, network, batch, keep)
 
-    outputs, note = in_both_precisions(file, compute)
+    outputs, _, note = in_both_precisions(file, compute)
     tensors = {**prefixed("parameters.", parameters), **prefixed("batch.", batch), "keep": keep, **outputs}
     golden.write(file, "forward_network", tensors, note, network=network)
 
@@ -251,7 +181,7 @@ def forward_action_prediction(golden, file, seed):
             "logits": nets.action_prediction(p, network, frames, frames_next),
         }
 
-    outputs, note = in_both_precisions(file, compute)
+    outputs, _, note = in_both_precisions(file, compute)
     tensors = {**prefixed("parameters.", parameters), **given, **outputs}
     golden.write(file, "forward_action_prediction", tensors, note, network=network)
 
@@ -271,7 +201,7 @@ def forward_rnd(golden, file, seed):
             "error": nets.rnd_error(p, network, frames),
         }
 
-    outputs, note = in_both_precisions(file, compute)
+    outputs, _, note = in_both_precisions(file, compute)
     tensors = {**prefixed("parameters.", parameters), **given, **outputs}
     golden.write(file, "forward_rnd", tensors, note, network=network)
 
@@ -366,8 +296,8 @@ def loss_case(golden, file, given, changes):
         target = {name: given.target[name].to(dtype) for name in kept}
         out = agent.rl_loss(config, network, online, target, given.batch, given.keep, given.moments_in(dtype))
         out["loss_total"].backward()
-        notes["margins"] = decision_margins(config, out, given.batch)
-        notes["shares"] = masked_shares(out, given.batch)
+        notes["margins"] = checks.decision_margins(config, out, given.batch)
+        notes["shares"] = checks.masked_shares(out, given.batch)
         running = out["sigma_running"] > out["sigma_batch"]
         notes["sigma"] = bool(running.any() and not running.all())
         for suffix in ("", "_intrinsic"):
@@ -381,12 +311,12 @@ def loss_case(golden, file, given, changes):
         outputs = {name: x.detach() for name, x in out.items()}
         return {**outputs, "gradient_norm": norm, **gradients(online)}
 
-    outputs, note = in_both_precisions(file, compute)
-    margin = check_margins(file, notes["margins"])
+    outputs, _, note = in_both_precisions(file, compute)
+    margin = checks.check_margins(file, notes["margins"])
     assert notes["sigma"], f"{file}: one of running and batch σ is never the larger one"
     for mask, share in notes["shares"].items():
         if mask == "kl_keep" or config["trust_region"]:
-            assert MASKED[0] < share < MASKED[1], f"{file}: {mask} masks {share:.0%} of the steps"
+            assert checks.MASKED[0] < share < checks.MASKED[1], f"{file}: {mask} masks {share:.0%} of the steps"
     shares = ", ".join(f"{name.removesuffix('_keep')} {share:.0%}" for name, share in notes["shares"].items())
     note = f"{note}; margin {margin:.1e}; masked: {shares}"
     golden.write(file, "loss", outputs, note, inputs="loss_inputs.safetensors", network=network, learner=config)
@@ -406,7 +336,7 @@ def loss_intrinsic(golden, file, given):
         trained = {name: x for name, x in p.items() if not name.startswith("rnd.target")}
         return {**{name: x.detach() for name, x in out.items()}, **gradients(trained)}
 
-    outputs, note = in_both_precisions(file, compute)
+    outputs, _, note = in_both_precisions(file, compute)
     golden.write(
         file, "loss_intrinsic", outputs, note, inputs="loss_inputs.safetensors", network=network, learner=LEARNER
     )
@@ -415,8 +345,8 @@ def loss_intrinsic(golden, file, given):
 # ----------------------------------------------------------------------------------------------------- learner steps
 
 # Larger learning rates than the paper's, so that ten updates change the parameters visibly; a target copied twice; a
-# clip that bites on some updates. Adam's ε is above the rounding error of a gradient: Adam divides by the gradient's own
-# size, so with 1e-8 an entry that is all rounding error would move as far as any other, in a direction of its own.
+# clip that bites on some updates. Adam's ε is above the rounding error of a gradient: Adam divides a gradient by its
+# own size, so with 1e-8 an entry that is all rounding error would move as far as any other, in a direction of its own.
 STEPS_LEARNER = {
     **LEARNER,
     "learning_rate": 3e-3,
@@ -451,8 +381,8 @@ def learner_steps(golden, file, seed):
         for step in range(STEPS):
             batch = batches[step % 2]
             rl, own = learner.update(batch, keep[step])
-            margins.append(decision_margins(config, rl, batch))
-            shares.append(masked_shares(rl, batch))
+            margins.append(checks.decision_margins(config, rl, batch))
+            shares.append(checks.masked_shares(rl, batch))
             steps = agent.valid_steps(batch["length"], batch["observations"].shape[1])
             mean, std = agent.moments_mean_std(learner.rnd_moments, config["rnd_decay"])
             row = {name: rl[name] for name in ("loss_total", "loss_td", "loss_distillation")}
@@ -475,17 +405,15 @@ def learner_steps(golden, file, seed):
             **prefixed("end.target.", learner.target),
             **prefixed("end.", trained),
         }
-        # How far the parameters moved is checked as well: their own size would hide an error in it.
-        changes = {f"change.{name}": (x - online[name]).detach() for name, x in learner.online.items()}
-        return {**series, **{name: x.detach() for name, x in end.items()}, **changes}
+        return {**series, **{name: x.detach() for name, x in end.items()}}
 
-    outputs, note = in_both_precisions(file, compute)
-    outputs = {name: x for name, x in outputs.items() if not name.startswith("change.")}
-    margin = check_margins(file, notes["margins"])
+    outputs, double, note = in_both_precisions(file, compute)
+    checks.check_changes(file, online, outputs, double)
+    margin = checks.check_margins(file, notes["margins"])
     clipped = int((outputs["gradient_norm"] > config["gradient_clip"]).sum())
     assert 2 <= clipped <= STEPS - 2, f"{file}: {clipped} of {STEPS} updates are clipped"
     for mask, shares in notes["shares"].items():
-        active = sum(MASKED[0] < share < MASKED[1] for share in shares)
+        active = sum(checks.MASKED[0] < share < checks.MASKED[1] for share in shares)
         assert active >= 3, f"{file}: {mask} is active on {active} updates only"
     tensors = {
         **prefixed("start.online.", online),

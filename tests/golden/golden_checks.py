@@ -1,0 +1,83 @@
+"""What a golden case has to pass before it is written: it is well-conditioned, and every decision in it is clear."""
+
+import torch
+
+import agent_reference as agent
+
+AGREEMENT = 2e-5  # f32 against f64: max|difference| / max|value| of a tensor
+CHANGE_AGREEMENT = 2e-4  # the same of the change of a parameter over ten updates ...
+ROUNDING = 1e-6  # ... plus this much of the parameter's size, because each update rounds to a multiple of 6e-8 of it
+MARGIN = 1e-3  # distance of every decision from its boundary
+MASKED = (0.1, 0.9)  # the share of steps that trust region and KL bound mask has to lie in here
+
+
+def difference(got, want):
+    """max|got - want| / max|want| over a tensor; 0 where both are zero everywhere."""
+    scale = want.double().abs().max().item() if want.numel() else 0.0
+    distance = (got.double() - want.double()).abs().max().item() if want.numel() else 0.0
+    return distance / scale if scale > 0 else (0.0 if distance == 0 else float("inf"))
+
+
+def check_agreement(file, single, double):
+    """f32 and f64 results agree: real numbers to AGREEMENT, decisions exactly. Returns the largest difference."""
+    worst, where = 0.0, "-"
+    for name, x in single.items():
+        if not x.is_floating_point():
+            assert torch.equal(x, double[name]), f"{file}: {name} decides differently in f64"
+            continue
+        found = difference(x, double[name])
+        assert found <= AGREEMENT, f"{file}: {name} differs by {found:.1e} between f32 and f64"
+        if found > worst:
+            worst, where = found, name
+    return worst, where
+
+
+def check_changes(file, start, single, double):
+    """How far the parameters moved agrees too: their own size would hide an error in it."""
+    for name, before in start.items():
+        change = double[f"end.online.{name}"] - before.double()
+        distance = (single[f"end.online.{name}"].double() - double[f"end.online.{name}"]).abs().max()
+        allowed = CHANGE_AGREEMENT * change.abs().max() + ROUNDING * before.double().abs().max()
+        assert distance <= allowed, f"{file}: the change of {name} differs by {distance:.1e} between f32 and f64"
+
+
+def decision_margins(config, out, batch):
+    """Smallest distance to the other side over all decisions of a loss, by decision."""
+    trace = batch["observations"].shape[1]
+    steps = agent.valid_steps(batch["length"], trace)
+    observed = agent.valid_observations(batch["length"], trace)
+    action = batch["action"][:, 1:]
+
+    best = out["q"].detach().topk(2, dim=-1).values
+    best_source = out["q_source"].topk(2, dim=-1).values
+    margins = {
+        "argmax": (best[..., 0] - best[..., 1])[steps].min().item(),
+        "argmax of the bootstrap": (best_source[..., 0] - best_source[..., 1])[observed].min().item(),
+    }
+    if config["distillation"]:
+        margins["KL"] = (out["kl"] - config["kl_bound"])[steps].abs().min().item()
+    q = out["q_source"]
+    slack = agent.taken(q, action)[..., None] - (q - config["kappa"] * q.abs())
+    other = action[:, :, None, None] != torch.arange(q.shape[-1])  # an action compared with itself is no decision
+    margins["lambda"] = slack[(other & steps[:, :, None, None]).expand_as(slack)].abs().min().item()
+    for suffix in ("", "_intrinsic"):
+        if "td_error" + suffix in out:
+            distance = out["trust_region_distance" + suffix]
+            outside = distance.abs() - config["trust_region_alpha"] * out["sigma" + suffix]
+            away = -torch.sign(distance) * out["td_error" + suffix].detach()
+            # Masked where both are positive; the smaller one decides.
+            margins["trust region" + suffix] = torch.minimum(outside, away)[steps].abs().min().item()
+    return margins
+
+
+def check_margins(file, margins):
+    for decision, margin in margins.items():
+        assert margin > MARGIN, f"{file}: a decision ({decision}) is only {margin:.1e} away from its boundary"
+    return min(margins.values())
+
+
+def masked_shares(out, batch):
+    """Share of (valid step, policy) pairs without loss, by mask."""
+    steps = agent.valid_steps(batch["length"], batch["observations"].shape[1])
+    names = [name for name in out if name.startswith("trust_region_keep") or name == "kl_keep"]
+    return {name: 1 - out[name][steps].double().mean().item() for name in names}
