@@ -1,0 +1,107 @@
+//! Why the agent could not be built, fed, trained, saved or loaded.
+
+use crate::config::ConfigProblem;
+
+/// Result of everything in this crate that can fail.
+pub type Result<T> = std::result::Result<T, AgentError>;
+
+/// Why the agent could not be built, fed, trained, saved or loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// Some fields hold values that can't work; all of them are listed.
+    #[error("the agent's configuration can't work: {}", list(.0))]
+    Config(Vec<ConfigProblem>),
+    /// An array has the wrong length for the batch's shape.
+    #[error("{field} has {found} values, but {what} needs {expected}")]
+    Length {
+        /// The array.
+        field: &'static str,
+        /// What it belongs to, with its shape.
+        what: String,
+        /// How many values were expected.
+        expected: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// A value that the agent can't use.
+    #[error("{field} at {place} is {value}, which is not {expected}")]
+    Value {
+        /// The array.
+        field: &'static str,
+        /// Sequence and step, or row.
+        place: String,
+        /// What was found.
+        value: String,
+        /// What it may be.
+        expected: String,
+    },
+    /// A loss, gradient or priority became NaN or infinite; the learner's state is as it was before the step.
+    #[error("{tensor} is {value} in update {update}; the update was not applied")]
+    NonFinite {
+        /// Name of the tensor.
+        tensor: String,
+        /// The first such value found in it.
+        value: f64,
+        /// The update that was being computed, counted from 1.
+        update: u64,
+    },
+    /// Tensors of a file don't match the network; all of them are listed.
+    #[error("the weights don't fit this network: {}", list(.0))]
+    Weights(Vec<WeightsProblem>),
+    /// The bytes are not what they should be.
+    #[error("not a valid {what}: {reason}")]
+    Format {
+        /// What was being read.
+        what: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Reading or writing failed.
+    #[error("reading or writing the agent's state failed: {0}")]
+    Io(#[from] std::io::Error),
+    /// libtorch refused an operation, for instance because memory ran out.
+    #[error("libtorch: {0}")]
+    Torch(String),
+}
+
+/// How one tensor of a file differs from what the network wants.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WeightsProblem {
+    /// The network has it, the file has not.
+    #[error("{name} is missing")]
+    Missing {
+        /// Name of the tensor.
+        name: String,
+    },
+    /// The file has it, the network has not.
+    #[error("{name} is not part of the network")]
+    Extra {
+        /// Name of the tensor.
+        name: String,
+    },
+    /// Both have it, with different shapes or element types.
+    #[error("{name} is {found}, not {expected}")]
+    Shape {
+        /// Name of the tensor.
+        name: String,
+        /// Element type and shape that the network has.
+        expected: String,
+        /// Element type and shape in the file.
+        found: String,
+    },
+}
+
+impl From<tch::TchError> for AgentError {
+    /// Keeps the first line: libtorch appends a C++ stack trace that tells a user nothing.
+    fn from(error: tch::TchError) -> Self {
+        let text = match &error {
+            tch::TchError::Torch(text) => text.clone(),
+            other => other.to_string(),
+        };
+        Self::Torch(text.lines().next().unwrap_or_default().to_owned())
+    }
+}
+
+fn list<T: std::fmt::Display>(problems: &[T]) -> String {
+    problems.iter().map(T::to_string).collect::<Vec<_>>().join("; ")
+}

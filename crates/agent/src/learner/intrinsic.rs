@@ -1,0 +1,61 @@
+//! Losses of the networks behind the intrinsic reward, on the last steps of every sequence.
+
+use tch::{Kind, Tensor};
+
+use crate::batch::BatchTensors;
+use crate::error::Result;
+use crate::math::moments::BatchMoments;
+use crate::networks::{NetworkParameters, Networks};
+
+/// Losses of action prediction and RND.
+#[derive(Debug)]
+pub struct IntrinsicLoss {
+    /// Mean cross-entropy of the actions.
+    pub action_prediction: Tensor,
+    /// Share of actions that were predicted right.
+    pub accuracy: Tensor,
+    /// Mean prediction error.
+    pub rnd: Tensor,
+    /// Moments of the prediction errors.
+    pub rnd_moments: BatchMoments,
+}
+
+impl IntrinsicLoss {
+    /// Both losses; gradients flow to the action prediction network and to the RND predictor.
+    pub fn evaluate(networks: &Networks, parameters: &NetworkParameters, batch: &BatchTensors) -> Result<Self> {
+        let recent = &batch.recent;
+        let (sequences, steps) = recent.transitions.size2()?;
+        let frames = networks.input().prepare(&batch.input.observations.f_index_select(0, &recent.frames)?)?;
+
+        let f = &networks.action_prediction;
+        let weights = parameters.action_prediction.weights();
+        let embedding = f.embed(&weights, &frames)?.f_view([sequences, steps + 1, -1])?;
+        let (before, after) = (embedding.f_narrow(1, 0, steps)?, embedding.f_narrow(1, 1, steps)?);
+        let log_policy = f.predict(&weights, &before, &after)?.f_log_softmax(-1, Kind::Float)?;
+        let actions = recent.actions.f_view([sequences, steps])?;
+        let taken = log_policy.f_gather(-1, &actions.f_unsqueeze(-1)?, false)?.f_squeeze_dim(-1)?;
+        let right = log_policy.f_argmax(-1, false)?.f_eq_tensor(&actions)?.f_to_kind(Kind::Float)?;
+
+        let mut each = frames.size();
+        each.splice(0..1, [sequences, steps + 1]);
+        let last = frames.f_view(&each[..])?.f_narrow(1, 1, steps)?.f_flatten(0, 1)?;
+        let predictor = parameters.rnd_predictor.weights();
+        let error = networks.rnd.error(&parameters.rnd_target.weights(), &predictor, &last)?;
+        let error = error.f_view([sequences, steps])?;
+        let rnd_moments = BatchMoments {
+            mean: masked_mean(&error, &recent.observations)?.f_double_value(&[])?,
+            mean_square: masked_mean(&error.f_square()?, &recent.observations)?.f_double_value(&[])?,
+        };
+        Ok(Self {
+            action_prediction: masked_mean(&taken, &recent.transitions)?.f_neg()?,
+            accuracy: masked_mean(&right, &recent.transitions)?,
+            rnd: masked_mean(&error, &recent.observations)?,
+            rnd_moments,
+        })
+    }
+}
+
+/// Mean of the values whose mask is 1.
+fn masked_mean(values: &Tensor, mask: &Tensor) -> Result<Tensor> {
+    Ok(values.f_mul(mask)?.f_sum(Kind::Float)?.f_div(&mask.f_sum(Kind::Float)?)?)
+}

@@ -1,0 +1,235 @@
+//! The loss of the value and policy network, from what the online and the target network say of a batch.
+//!
+//! It is read from top to bottom in [`AgentLoss::evaluate`]: target policy, traces, returns, TD loss of each value head,
+//! distillation, mixture over the policies, priorities, statistics.
+
+pub mod distillation;
+pub mod statistics;
+pub mod targets;
+pub mod td;
+
+use tch::{Device, Kind, Tensor};
+
+use crate::batch::BatchTensors;
+use crate::config::{AgentConfig, Bootstrap, QHeads};
+use crate::error::Result;
+use crate::math::ladders::{beta_ladder, gamma_ladder};
+use crate::math::mixture::mixture_weight;
+use crate::math::td_scale::TdScale;
+use crate::nets::heads::HeadOutputs;
+use distillation::{DistillationLoss, distillation_loss};
+use targets::{Trajectories, expected_value, returns, taken, target_policy, trace_coefficients};
+use td::{TdInput, TdLoss, priorities, td_loss};
+
+/// The loss with its constants on a device.
+#[derive(Debug)]
+pub struct AgentLoss {
+    config: AgentConfig,
+    /// β_j, `[N, 1]`.
+    beta: Tensor,
+    /// γ_j, `[N]`.
+    gamma: Tensor,
+    /// Weight of L_j for a sequence of policy i, `[N, N]`.
+    mixture: Tensor,
+}
+
+/// What one value head was trained towards.
+#[derive(Debug)]
+pub struct HeadLoss {
+    /// `combined`, or `extrinsic` and `intrinsic`.
+    pub name: &'static str,
+    /// V_t, `[B, T, N]`.
+    pub value: Tensor,
+    /// G_t, `[B, T, N]`.
+    pub returns: Tensor,
+    /// Its TD loss.
+    pub td: TdLoss,
+}
+
+/// The loss of a batch and everything it was made of; all but `total` is without gradient.
+#[derive(Debug)]
+pub struct LossOutput {
+    /// What is minimised.
+    pub total: Tensor,
+    /// Its TD part.
+    pub td: Tensor,
+    /// Its distillation part, before its weight.
+    pub distillation: Tensor,
+    /// New priority of each sequence, `[B]`.
+    pub priorities: Tensor,
+    /// The value heads: one, or two with separate losses.
+    pub heads: Vec<HeadLoss>,
+    /// The distillation, where it is on.
+    pub policy: Option<DistillationLoss>,
+    /// Online Q_j, `[B, T, N, A]`.
+    pub q: Tensor,
+    /// Target Q_j, `[B, T, N, A]`.
+    pub q_target: Tensor,
+    /// π', `[B, T, N, A]`.
+    pub target_policy: Tensor,
+    /// λ_t, `[B, T, N]`, 0 where there is no step.
+    pub traces: Tensor,
+}
+
+impl AgentLoss {
+    /// The loss of a validated configuration.
+    pub fn new(config: &AgentConfig, device: Device) -> Result<Self> {
+        let policies = config.policies.count;
+        let n = policies as i64;
+        let upload = |values: &[f64], size: &[i64]| -> Result<Tensor> {
+            Ok(Tensor::f_from_slice(values)?.f_to_kind(Kind::Float)?.f_view(size)?.f_to_device(device)?)
+        };
+        let beta = beta_ladder(policies, config.policies.beta_max);
+        let gamma = gamma_ladder(policies, config.policies.gamma_max, config.policies.gamma_min);
+        let eta = config.loss.eta();
+        let mixture: Vec<f64> = (0..policies)
+            .flat_map(|acted| (0..policies).map(move |j| mixture_weight(j, acted, policies, eta)))
+            .collect();
+        Ok(Self {
+            config: config.clone(),
+            beta: upload(&beta, &[n, 1])?,
+            gamma: upload(&gamma, &[n])?,
+            mixture: upload(&mixture, &[n, n])?,
+        })
+    }
+
+    /// Number of value heads that have a scale σ_j of their own.
+    pub fn scales(&self) -> usize {
+        if self.config.loss.q_heads == QHeads::Separate { 2 } else { 1 }
+    }
+
+    /// The loss of a batch. `scales` holds a [`TdScale`] for each value head; they are read, not changed.
+    pub fn evaluate(
+        &self,
+        online: &HeadOutputs,
+        target: &HeadOutputs,
+        batch: &BatchTensors,
+        scales: &[TdScale],
+    ) -> Result<LossOutput> {
+        let config = &self.config;
+        let detached = online.detach()?;
+        let (q, q_target) = (detached.combined(&self.beta)?, target.combined(&self.beta)?);
+
+        let (bootstrap, bootstrap_q) = match config.returns.bootstrap {
+            Bootstrap::Online => (&detached, &q),
+            Bootstrap::Target => (target, &q_target),
+        };
+        let policy = target_policy(&config.returns, &config.loss, bootstrap_q, bootstrap.policy.as_ref())?;
+        let (action, behaviour) = (&batch.action, &batch.behaviour_probability);
+        let traces = trace_coefficients(&config.returns, bootstrap_q, &policy, action, behaviour)?;
+        // No trace reaches past the last valid observation: the return is its value there.
+        let traces = traces.f_where_self(&batch.valid.f_unsqueeze(-1)?.f_gt(0.0)?, &traces.f_zeros_like()?)?;
+        let discounts = batch.discount.f_unsqueeze(-1)?.f_mul(&self.gamma)?;
+
+        let mut heads = vec![];
+        for (head, scale) in self.value_heads(online, target, bootstrap, batch)?.into_iter().zip(scales) {
+            let value = expected_value(&head.q_bootstrap, &policy)?;
+            let trajectories =
+                Trajectories { rewards: &head.rewards, discounts: &discounts, values: &value, traces: &traces };
+            let returns = returns(trajectories)?;
+            let input = TdInput {
+                q: taken(&head.q, action)?,
+                q_target: taken(&head.q_target, action)?,
+                returns: returns.shallow_clone(),
+            };
+            let td = td_loss(&config.loss, &input, batch, scale)?;
+            heads.push(HeadLoss { name: head.name, value, returns, td });
+        }
+
+        let policy_loss = match (&online.policy, &target.policy) {
+            (Some(logits), Some(logits_target)) => {
+                Some(distillation_loss(&config.loss, logits, logits_target, &q, &batch.valid)?)
+            }
+            _ => None,
+        };
+
+        // w · (η 1[j = jμ] + (1-η)/N) / number of valid steps, for each sequence and policy.
+        let mixture = self.mixture.f_index_select(0, &batch.policy)?;
+        let mixture = mixture.f_mul(&batch.weight.f_unsqueeze(-1)?)?.f_div_scalar(batch.total_steps)?.f_unsqueeze(1)?;
+        let mixed = |loss: &Tensor| -> Result<Tensor> { Ok(loss.f_mul(&mixture)?.f_sum(Kind::Float)?) };
+        let mut td = Tensor::f_zeros([], (Kind::Float, q.device()))?;
+        for head in &heads {
+            td = td.f_add(&mixed(&head.td.loss)?)?;
+        }
+        let (total, distillation) = match &policy_loss {
+            Some(policy) => {
+                let loss = mixed(&policy.loss)?;
+                (td.f_add(&loss.f_mul_scalar(config.loss.distillation_weight)?)?, loss)
+            }
+            None => (td.shallow_clone(), td.f_zeros_like()?),
+        };
+        let priorities = self.priorities(&heads, batch)?;
+        Ok(LossOutput {
+            total,
+            td: td.f_detach()?,
+            distillation: distillation.f_detach()?,
+            priorities,
+            heads,
+            policy: policy_loss,
+            q,
+            q_target,
+            target_policy: policy,
+            traces,
+        })
+    }
+
+    /// The value heads that get a loss of their own, with their rewards.
+    fn value_heads(
+        &self,
+        online: &HeadOutputs,
+        target: &HeadOutputs,
+        bootstrap: &HeadOutputs,
+        batch: &BatchTensors,
+    ) -> Result<Vec<ValueHead>> {
+        let separate = (self.config.loss.q_heads == QHeads::Separate).then_some((
+            &online.intrinsic,
+            &target.intrinsic,
+            &bootstrap.intrinsic,
+        ));
+        if let Some((Some(q), Some(q_target), Some(q_bootstrap))) = separate {
+            let extrinsic = ValueHead {
+                name: "extrinsic",
+                q: online.extrinsic.shallow_clone(),
+                q_target: target.extrinsic.shallow_clone(),
+                q_bootstrap: bootstrap.extrinsic.shallow_clone(),
+                rewards: batch.reward_extrinsic.f_unsqueeze(-1)?,
+            };
+            let intrinsic = ValueHead {
+                name: "intrinsic",
+                q: q.shallow_clone(),
+                q_target: q_target.shallow_clone(),
+                q_bootstrap: q_bootstrap.shallow_clone(),
+                rewards: batch.reward_ngu.f_unsqueeze(-1)?,
+            };
+            return Ok(vec![extrinsic, intrinsic]);
+        }
+        let intrinsic = batch.reward_ngu.f_unsqueeze(-1)?.f_mul(&self.beta.f_view([-1])?)?;
+        Ok(vec![ValueHead {
+            name: "combined",
+            q: online.combined(&self.beta)?,
+            q_target: target.combined(&self.beta)?,
+            q_bootstrap: bootstrap.combined(&self.beta)?,
+            rewards: batch.reward_extrinsic.f_unsqueeze(-1)?.f_add(&intrinsic)?,
+        }])
+    }
+
+    /// Priorities from |δ/σ| of the policy that acted; with separate losses from |δ_e/σ_e| + β_j |δ_i/σ_i|.
+    fn priorities(&self, heads: &[HeadLoss], batch: &BatchTensors) -> Result<Tensor> {
+        let mut errors = heads[0].td.normalised.f_abs()?;
+        if let Some(intrinsic) = heads.get(1) {
+            errors = errors.f_add(&intrinsic.td.normalised.f_abs()?.f_mul(&self.beta.f_view([-1])?)?)?;
+        }
+        let (b, t, _) = errors.size3()?;
+        let own = batch.policy.f_view([b, 1, 1])?.f_expand([b, t, 1], false)?;
+        priorities(&self.config.loss, &errors.f_gather(-1, &own, false)?.f_squeeze_dim(-1)?, batch)
+    }
+}
+
+/// One value head with what it is trained on: action values `[B, T, N, A]`, rewards `[B, T, N]` or `[B, T, 1]`.
+struct ValueHead {
+    name: &'static str,
+    q: Tensor,
+    q_target: Tensor,
+    q_bootstrap: Tensor,
+    rewards: Tensor,
+}

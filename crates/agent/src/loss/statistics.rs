@@ -1,0 +1,90 @@
+//! What a researcher wants to know of a loss, by policy.
+
+use serde::Serialize;
+use tch::{Kind, Tensor};
+
+use super::LossOutput;
+use crate::batch::BatchTensors;
+use crate::error::Result;
+
+/// How one policy fares on a batch. Means are over the batch's valid steps.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PolicyStatistics {
+    /// Mean |δ|, of the extrinsic head with separate losses.
+    pub td_error: f64,
+    /// σ_j that TD errors were divided by.
+    pub sigma: f64,
+    /// σ_j of the intrinsic head, with separate losses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sigma_intrinsic: Option<f64>,
+    /// Share of steps that the trust region took the loss from.
+    pub trust_region_share: f64,
+    /// Share of steps that the KL bound took the distillation loss from.
+    pub kl_share: f64,
+    /// Mean trace coefficient λ_t.
+    pub trace_coefficient: f64,
+    /// Mean Q_j over steps and actions, rescaled.
+    pub q_mean: f64,
+    /// Smallest Q_j.
+    pub q_min: f64,
+    /// Largest Q_j.
+    pub q_max: f64,
+    /// Mean entropy of the distilled policy, in nats; absent without distillation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entropy: Option<f64>,
+}
+
+/// Rows of the table that is brought to the host at once.
+const ROWS: usize = 8;
+
+/// Statistics of every policy.
+pub fn policy_statistics(loss: &LossOutput, batch: &BatchTensors) -> Result<Vec<PolicyStatistics>> {
+    let valid = batch.valid.f_unsqueeze(-1)?;
+    let mean = |x: &Tensor| -> Result<Tensor> {
+        let sum = x.f_mul(&valid)?.f_sum_dim_intlist(&[0i64, 1][..], false, Kind::Float)?;
+        Ok(sum.f_div_scalar(batch.total_steps)?)
+    };
+    let td = &loss.heads[0].td;
+    let dropped = |keep: &Tensor| keep.f_rsub_scalar(1.0);
+    let padding = valid.f_unsqueeze(-1)?.f_eq(0.0)?;
+    let extreme = |x: Tensor| x.f_amax([0i64, 1, 3], false);
+    let q_max = extreme(loss.q.f_masked_fill(&padding, f64::NEG_INFINITY)?)?;
+    let q_min = extreme(loss.q.f_neg()?.f_masked_fill(&padding, f64::NEG_INFINITY)?)?.f_neg()?;
+    let (kl_share, entropy) = match &loss.policy {
+        Some(policy) => {
+            let each = policy.log_policy.f_exp()?.f_mul(&policy.log_policy)?;
+            let entropy = each.f_sum_dim_intlist(&[-1i64][..], false, Kind::Float)?.f_neg()?;
+            (mean(&dropped(&policy.keep)?)?, mean(&entropy)?)
+        }
+        None => (q_max.f_zeros_like()?, q_max.f_zeros_like()?),
+    };
+    let rows: [Tensor; ROWS] = [
+        mean(&td.error.f_abs()?)?,
+        mean(&dropped(&td.keep)?)?,
+        kl_share,
+        mean(&loss.traces)?,
+        mean(&loss.q.f_mean_dim(&[-1i64][..], false, Kind::Float)?)?,
+        q_min,
+        q_max,
+        entropy,
+    ];
+    let policies = td.sigma.len();
+    let mut host = vec![0f32; ROWS * policies];
+    Tensor::f_stack(&rows, 0)?.f_copy_data(&mut host, ROWS * policies)?;
+    let statistics = |j: usize| {
+        let row = |r: usize| f64::from(host[r * policies + j]);
+        PolicyStatistics {
+            td_error: row(0),
+            sigma: td.sigma[j],
+            sigma_intrinsic: loss.heads.get(1).map(|head| head.td.sigma[j]),
+            trust_region_share: row(1),
+            kl_share: row(2),
+            trace_coefficient: row(3),
+            q_mean: row(4),
+            q_min: row(5),
+            q_max: row(6),
+            entropy: loss.policy.is_some().then(|| row(7)),
+        }
+    };
+    Ok((0..policies).map(statistics).collect())
+}

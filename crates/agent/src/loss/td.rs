@@ -1,0 +1,104 @@
+//! The TD loss: errors, their scale σ_j, the trust region.
+
+use tch::{Kind, Tensor};
+
+use crate::batch::BatchTensors;
+use crate::config::LossConfig;
+use crate::error::Result;
+use crate::math::moments::BatchMoments;
+use crate::math::td_scale::TdScale;
+use crate::rescaling::rescale;
+
+/// What one value head is trained with, each `[B, T, N]`.
+#[derive(Debug)]
+pub struct TdInput {
+    /// Online Q(x_t, a_t), which carries the gradient.
+    pub q: Tensor,
+    /// The target network's.
+    pub q_target: Tensor,
+    /// G_t.
+    pub returns: Tensor,
+}
+
+/// The TD loss of one value head, and what it was made of.
+#[derive(Debug)]
+pub struct TdLoss {
+    /// ½ (δ/σ_j)² where a step carries loss, else 0; `[B, T, N]`.
+    pub loss: Tensor,
+    /// δ_t, `[B, T, N]`, without gradient.
+    pub error: Tensor,
+    /// δ_t / σ_j as priorities use it, `[B, T, N]`, without gradient.
+    pub normalised: Tensor,
+    /// 1 where the trust region lets a step keep its loss, f32 `[B, T, N]`.
+    pub keep: Tensor,
+    /// σ_j that was used.
+    pub sigma: Vec<f64>,
+    /// Standard deviation of the batch's errors, by policy.
+    pub sigma_batch: Vec<f64>,
+    /// Importance-weighted moments of the batch's errors, by policy.
+    pub moments: Vec<BatchMoments>,
+}
+
+/// δ_t = Q - h(G_t), its scale, the trust region and the loss of each step.
+pub fn td_loss(config: &LossConfig, input: &TdInput, batch: &BatchTensors, scale: &TdScale) -> Result<TdLoss> {
+    let target = tch::no_grad(|| rescale(&input.returns))?;
+    let error = input.q.f_sub(&target)?;
+    let detached = error.f_detach()?;
+    let (sigma_batch, moments) = batch_moments(&detached, batch)?;
+    let sigma: Vec<f64> = sigma_batch.iter().enumerate().map(|(policy, &std)| scale.sigma(policy, std)).collect();
+    let sigma_tensor = Tensor::f_from_slice(&sigma)?.f_to_kind(Kind::Float)?.f_to_device(error.device())?;
+    let keep = tch::no_grad(|| keeps_loss(config, input, &detached, &sigma_tensor))?;
+    let normalised = if config.td_normalisation { error.f_div(&sigma_tensor)? } else { error };
+    let counted = batch.valid.f_unsqueeze(-1)?.f_mul(&keep)?.f_gt(0.0)?;
+    let loss = normalised.f_square()?.f_mul_scalar(0.5)?;
+    // Chosen, not multiplied by 0, so that nothing a padded step holds can get through.
+    let loss = loss.f_where_self(&counted, &loss.f_zeros_like()?)?;
+    Ok(TdLoss { loss, error: detached, normalised: normalised.f_detach()?, keep, sigma, sigma_batch, moments })
+}
+
+/// Population standard deviation and importance-weighted moments of the errors of valid steps, by policy.
+fn batch_moments(error: &Tensor, batch: &BatchTensors) -> Result<(Vec<f64>, Vec<BatchMoments>)> {
+    tch::no_grad(|| {
+        let valid = batch.valid.f_unsqueeze(-1)?.f_to_kind(Kind::Double)?;
+        let error = error.f_to_kind(Kind::Double)?;
+        let error = error.f_where_self(&valid.f_gt(0.0)?, &error.f_zeros_like()?)?;
+        let over_steps = |x: &Tensor| x.f_sum_dim_intlist(&[0i64, 1][..], false, Kind::Double);
+        let mean = over_steps(&error)?.f_div_scalar(batch.total_steps)?;
+        let square = error.f_sub(&mean)?.f_square()?.f_mul(&valid)?;
+        let std = over_steps(&square)?.f_div_scalar(batch.total_steps)?.f_sqrt()?;
+        let weight = batch.weight.f_to_kind(Kind::Double)?.f_view([-1, 1, 1])?.f_mul(&valid)?;
+        let total = weight.f_sum(Kind::Double)?;
+        let weighted = error.f_mul(&weight)?;
+        let first = over_steps(&weighted)?.f_div(&total)?;
+        let second = over_steps(&weighted.f_mul(&error)?)?.f_div(&total)?;
+        let rows = Tensor::f_stack(&[std, first, second], 0)?;
+        let policies = rows.size()[1] as usize;
+        let mut host = vec![0f64; 3 * policies];
+        rows.f_copy_data(&mut host, 3 * policies)?;
+        let moments = (0..policies)
+            .map(|j| BatchMoments { mean: host[policies + j], mean_square: host[2 * policies + j] })
+            .collect();
+        host.truncate(policies);
+        Ok((host, moments))
+    })
+}
+
+/// 0 where |Q - Q_T| > α σ_j and sgn(Q - Q_T) != sgn(δ), else 1.
+fn keeps_loss(config: &LossConfig, input: &TdInput, error: &Tensor, sigma: &Tensor) -> Result<Tensor> {
+    if !config.trust_region {
+        return Ok(error.f_ones_like()?);
+    }
+    let drift = input.q.f_detach()?.f_sub(&input.q_target)?;
+    let inside = drift.f_abs()?.f_le_tensor(&sigma.f_mul_scalar(config.trust_region_radius)?)?;
+    let returning = drift.f_sign()?.f_eq_tensor(&error.f_sign()?)?;
+    Ok(inside.f_logical_or(&returning)?.f_to_kind(Kind::Float)?)
+}
+
+/// share · max_t |e_t| + (1 - share) · mean_t |e_t| over the valid steps, `[B]`, with |e_t| `[B, T]`.
+pub fn priorities(config: &LossConfig, errors: &Tensor, batch: &BatchTensors) -> Result<Tensor> {
+    let errors = errors.f_where_self(&batch.valid.f_gt(0.0)?, &errors.f_zeros_like()?)?;
+    let largest = errors.f_amax(-1, false)?;
+    let mean = errors.f_sum_dim_intlist(&[-1i64][..], false, Kind::Float)?.f_div(&batch.steps)?;
+    let share = config.priority_max_share;
+    Ok(largest.f_mul_scalar(share)?.f_add(&mean.f_mul_scalar(1.0 - share)?)?)
+}

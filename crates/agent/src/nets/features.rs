@@ -1,0 +1,69 @@
+//! What the network is told besides the observation: what it did and got a step before.
+
+use tch::{Kind, Tensor};
+
+use super::layers::Linear;
+use super::parameters::{Init, ParameterId, Scope, Weights};
+use crate::error::Result;
+use crate::rescaling::rescale;
+
+/// Number of rewards among the features.
+pub const REWARDS: i64 = 4;
+
+/// Previous action, rewards and action prediction embedding, as they are fed to the network.
+#[derive(Debug)]
+pub struct FeatureInput {
+    /// a_{t-1}, `[frames]`, i64.
+    pub action: Tensor,
+    /// r_e, r_NGU, its RND part and its episodic part, `[frames, 4]`, as they came.
+    pub rewards: Tensor,
+    /// f(x_{t-1}), `[frames, embedding]`.
+    pub embedding: Tensor,
+}
+
+/// A linear layer over the features.
+#[derive(Clone, Copy, Debug)]
+pub struct Features {
+    action_embedding: ParameterId,
+    linear: Linear,
+    outputs: i64,
+}
+
+/// Lengths of the features' parts.
+#[derive(Clone, Copy, Debug)]
+pub struct FeatureSizes {
+    /// Number of actions.
+    pub actions: i64,
+    /// Length of the action's embedding.
+    pub action_embedding: i64,
+    /// Length of the action prediction embedding.
+    pub embedding: i64,
+    /// Width of the layer.
+    pub outputs: i64,
+}
+
+impl Features {
+    /// Declares `action_embedding` and `linear`.
+    pub fn new(mut scope: Scope<'_>, sizes: FeatureSizes) -> Self {
+        let FeatureSizes { actions, action_embedding, embedding, outputs } = sizes;
+        let shape = [actions, action_embedding];
+        Self {
+            action_embedding: scope.scope("action_embedding").declare("weight", &shape, Init::Normal { std: 1.0 }),
+            linear: Linear::new(scope.scope("linear"), action_embedding + REWARDS + embedding, outputs),
+            outputs,
+        }
+    }
+
+    /// Number of values that come out.
+    pub fn outputs(&self) -> i64 {
+        self.outputs
+    }
+
+    /// To `[frames, outputs]`. Rewards enter through h, so that large scores do not drown everything else.
+    pub fn forward(&self, weights: &Weights, input: &FeatureInput) -> Result<Tensor> {
+        let action = Tensor::f_embedding(weights.get(self.action_embedding), &input.action, -1, false, false)?;
+        let embedding = input.embedding.f_to_kind(Kind::Float)?;
+        let features = Tensor::f_cat(&[action, rescale(&input.rewards)?, embedding], 1)?;
+        Ok(self.linear.forward(weights, &features)?.f_relu()?)
+    }
+}

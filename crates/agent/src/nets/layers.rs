@@ -1,0 +1,87 @@
+//! Linear layers and plain convolutions, the pieces most networks are made of.
+
+use tch::Tensor;
+
+use super::parameters::{Init, ParameterId, Scope, Weights};
+use crate::error::Result;
+
+/// y = W x + b.
+#[derive(Clone, Copy, Debug)]
+pub struct Linear {
+    weight: ParameterId,
+    bias: ParameterId,
+}
+
+impl Linear {
+    /// Declares `weight` and `bias`, uniform in ±1/√inputs.
+    pub fn new(mut scope: Scope<'_>, inputs: i64, outputs: i64) -> Self {
+        let init = fan_in_uniform(inputs);
+        let weight = scope.declare("weight", &[outputs, inputs], init);
+        let bias = scope.declare("bias", &[outputs], init);
+        Self { weight, bias }
+    }
+
+    /// `[.., inputs]` to `[.., outputs]`.
+    pub fn forward(&self, weights: &Weights, x: &Tensor) -> Result<Tensor> {
+        Ok(x.f_linear(weights.get(self.weight), Some(weights.get(self.bias)))?)
+    }
+}
+
+/// A convolution with a bias.
+#[derive(Clone, Copy, Debug)]
+pub struct Conv {
+    weight: ParameterId,
+    bias: ParameterId,
+    stride: i64,
+    padding: i64,
+}
+
+/// Kernel side, stride and zero padding of a convolution, the same in both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Kernel side.
+    pub kernel: i64,
+    /// Stride.
+    pub stride: i64,
+    /// Zeros added on every side.
+    pub padding: i64,
+}
+
+impl Window {
+    /// A kernel of odd side that keeps ⌈n / stride⌉ of n pixels.
+    pub fn same(kernel: i64, stride: i64) -> Self {
+        Self { kernel, stride, padding: kernel / 2 }
+    }
+
+    /// Pixels a side after the convolution; 0 where the kernel does not fit.
+    pub fn output(&self, side: i64) -> i64 {
+        let free = side + 2 * self.padding - self.kernel;
+        if free < 0 { 0 } else { free / self.stride + 1 }
+    }
+}
+
+impl Conv {
+    /// Declares `weight` and `bias`, uniform in ±1/√(inputs · kernel²).
+    pub fn new(mut scope: Scope<'_>, inputs: i64, outputs: i64, window: Window) -> Self {
+        let Window { kernel, stride, padding } = window;
+        let init = fan_in_uniform(inputs * kernel * kernel);
+        let weight = scope.declare("weight", &[outputs, inputs, kernel, kernel], init);
+        let bias = scope.declare("bias", &[outputs], init);
+        Self { weight, bias, stride, padding }
+    }
+
+    /// `[frames, inputs, h, w]` to `[frames, outputs, h', w']`.
+    pub fn forward(&self, weights: &Weights, x: &Tensor) -> Result<Tensor> {
+        convolve(x, weights.get(self.weight), weights.get(self.bias), self.stride, self.padding)
+    }
+}
+
+/// Convolution with a square stride and padding.
+pub fn convolve(x: &Tensor, weight: &Tensor, bias: &Tensor, stride: i64, padding: i64) -> Result<Tensor> {
+    Ok(x.f_conv2d(weight, Some(bias), [stride, stride], [padding, padding], [1, 1], 1)?)
+}
+
+/// Uniform in ±1/√fan_in.
+pub fn fan_in_uniform(fan_in: i64) -> Init {
+    Init::Uniform { bound: 1.0 / (fan_in as f64).sqrt() }
+}

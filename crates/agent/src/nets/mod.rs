@@ -1,0 +1,15 @@
+//! The networks, one file each. Every one is a description that runs with any set of its parameters.
+
+pub mod action_prediction;
+pub mod agent_net;
+pub mod core;
+pub mod encoder;
+pub mod features;
+pub mod heads;
+pub mod layers;
+pub mod parameters;
+pub mod rnd;
+pub mod torso;
+pub mod torso_dqn;
+pub mod torso_nfnet;
+pub mod torso_resnet;

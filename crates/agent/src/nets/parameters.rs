@@ -1,0 +1,313 @@
+//! Named parameters in one flat f32 buffer.
+//!
+//! A network is a description: it holds the places of its parameters, not their values. The same description runs
+//! with the online, target, EMA and acting values. Every set of values is one contiguous buffer with a named view for
+//! each parameter, so that the optimizer, the EMA and copies between sets are single operations over the buffer.
+
+use std::sync::Arc;
+
+use tch::{Device, Kind, Tensor};
+
+use crate::error::Result;
+use crate::random::Random;
+
+/// Parameters start at multiples of this many elements, so that kernels may read them in wide, aligned words.
+const ALIGNMENT: i64 = 64;
+
+/// How a parameter starts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    /// All elements the same.
+    Constant(f32),
+    /// Normal with mean 0.
+    Normal {
+        /// Standard deviation.
+        std: f64,
+    },
+    /// Uniform in ±bound.
+    Uniform {
+        /// Largest absolute value.
+        bound: f64,
+    },
+}
+
+/// Place of one parameter in a [`Layout`] and in every set of values that follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParameterId(usize);
+
+/// One parameter of a layout.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// Readable name, such as `heads.policy.hidden1.weight`.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<i64>,
+    init: Init,
+    offset: i64,
+}
+
+impl Parameter {
+    /// Number of elements.
+    pub fn elements(&self) -> i64 {
+        self.shape.iter().product()
+    }
+
+    /// Whether AdamW decays it: matrices and convolution kernels, but no gains, biases and scalars.
+    pub fn decays(&self) -> bool {
+        let own_name = self.name.rsplit('.').next().unwrap_or_default();
+        self.shape.len() >= 2 && own_name.starts_with("weight")
+    }
+}
+
+/// Names, shapes and places of all parameters of a network.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    parameters: Vec<Parameter>,
+    length: i64,
+}
+
+impl Layout {
+    /// The part of the layout whose names begin with `prefix`.
+    pub fn scope(&mut self, prefix: &str) -> Scope<'_> {
+        Scope { layout: self, prefix: prefix.to_owned() }
+    }
+
+    /// All parameters, in the order of declaration.
+    pub fn parameters(&self) -> &[Parameter] {
+        &self.parameters
+    }
+
+    /// Number of parameters' elements, without the gaps between them.
+    pub fn elements(&self) -> i64 {
+        self.parameters.iter().map(Parameter::elements).sum()
+    }
+
+    /// Views of every parameter in a flat buffer of this layout.
+    fn views(&self, flat: &Tensor) -> Result<Vec<Tensor>> {
+        let view = |p: &Parameter| flat.f_narrow(0, p.offset, p.elements())?.f_view(&p.shape[..])?.f_detach();
+        Ok(self.parameters.iter().map(view).collect::<std::result::Result<_, _>>()?)
+    }
+}
+
+/// A part of a layout, where a network declares its parameters.
+pub struct Scope<'a> {
+    layout: &'a mut Layout,
+    prefix: String,
+}
+
+impl Scope<'_> {
+    /// A part of this part.
+    pub fn scope(&mut self, name: &str) -> Scope<'_> {
+        Scope { prefix: format!("{}.{name}", self.prefix), layout: self.layout }
+    }
+
+    /// Adds a parameter.
+    pub fn declare(&mut self, name: &str, shape: &[i64], init: Init) -> ParameterId {
+        let parameter = Parameter {
+            name: format!("{}.{name}", self.prefix),
+            shape: shape.to_vec(),
+            init,
+            offset: self.layout.length,
+        };
+        self.layout.length += (parameter.elements() + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        self.layout.parameters.push(parameter);
+        ParameterId(self.layout.parameters.len() - 1)
+    }
+}
+
+/// Values of all parameters of a network.
+#[derive(Debug)]
+pub struct ParameterSet {
+    layout: Arc<Layout>,
+    flat: Tensor,
+    views: Vec<Tensor>,
+}
+
+impl ParameterSet {
+    /// All zero.
+    pub fn zeros(layout: &Arc<Layout>, device: Device) -> Result<Self> {
+        let flat = Tensor::f_zeros([layout.length], (Kind::Float, device))?;
+        let views = layout.views(&flat)?;
+        Ok(Self { layout: layout.clone(), flat, views })
+    }
+
+    /// Fresh values, drawn parameter by parameter as each was declared to start.
+    pub fn initialised(layout: &Arc<Layout>, random: &mut Random, device: Device) -> Result<Self> {
+        let mut values = vec![0f32; layout.length as usize];
+        for parameter in &layout.parameters {
+            let start = parameter.offset as usize;
+            for value in &mut values[start..start + parameter.elements() as usize] {
+                *value = match parameter.init {
+                    Init::Constant(constant) => constant,
+                    Init::Normal { std } => (std * random.normal()) as f32,
+                    Init::Uniform { bound } => (bound * (2.0 * random.uniform() - 1.0)) as f32,
+                };
+            }
+        }
+        let mut set = Self::zeros(layout, device)?;
+        set.flat.f_copy_(&Tensor::f_from_slice(&values)?)?;
+        Ok(set)
+    }
+
+    /// The same values in a buffer of their own.
+    pub fn duplicate(&self) -> Result<Self> {
+        let mut copy = Self::zeros(&self.layout, self.flat.device())?;
+        copy.copy_from(self)?;
+        Ok(copy)
+    }
+
+    /// Marks the parameters as what gradients are taken for.
+    pub fn trainable(mut self) -> Result<Self> {
+        self.views = self.views.iter().map(|v| v.f_set_requires_grad(true)).collect::<std::result::Result<_, _>>()?;
+        Ok(self)
+    }
+
+    /// Names, shapes and places.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// One parameter.
+    pub fn get(&self, id: ParameterId) -> &Tensor {
+        &self.views[id.0]
+    }
+
+    /// The whole buffer, gaps included (they are and stay zero).
+    pub fn flat(&self) -> &Tensor {
+        &self.flat
+    }
+
+    /// The whole buffer, to be changed in place.
+    pub fn flat_mut(&mut self) -> &mut Tensor {
+        &mut self.flat
+    }
+
+    /// Every parameter with its name.
+    pub fn named(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.layout.parameters.iter().map(|p| p.name.as_str()).zip(&self.views)
+    }
+
+    /// Takes over the values of another set of the same layout.
+    pub fn copy_from(&mut self, other: &Self) -> Result<()> {
+        Ok(self.flat.f_copy_(&other.flat)?)
+    }
+
+    /// self ← self + share · (other - self), the exponential moving average.
+    pub fn move_towards(&mut self, other: &Self, share: f64) -> Result<()> {
+        let _ = self.flat.f_lerp_(&other.flat, share)?;
+        Ok(())
+    }
+
+    /// Fills the set with the gradients of `loss` with respect to `parameters`; zero where the loss does not depend on one.
+    pub fn fill_with_gradients(&mut self, loss: &Tensor, parameters: &Self) -> Result<()> {
+        let gradients = Tensor::f_run_backward(&[loss], &parameters.views, false, false)?;
+        for (view, gradient) in self.views.iter_mut().zip(&gradients) {
+            if gradient.defined() {
+                view.f_copy_(gradient)?;
+            } else {
+                let _ = view.f_zero_()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// √Σx² over all parameters.
+    pub fn norm(&self) -> Result<f64> {
+        Ok(self.flat.f_norm()?.f_double_value(&[])?)
+    }
+
+    /// The first parameter with a NaN or an infinity in it, and that value.
+    pub fn first_non_finite(&self) -> Result<Option<(&str, f64)>> {
+        for (name, view) in self.named() {
+            let values = view.f_reshape([-1])?;
+            let bad = values.f_isfinite()?.f_logical_not()?;
+            if bad.f_any()?.f_int64_value(&[])? != 0 {
+                let first = bad.f_to_kind(Kind::Int)?.f_argmax(0, false)?.f_int64_value(&[])?;
+                return Ok(Some((name, values.f_double_value(&[first])?)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The values as a network computes with them.
+    pub fn weights(&self) -> Weights {
+        Weights(self.views.iter().map(Tensor::shallow_clone).collect())
+    }
+}
+
+/// Parameters as one pass of a network uses them, in the places of the layout.
+///
+/// What has to be derived from a parameter (a standardised kernel) is computed once a pass, or once a refresh of the
+/// acting parameters, and stands here in the parameter's place.
+#[derive(Debug)]
+pub struct Weights(Vec<Tensor>);
+
+impl Weights {
+    /// One parameter, or what was derived from it.
+    pub fn get(&self, id: ParameterId) -> &Tensor {
+        &self.0[id.0]
+    }
+
+    /// Puts what was derived from a parameter in its place.
+    pub fn replace(&mut self, id: ParameterId, derived: Tensor) {
+        self.0[id.0] = derived;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout() -> (Arc<Layout>, ParameterId, ParameterId) {
+        let mut layout = Layout::default();
+        let mut scope = layout.scope("a");
+        let gain = scope.declare("gain", &[3], Init::Constant(2.0));
+        let weight = scope.scope("b").declare("weight", &[2, 2], Init::Normal { std: 1.0 });
+        (Arc::new(layout), gain, weight)
+    }
+
+    #[test]
+    fn views_share_the_flat_buffer_and_start_aligned() {
+        let (layout, gain, weight) = layout();
+        assert_eq!(layout.elements(), 7);
+        assert_eq!(layout.parameters()[1].name, "a.b.weight");
+        let mut set = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap();
+        assert_eq!(set.flat().size(), [128]);
+        assert_eq!(set.get(weight).double_value(&[0, 0]), set.flat().double_value(&[64]));
+        set.flat_mut().fill_(5.0);
+        assert_eq!(set.get(gain).double_value(&[2]), 5.0);
+        assert!(layout.parameters()[1].decays() && !layout.parameters()[0].decays());
+    }
+
+    #[test]
+    fn gradients_land_in_their_places_and_unused_parameters_get_zero() {
+        let (layout, gain, weight) = layout();
+        let set = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap().trainable().unwrap();
+        let mut gradients = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
+        gradients.flat_mut().fill_(9.0);
+        let loss = (set.get(gain) * set.get(gain)).sum(Kind::Float);
+        gradients.fill_with_gradients(&loss, &set).unwrap();
+        let found: Vec<f32> = gradients.get(gain).try_into().unwrap();
+        assert_eq!(found, [4.0, 4.0, 4.0]);
+        assert_eq!(gradients.get(weight).abs().sum(Kind::Float).double_value(&[]), 0.0);
+    }
+
+    #[test]
+    fn a_nan_is_named_with_its_parameter() {
+        let (layout, _, weight) = layout();
+        let set = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap();
+        assert!(set.first_non_finite().unwrap().is_none());
+        let _ = set.get(weight).view([-1]).get(2).fill_(f64::NAN);
+        let (name, value) = set.first_non_finite().unwrap().unwrap();
+        assert!(name == "a.b.weight" && value.is_nan());
+    }
+
+    #[test]
+    fn the_moving_average_moves_by_its_share() {
+        let (layout, gain, _) = layout();
+        let online = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap();
+        let mut average = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
+        average.move_towards(&online, 0.25).unwrap();
+        assert_eq!(average.get(gain).double_value(&[0]), 0.5);
+    }
+}

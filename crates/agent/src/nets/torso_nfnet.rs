@@ -1,0 +1,196 @@
+//! The normalizer-free residual torso: scaled weight standardisation instead of normalisation layers.
+
+use tch::{Kind, Tensor};
+
+use super::layers::{Linear, Window, convolve};
+use super::parameters::{Init, ParameterId, Scope, Weights};
+use crate::config::{Activation, TorsoConfig};
+use crate::error::Result;
+use crate::observation::InputShape;
+
+/// Variance below which a kernel is not scaled up any further.
+const VARIANCE_FLOOR: f64 = 1e-4;
+
+/// A convolution whose kernel is standardised before use.
+#[derive(Clone, Copy, Debug)]
+struct StandardisedConv {
+    weight: ParameterId,
+    gain: ParameterId,
+    bias: ParameterId,
+    fan_in: i64,
+    window: Window,
+}
+
+impl StandardisedConv {
+    fn new(mut scope: Scope<'_>, inputs: i64, outputs: i64, window: Window) -> Self {
+        let fan_in = inputs * window.kernel * window.kernel;
+        let std = 1.0 / (fan_in as f64).sqrt();
+        Self {
+            weight: scope.declare("weight", &[outputs, inputs, window.kernel, window.kernel], Init::Normal { std }),
+            gain: scope.declare("gain", &[outputs], Init::Constant(1.0)),
+            bias: scope.declare("bias", &[outputs], Init::Constant(0.0)),
+            fan_in,
+            window,
+        }
+    }
+
+    /// gain · (W - mean) / √max(var · fan_in, 1e-4), mean and population variance taken for each output channel.
+    fn standardise(&self, weights: &mut Weights) -> Result<()> {
+        let weight = weights.get(self.weight);
+        let (variance, mean) = weight.f_var_mean_correction(&[1i64, 2, 3][..], 0, true)?;
+        let scale = variance.f_mul_scalar(self.fan_in as f64)?.f_clamp_min(VARIANCE_FLOOR)?.f_rsqrt()?;
+        let scale = scale.f_mul(&weights.get(self.gain).f_view([-1, 1, 1, 1])?)?;
+        let standardised = weight.f_sub(&mean)?.f_mul(&scale)?;
+        weights.replace(self.weight, standardised);
+        Ok(())
+    }
+
+    fn forward(&self, weights: &Weights, x: &Tensor) -> Result<Tensor> {
+        let (weight, bias) = (weights.get(self.weight), weights.get(self.bias));
+        convolve(x, weight, bias, self.window.stride, self.window.padding)
+    }
+}
+
+/// One residual block: two 3x3 convolutions and squeeze-excite on the main path.
+#[derive(Clone, Debug)]
+struct Block {
+    conv1: StandardisedConv,
+    conv2: StandardisedConv,
+    /// Where stride or channels change.
+    shortcut: Option<StandardisedConv>,
+    squeeze: Linear,
+    excite: Linear,
+    skip_gain: ParameterId,
+    stride: i64,
+    /// 1 / the expected standard deviation of the block's input.
+    beta: f64,
+}
+
+/// The normalizer-free torso.
+#[derive(Clone, Debug)]
+pub struct NfNet {
+    stem: StandardisedConv,
+    blocks: Vec<Block>,
+    activation: Activation,
+    alpha: f64,
+    outputs: i64,
+    flops: f64,
+}
+
+impl NfNet {
+    /// Declares stem and stages for images of any size.
+    pub fn new(mut scope: Scope<'_>, config: &TorsoConfig, input: InputShape) -> Self {
+        let (mut channels, mut height, mut width) = match input {
+            InputShape::Image { channels, height, width } => (channels, height, width),
+            InputShape::Flat(values) => (1, 1, values),
+        };
+        let window = Window::same(config.stem.kernel as i64, config.stem.stride as i64);
+        let stem_channels = config.stem.channels as i64;
+        let stem = StandardisedConv::new(scope.scope("stem"), channels, stem_channels, window);
+        (height, width) = (window.output(height), window.output(width));
+        let mut flops = 2.0 * (height * width * stem_channels * stem.fan_in) as f64;
+        channels = stem_channels;
+        let mut blocks = vec![];
+        for (s, stage) in config.stages.iter().enumerate() {
+            let mut variance = 1.0f64;
+            let outputs = stage.channels as i64;
+            for b in 0..stage.blocks {
+                let stride = if b == 0 { stage.stride as i64 } else { 1 };
+                let mut scope = scope.scope(&format!("stage{s}.block{b}"));
+                let window = Window::same(3, stride);
+                let single = Window::same(3, 1);
+                let changes = stride > 1 || channels != outputs;
+                let squeezed = ((outputs as f64 * config.squeeze_excite_ratio) as i64).max(1);
+                blocks.push(Block {
+                    conv1: StandardisedConv::new(scope.scope("conv1"), channels, outputs, window),
+                    conv2: StandardisedConv::new(scope.scope("conv2"), outputs, outputs, single),
+                    shortcut: changes
+                        .then(|| StandardisedConv::new(scope.scope("shortcut"), channels, outputs, single)),
+                    squeeze: Linear::new(scope.scope("squeeze_excite.down"), outputs, squeezed),
+                    excite: Linear::new(scope.scope("squeeze_excite.up"), squeezed, outputs),
+                    skip_gain: scope.declare("skip_gain", &[1], Init::Constant(0.0)),
+                    stride,
+                    beta: 1.0 / variance.sqrt(),
+                });
+                (height, width) = (window.output(height), window.output(width));
+                let kernels = channels * (1 + i64::from(changes)) + outputs;
+                flops += 2.0 * (height * width * 9 * outputs * kernels) as f64;
+                variance += config.alpha * config.alpha;
+                channels = outputs;
+            }
+        }
+        let outputs = channels * height * width;
+        Self { stem, blocks, activation: config.activation, alpha: config.alpha, outputs, flops }
+    }
+
+    /// Number of values that come out.
+    pub fn outputs(&self) -> i64 {
+        self.outputs
+    }
+
+    /// Number of residual blocks.
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Operations of one forward pass of one frame.
+    pub fn flops(&self) -> f64 {
+        self.flops
+    }
+
+    /// Standardises every kernel, once for all frames of a pass.
+    pub fn prepare(&self, weights: &mut Weights) -> Result<()> {
+        self.stem.standardise(weights)?;
+        for block in &self.blocks {
+            block.conv1.standardise(weights)?;
+            block.conv2.standardise(weights)?;
+            if let Some(shortcut) = &block.shortcut {
+                shortcut.standardise(weights)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `[frames, channels, h, w]` to `[frames, outputs]`, the outputs in the order channel, row, column.
+    ///
+    /// `keep` is `[blocks, frames]`: 0 where stochastic depth drops a block's main path, else 1.
+    pub fn forward(&self, weights: &Weights, input: &Tensor, keep: Option<&Tensor>) -> Result<Tensor> {
+        let mut x = self.stem.forward(weights, input)?;
+        for (i, block) in self.blocks.iter().enumerate() {
+            let keep = keep.map(|keep| keep.f_select(0, i as i64)).transpose()?;
+            x = self.block(weights, block, &x, keep.as_ref())?;
+        }
+        Ok(self.act(&x)?.f_flatten(1, -1)?)
+    }
+
+    fn block(&self, weights: &Weights, block: &Block, x: &Tensor, keep: Option<&Tensor>) -> Result<Tensor> {
+        let a = self.act(x)?.f_mul_scalar(block.beta)?;
+        let shortcut = match &block.shortcut {
+            Some(conv) => {
+                let side = [block.stride, block.stride];
+                let pooled = a.f_avg_pool2d(side, side, [0, 0], true, false, None)?;
+                conv.forward(weights, &pooled.f_mul_scalar(block.stride as f64)?)?
+            }
+            None => x.shallow_clone(),
+        };
+        let h = block.conv1.forward(weights, &a)?;
+        let h = block.conv2.forward(weights, &self.act(&h)?)?;
+        let mean = h.f_mean_dim(&[2i64, 3][..], false, Kind::Float)?;
+        let gate = block.squeeze.forward(weights, &mean)?.f_relu()?;
+        let gate = block.excite.forward(weights, &gate)?.f_sigmoid()?.f_mul_scalar(2.0 * self.alpha)?;
+        // One factor for each frame and channel: squeeze-excite, alpha, skip gain and stochastic depth together.
+        let mut factor = gate.f_mul(weights.get(block.skip_gain))?;
+        if let Some(keep) = keep {
+            factor = factor.f_mul(&keep.f_unsqueeze(-1)?)?;
+        }
+        Ok(shortcut.f_addcmul(&h, &factor.f_unsqueeze(-1)?.f_unsqueeze(-1)?)?)
+    }
+
+    /// relu or gelu, times the constant that keeps the variance of a standard normal input.
+    fn act(&self, x: &Tensor) -> Result<Tensor> {
+        Ok(match self.activation {
+            Activation::Relu => x.f_relu()?.f_mul_scalar(1.713_958_859_443_664_6)?,
+            Activation::Gelu => x.f_gelu("none")?.f_mul_scalar(1.701_504_349_708_557_1)?,
+        })
+    }
+}

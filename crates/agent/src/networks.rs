@@ -1,0 +1,121 @@
+//! All networks of the agent together, and one set of their parameters.
+
+use tch::Device;
+
+use crate::config::AgentConfig;
+use crate::error::Result;
+use crate::nets::action_prediction::ActionPrediction;
+use crate::nets::agent_net::AgentNet;
+use crate::nets::parameters::ParameterSet;
+use crate::nets::rnd::RndPair;
+use crate::observation::{ObservationInput, ObservationSpec};
+use crate::random::Random;
+
+/// Descriptions of all networks of the agent.
+#[derive(Clone, Debug)]
+pub struct Networks {
+    /// Values and policy.
+    pub agent: AgentNet,
+    /// Embedding of observations.
+    pub action_prediction: ActionPrediction,
+    /// Novelty of observations.
+    pub rnd: RndPair,
+    actions: usize,
+    policies: usize,
+    embedding: usize,
+}
+
+impl Networks {
+    /// The networks of a configuration for an environment's observations and actions.
+    pub fn new(config: &AgentConfig, observation: &ObservationSpec, actions: usize) -> Result<Self> {
+        config.validate_for(observation, actions)?;
+        let input = ObservationInput::new(observation.clone(), config.network.max_side);
+        let shape = input.shape();
+        Ok(Self {
+            agent: AgentNet::new(config, input, actions),
+            action_prediction: ActionPrediction::new(&config.network, shape, actions),
+            rnd: RndPair::new(&config.network, shape),
+            actions,
+            policies: config.policies.count,
+            embedding: config.network.intrinsic.embedding,
+        })
+    }
+
+    /// How observations become the networks' input.
+    pub fn input(&self) -> &ObservationInput {
+        self.agent.input()
+    }
+
+    /// Number of actions.
+    pub fn actions(&self) -> usize {
+        self.actions
+    }
+
+    /// Number of policies.
+    pub fn policies(&self) -> usize {
+        self.policies
+    }
+
+    /// Length of f(x).
+    pub fn embedding_length(&self) -> usize {
+        self.embedding
+    }
+
+    /// Length of the recurrent state.
+    pub fn state_length(&self) -> usize {
+        self.agent.state_length()
+    }
+}
+
+/// One set of parameters of all networks.
+#[derive(Debug)]
+pub struct NetworkParameters {
+    /// Values and policy.
+    pub agent: ParameterSet,
+    /// Embedding of observations.
+    pub action_prediction: ParameterSet,
+    /// RND's frozen network.
+    pub rnd_target: ParameterSet,
+    /// RND's predictor.
+    pub rnd_predictor: ParameterSet,
+}
+
+impl NetworkParameters {
+    /// Fresh parameters.
+    pub fn initialised(networks: &Networks, random: &mut Random, device: Device) -> Result<Self> {
+        Ok(Self {
+            agent: ParameterSet::initialised(networks.agent.layout(), random, device)?,
+            action_prediction: ParameterSet::initialised(networks.action_prediction.layout(), random, device)?,
+            rnd_target: ParameterSet::initialised(networks.rnd.target_layout(), random, device)?,
+            rnd_predictor: ParameterSet::initialised(networks.rnd.predictor_layout(), random, device)?,
+        })
+    }
+
+    /// All zero.
+    pub fn zeros(networks: &Networks, device: Device) -> Result<Self> {
+        Ok(Self {
+            agent: ParameterSet::zeros(networks.agent.layout(), device)?,
+            action_prediction: ParameterSet::zeros(networks.action_prediction.layout(), device)?,
+            rnd_target: ParameterSet::zeros(networks.rnd.target_layout(), device)?,
+            rnd_predictor: ParameterSet::zeros(networks.rnd.predictor_layout(), device)?,
+        })
+    }
+
+    /// Takes over the values of another set.
+    pub fn copy_from(&mut self, other: &Self) -> Result<()> {
+        for (mine, theirs) in self.sets_mut().into_iter().zip(other.sets()) {
+            mine.copy_from(theirs)?;
+        }
+        Ok(())
+    }
+
+    /// The sets of the four networks.
+    pub fn sets(&self) -> [&ParameterSet; 4] {
+        [&self.agent, &self.action_prediction, &self.rnd_target, &self.rnd_predictor]
+    }
+
+    /// The same, to be changed.
+    pub fn sets_mut(&mut self) -> [&mut ParameterSet; 4] {
+        [&mut self.agent, &mut self.action_prediction, &mut self.rnd_target, &mut self.rnd_predictor]
+    }
+}

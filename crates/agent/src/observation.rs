@@ -1,0 +1,169 @@
+//! How the bytes of an observation become the input of a network.
+
+use serde::{Deserialize, Serialize};
+use tch::{Device, Kind, Tensor};
+
+use crate::error::Result;
+
+/// How the bytes of one observation are to be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ObservationKind {
+    /// One byte a value, 0..=255; the networks see it divided by 255.
+    U8,
+    /// Little-endian `f32`, as it is.
+    F32,
+}
+
+impl ObservationKind {
+    /// Bytes of one value.
+    pub fn size(self) -> usize {
+        match self {
+            Self::U8 => 1,
+            Self::F32 => 4,
+        }
+    }
+}
+
+/// What an environment's observations look like.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservationSpec {
+    /// `[height, width]` or `[height, width, channels]` of an image, `[n]` of a flat observation.
+    pub shape: Vec<usize>,
+    /// How the bytes are to be read.
+    pub kind: ObservationKind,
+}
+
+impl ObservationSpec {
+    /// Number of values of one observation.
+    pub fn values(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    /// Bytes of one observation.
+    pub fn bytes(&self) -> usize {
+        self.values() * self.kind.size()
+    }
+}
+
+/// What a network sees of an observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputShape {
+    /// An image of this many channels, rows and columns.
+    Image {
+        /// Channels.
+        channels: i64,
+        /// Rows.
+        height: i64,
+        /// Columns.
+        width: i64,
+    },
+    /// This many values without a place.
+    Flat(i64),
+}
+
+/// Turns the bytes of observations into a network's input.
+#[derive(Clone, Debug)]
+pub struct ObservationInput {
+    spec: ObservationSpec,
+    /// Images are averaged over squares of this many pixels a side.
+    shrink: i64,
+}
+
+impl ObservationInput {
+    /// For images larger than `max_side` pixels on a side, the smallest whole factor that brings them down to it is used.
+    /// `spec` has passed validation.
+    pub fn new(spec: ObservationSpec, max_side: Option<usize>) -> Self {
+        let side = if spec.shape.len() > 1 { spec.shape[0].max(spec.shape[1]) } else { 1 };
+        let shrink = max_side.map_or(1, |limit| side.div_ceil(limit));
+        Self { spec, shrink: shrink as i64 }
+    }
+
+    /// What an environment's observations look like.
+    pub fn spec(&self) -> &ObservationSpec {
+        &self.spec
+    }
+
+    /// What the network sees.
+    pub fn shape(&self) -> InputShape {
+        let side = |n: usize| (n as i64 + self.shrink - 1) / self.shrink;
+        match self.spec.shape[..] {
+            [height, width] => InputShape::Image { channels: 1, height: side(height), width: side(width) },
+            [height, width, channels] => {
+                InputShape::Image { channels: channels as i64, height: side(height), width: side(width) }
+            }
+            _ => InputShape::Flat(self.spec.values() as i64),
+        }
+    }
+
+    /// Observations as they come, `frames` of them, in one tensor `[frames, values]` of their own element type.
+    pub fn upload(&self, bytes: &[u8], frames: usize, device: Device) -> Result<Tensor> {
+        let kind = match self.spec.kind {
+            ObservationKind::U8 => Kind::Uint8,
+            ObservationKind::F32 => Kind::Float,
+        };
+        let size = [frames as i64, self.spec.values() as i64];
+        Ok(Tensor::f_from_data_size(bytes, &size, kind)?.f_to_device(device)?)
+    }
+
+    /// `[frames, values]` as uploaded to `[frames, channels, height, width]` or `[frames, values]` in f32.
+    pub fn prepare(&self, uploaded: &Tensor) -> Result<Tensor> {
+        let frames = uploaded.size()[0];
+        let values = uploaded.f_to_kind(Kind::Float)?;
+        let values = match self.spec.kind {
+            ObservationKind::U8 => values.f_div_scalar(255.0)?,
+            ObservationKind::F32 => values,
+        };
+        let image = match self.spec.shape[..] {
+            [height, width] => values.f_view([frames, 1, height as i64, width as i64])?,
+            [height, width, channels] => {
+                values.f_view([frames, height as i64, width as i64, channels as i64])?.f_permute([0, 3, 1, 2])?
+            }
+            _ => return Ok(values),
+        };
+        if self.shrink == 1 {
+            return Ok(image);
+        }
+        let side = [self.shrink, self.shrink];
+        // Squares that hang over the edge average the pixels that are there.
+        Ok(image.f_avg_pool2d(side, side, [0, 0], true, false, None)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_scaled_and_channels_come_first() {
+        let spec = ObservationSpec { shape: vec![1, 2, 3], kind: ObservationKind::U8 };
+        let input = ObservationInput::new(spec, None);
+        assert_eq!(input.shape(), InputShape::Image { channels: 3, height: 1, width: 2 });
+        let raw = input.upload(&[0, 51, 102, 153, 204, 255], 1, Device::Cpu).unwrap();
+        let image = input.prepare(&raw).unwrap();
+        assert_eq!(image.size(), [1, 3, 1, 2]);
+        let values: Vec<f32> = image.reshape([-1]).try_into().unwrap();
+        assert_eq!(values, [0.0, 0.6, 0.2, 0.8, 0.4, 1.0]);
+    }
+
+    #[test]
+    fn large_images_are_averaged_down_edges_included() {
+        let spec = ObservationSpec { shape: vec![3, 4], kind: ObservationKind::F32 };
+        let input = ObservationInput::new(spec, Some(2));
+        assert_eq!(input.shape(), InputShape::Image { channels: 1, height: 2, width: 2 });
+        let bytes: Vec<u8> = (0..12).flat_map(|i| (i as f32).to_le_bytes()).collect();
+        let raw = input.upload(&bytes, 1, Device::Cpu).unwrap();
+        let values: Vec<f32> = input.prepare(&raw).unwrap().reshape([-1]).try_into().unwrap();
+        assert_eq!(values, [2.5, 4.5, 8.5, 10.5]);
+    }
+
+    #[test]
+    fn flat_floats_are_left_alone() {
+        let input = ObservationInput::new(ObservationSpec { shape: vec![2], kind: ObservationKind::F32 }, Some(1));
+        assert_eq!(input.shape(), InputShape::Flat(2));
+        let bytes: Vec<u8> = [1.5f32, -3.0].iter().flat_map(|v| v.to_le_bytes()).collect();
+        let raw = input.upload(&bytes, 1, Device::Cpu).unwrap();
+        let values: Vec<f32> = input.prepare(&raw).unwrap().reshape([-1]).try_into().unwrap();
+        assert_eq!(values, [1.5, -3.0]);
+    }
+}
