@@ -14,9 +14,13 @@ const BALL: u8 = 255;
 ///
 /// **Rules.** The ball starts in a random column of the top row and falls one row a step; the paddle starts in the
 /// middle of the bottom row. In the ninth step the ball reaches the bottom row and the episode terminates.
+///
 /// **Reward.** 1 if the paddle is under the ball then, otherwise -1; 0 before.
+///
 /// **Observation.** 10 x 10: a cell is one pixel high and two wide; paddle 128, ball 255 (over the paddle when caught).
+///
 /// **Actions.** `left`, `stay`, `right`: the paddle moves one column and stops at the edge.
+///
 /// **Scores.** Best 1. Random and naive (never moving) -0.6, exactly: the ball's column is one of five, and what such
 /// a policy does has nothing to do with it.
 #[derive(Clone, Debug)]

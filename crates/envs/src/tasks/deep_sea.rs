@@ -17,14 +17,18 @@ const DIVER: u8 = 255;
 
 /// A square of `n` x `n` cells; a dive of `n` steps from the top left.
 ///
-/// **Rules.** Each step takes the diver one row down, and one column to the left or to the right; at an edge it stays in
-/// its column instead of leaving. Which of the two actions leads right differs from cell to cell, by a table that is
-/// the same in all episodes and runs. The step out of the last row terminates the episode. There is no randomness.
+/// **Rules.** Each step takes the diver one row down, and one column to the left or to the right; at an edge it stays
+/// in its column instead of leaving. Which of the two actions leads right differs from cell to cell, by a table that
+/// is the same in all episodes and runs. The step out of the last row terminates the episode. There is no randomness.
+///
 /// **Reward.** -0.01/n for a step to the right; 1 more for the step to the right out of the bottom right cell, which
 /// only `n` steps to the right in a row reach.
-/// **Observation.** The diver's cell is 255, all else 0; all is 0 after the end. A cell is one pixel from n = 10 on, and
-/// so many that the image is at least 10 x 10 below.
+///
+/// **Observation.** The diver's cell is 255, all else 0; all is 0 after the end. A cell is one pixel from n = 10 on,
+/// and so many that the image is at least 10 x 10 below.
+///
 /// **Actions.** `a`, `b`.
+///
 /// **Scores.** Best 0.99. Random 2^-n - 0.005. Naive, never paying for a step to the right: 0. One of the 2^n action
 /// sequences finds the treasure, so dithering takes about 2^n episodes.
 #[derive(Clone, Debug)]
@@ -158,8 +162,8 @@ mod tests {
         }
     }
 
-    /// Half of the cells on the path want the one action, half the other. The table must never change: what an agent has
-    /// learned depends on it.
+    /// Half of the cells on the path want the one action, half the other. The table must never change: what an agent
+    /// has learned depends on it.
     #[test]
     fn the_treasures_path_uses_both_actions_evenly() {
         let task = DeepSea::new(14);

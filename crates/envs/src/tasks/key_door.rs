@@ -31,13 +31,17 @@ const STEPS_A_CELL: usize = 11;
 /// . . . . . . . . .
 /// ```
 ///
-/// **Rules.** A step moves the player one cell; walls, the edge and, without the key, the door stop it. Reaching the key
-/// takes it. Reaching the door with the key terminates the episode; after 11 n steps (99) it is truncated. The layout
+/// **Rules.** A step moves the player one cell; walls, the edge and, without the key, the door stop it. Reaching the
+/// key takes it. Reaching the door with the key terminates the episode; after 11 n steps (99) it is truncated. The layout
 /// depends on n alone and there is no randomness.
+///
 /// **Reward.** 1 for opening the door, nothing else.
+///
 /// **Observation.** The grid within a border of wall, n + 2 cells wide and high. A cell is one pixel, or so many that
 /// the image is at least 10 x 10. Floor 0, wall 64, door 96, player 128, key 192 and, once taken, the player 255.
+///
 /// **Actions.** `up`, `right`, `down`, `left`.
+///
 /// **Scores.** Best 1, in 37 steps at n = 9. Random 0.00000008 at n = 9: one episode in 13 million. Naive, going
 /// straight for the door: 0.
 #[derive(Clone, Debug)]

@@ -17,10 +17,14 @@ const LEFT: usize = 1;
 /// **Rules.** The first image is the cue: its left or its right half is lit, evenly at random. Then come `delay` blank
 /// images, then the question, a bar at the top. The agent must wait until the question and then answer with the cue's
 /// side; the answer, right or wrong, terminates the episode, and so does one given before the question.
+///
 /// **Reward.** 1 for the right answer; -1 for a wrong one, for none, and for one before the question; 0 for waiting.
+///
 /// **Observation.** 10 x 10, dark or 255; after the end blank.
-/// **Actions.** `wait`, `left`, `right`. Having to wait closes a way around memory: an agent is fed its last action, and
-/// could otherwise hand the cue on from action to action.
+///
+/// **Actions.** `wait`, `left`, `right`. Having to wait closes a way around memory: an agent is fed its last action,
+/// and could otherwise hand the cue on from action to action.
+///
 /// **Scores.** Best 1. Chance, which is the best that a policy without memory can do and what the naive one has that
 /// waits and then always says `left`: 0. Random -1 + 2/3^(delay+2), since it seldom lives to see the question.
 #[derive(Clone, Debug)]

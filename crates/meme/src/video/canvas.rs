@@ -33,8 +33,8 @@ impl Canvas {
         }
     }
 
-    /// Draws an image that is `width` wide, each of its pixels as a square of `scale`, with its upper left corner at `x`,
-    /// `y`.
+    /// Draws an image that is `width` wide, each of its pixels as a square of `scale`, with its upper left corner at
+    /// `x`, `y`.
     pub fn draw(&mut self, (x, y): (usize, usize), image: Image<'_>, width: usize, scale: usize) {
         let mut square = |at: usize, colour| {
             self.fill((x + at % width * scale, y + at / width * scale), (scale, scale), colour);

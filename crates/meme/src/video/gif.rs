@@ -15,8 +15,8 @@ use super::partial::PartialFile;
 const HUNDREDTHS: u64 = 100;
 const MOST_FRAMES_PER_SECOND: u32 = 50;
 
-/// Writes a GIF that loops. Frames equal to the one before lengthen it, and of others only the rectangle that changed is
-/// stored.
+/// Writes a GIF that loops. Frames equal to the one before lengthen it, and of others only the rectangle that changed
+/// is stored.
 pub struct GifFile {
     encoder: Encoder<BufWriter<File>>,
     file: PartialFile,

@@ -25,8 +25,8 @@ const MOST_ENLARGED_SIDE: usize = 640;
 
 /// Writes pictures of one size to a video file.
 ///
-/// The file is written aside and takes its name in [`finish`](Self::finish), so that there is never a torn one under it;
-/// a writer that is dropped before leaves nothing behind.
+/// The file is written aside and takes its name in [`finish`](Self::finish), so that there is never a torn one under
+/// it; a writer that is dropped before leaves nothing behind.
 pub struct VideoWriter {
     path: PathBuf,
     width: usize,

@@ -96,8 +96,8 @@ mod tests {
     use super::*;
     use crate::video::folder::Folder;
 
-    /// A stand-in for ffmpeg. A shell writes it: a file that this process has open for writing, or had when another test
-    /// started a process, cannot be run.
+    /// A stand-in for ffmpeg. A shell writes it: a file that this process has open for writing, or had when another
+    /// test started a process, cannot be run.
     fn stand_in(folder: &Folder, script: &str) -> PathBuf {
         let path = folder.path().join("ffmpeg");
         let mut shell = Command::new("sh");
