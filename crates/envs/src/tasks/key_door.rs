@@ -32,8 +32,8 @@ const STEPS_A_CELL: usize = 11;
 /// ```
 ///
 /// **Rules.** A step moves the player one cell; walls, the edge and, without the key, the door stop it. Reaching the
-/// key takes it. Reaching the door with the key terminates the episode; after 11 n steps (99) it is truncated. The layout
-/// depends on n alone and there is no randomness.
+/// key takes it. Reaching the door with the key terminates the episode; after 11 n steps (99) it is truncated. The
+/// layout depends on n alone and there is no randomness.
 ///
 /// **Reward.** 1 for opening the door, nothing else.
 ///
