@@ -1,0 +1,143 @@
+//! Consecutive steps of an episode, compressed together and shared by all sequences that hold them.
+//!
+//! A chunk begins where a sequence begins and decodes by itself: its first frame is coded against an empty one.
+
+use std::sync::atomic::AtomicU32;
+
+use zstd_safe::{CCtx, CParameter, DCtx};
+
+use crate::accounting::ALLOCATION;
+use crate::config::Layout;
+use crate::error::{ReplayError, Result};
+use crate::spans::{self, Spans};
+use crate::step::Columns;
+
+/// The fastest level that still finds entropy; docs/replay.md has the measurements.
+const LEVEL: i32 = 1;
+
+/// A run of steps of one episode.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    /// Number of steps, and of frames.
+    pub(crate) steps: u32,
+    /// Bytes of the frames as spans, before zstd.
+    pub(crate) span_bytes: u32,
+    /// The frames: spans, compressed.
+    pub(crate) frames: Box<[u8]>,
+    /// The other columns, compressed.
+    pub(crate) columns: Box<[u8]>,
+    /// Sequences of its shard that hold it; changes under the shard's lock only.
+    pub(crate) uses: AtomicU32,
+}
+
+impl Chunk {
+    /// Bytes held apart from the compressed frames.
+    pub(crate) fn bytes_besides_frames(&self) -> u64 {
+        (size_of::<Self>() + 2 * size_of::<usize>() + self.columns.len()) as u64 + 3 * ALLOCATION
+    }
+}
+
+/// Makes chunks; has the memory that zstd needs for it.
+pub(crate) struct Compressor {
+    context: CCtx<'static>,
+    columns: Vec<u8>,
+    compressed: Vec<u8>,
+}
+
+impl Compressor {
+    pub(crate) fn new() -> Result<Self> {
+        let mut context = CCtx::create();
+        for parameter in [CParameter::CompressionLevel(LEVEL), CParameter::ContentSizeFlag(false)] {
+            context.set_parameter(parameter).map_err(|code| compress_error(0, code))?;
+        }
+        Ok(Self { context, columns: Vec::new(), compressed: Vec::new() })
+    }
+
+    pub(crate) fn chunk(&mut self, frames: &Spans, columns: &Columns) -> Result<Chunk> {
+        let mut bytes = std::mem::take(&mut self.columns);
+        bytes.clear();
+        columns.write(&mut bytes);
+        let compressed_columns = self.compress(&bytes)?;
+        self.columns = bytes;
+        Ok(Chunk {
+            steps: columns.action.len() as u32,
+            span_bytes: frames.bytes().len() as u32,
+            frames: self.compress(frames.bytes())?,
+            columns: compressed_columns,
+            uses: AtomicU32::new(0),
+        })
+    }
+
+    fn compress(&mut self, bytes: &[u8]) -> Result<Box<[u8]>> {
+        let most = zstd_safe::compress_bound(bytes.len());
+        if self.compressed.len() < most {
+            self.compressed.resize(most, 0);
+        }
+        let compressed = &mut self.compressed[..];
+        let length = self.context.compress2(compressed, bytes).map_err(|code| compress_error(bytes.len(), code))?;
+        Ok(self.compressed[..length].into())
+    }
+}
+
+fn compress_error(bytes: usize, code: usize) -> ReplayError {
+    ReplayError::Compress { bytes, reason: zstd_safe::get_error_name(code) }
+}
+
+/// Opens chunks; has all the memory it will ever need.
+pub(crate) struct Decompressor {
+    context: DCtx<'static>,
+    observation_bytes: usize,
+    embedding: usize,
+    spans: Vec<u8>,
+    columns: Vec<u8>,
+}
+
+impl Decompressor {
+    pub(crate) fn new(layout: &Layout) -> Self {
+        Self {
+            context: DCtx::create(),
+            observation_bytes: layout.observation_bytes,
+            embedding: layout.embedding,
+            // Zeroed memory that is not touched is not resident, so the worst case costs nothing until it happens.
+            spans: vec![0; layout.period * spans::most_bytes(layout.observation_bytes)],
+            columns: vec![0; Columns::bytes(layout.period, layout.embedding)],
+        }
+    }
+
+    /// Decodes as many of the chunk's first frames as `out` has room for.
+    pub(crate) fn frames(&mut self, chunk: &Chunk, out: &mut [u8]) -> Result<()> {
+        let spans = self.spans.get_mut(..chunk.span_bytes as usize).ok_or_else(|| damaged(chunk, "too many spans"))?;
+        inflate(&mut self.context, chunk, &chunk.frames, spans)?;
+        let mut rest = &*spans;
+        let mut before: Option<&mut [u8]> = None;
+        for frame in out.chunks_exact_mut(self.observation_bytes) {
+            match before {
+                Some(before) => frame.copy_from_slice(before),
+                None => frame.fill(0),
+            }
+            rest = spans::patch(frame, rest).ok_or_else(|| damaged(chunk, "its spans do not fit its frames"))?;
+            before = Some(frame);
+        }
+        Ok(())
+    }
+
+    /// Decodes the other columns of all of the chunk's steps; [`Columns::split`] takes them apart.
+    pub(crate) fn columns(&mut self, chunk: &Chunk) -> Result<&[u8]> {
+        let length = Columns::bytes(chunk.steps as usize, self.embedding);
+        let columns = self.columns.get_mut(..length).ok_or_else(|| damaged(chunk, "too many steps"))?;
+        inflate(&mut self.context, chunk, &chunk.columns, columns)?;
+        Ok(columns)
+    }
+}
+
+fn inflate(context: &mut DCtx<'static>, chunk: &Chunk, compressed: &[u8], out: &mut [u8]) -> Result<()> {
+    let length = context.decompress(out, compressed).map_err(|code| damaged(chunk, zstd_safe::get_error_name(code)))?;
+    if length == out.len() {
+        return Ok(());
+    }
+    Err(damaged(chunk, &format!("{length} of {} bytes came out", out.len())))
+}
+
+fn damaged(chunk: &Chunk, what: &str) -> ReplayError {
+    ReplayError::CorruptChunk { steps: chunk.steps as usize, what: what.to_owned() }
+}

@@ -1,0 +1,206 @@
+//! Holds the ratio of sampling to inserting by letting one side wait for the other.
+//!
+//! With `balance = inserts x samples_per_insert - samples` (both counted in sequences) the invariant is
+//!
+//! ```text
+//! low <= balance <= high   where   low, high = min_fill x samples_per_insert -+ slack
+//! ```
+//!
+//! An insert waits while it would lift the balance above `high`; a sample waits while it would take it below `low`, or
+//! while fewer than `min_fill` sequences were inserted. The balance begins at 0, which is below `low` for as long as
+//! the replay fills: then only inserts go on, and the lower bound holds from the first sample on.
+//!
+//! Nothing here sleeps or polls: a side that waits is woken by the other, by its timeout or by [`RateLimiter::stop`].
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::config::RateLimiterConfig;
+use crate::error::{ReplayError, Result};
+
+/// Blocks inserts and samples so that their ratio holds; see the module for the invariant.
+#[derive(Debug)]
+pub struct RateLimiter {
+    config: RateLimiterConfig,
+    counts: Mutex<Counts>,
+    inserted: Condvar,
+    sampled: Condvar,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    inserts: u64,
+    samples: u64,
+    stopped: bool,
+}
+
+impl RateLimiter {
+    /// A limiter that goes on from these counts.
+    pub(crate) fn new(config: RateLimiterConfig, inserts: u64, samples: u64) -> Self {
+        let counts = Mutex::new(Counts { inserts, samples, stopped: false });
+        Self { config, counts, inserted: Condvar::new(), sampled: Condvar::new() }
+    }
+
+    /// The least and the greatest balance.
+    pub fn bounds(&self) -> (f64, f64) {
+        let middle = self.config.min_fill as f64 * self.config.samples_per_insert;
+        (middle - self.config.slack, middle + self.config.slack)
+    }
+
+    /// Sequences inserted and sampled so far.
+    pub fn counts(&self) -> (u64, u64) {
+        let counts = self.lock();
+        (counts.inserts, counts.samples)
+    }
+
+    /// Whether `n` sequences could be inserted now without waiting.
+    pub fn can_insert(&self, n: u64) -> bool {
+        self.insert_fits(&self.lock(), n)
+    }
+
+    /// Whether `n` sequences could be sampled now without waiting.
+    pub fn can_sample(&self, n: u64) -> bool {
+        self.sample_fits(&self.lock(), n)
+    }
+
+    /// Counts an insert of one sequence, waiting for room at most `timeout`.
+    pub(crate) fn insert(&self, timeout: Duration) -> Result<()> {
+        let fits = |counts: &Counts| self.insert_fits(counts, 1);
+        self.wait("an insert", &self.sampled, timeout, fits)?.inserts += 1;
+        self.inserted.notify_all();
+        Ok(())
+    }
+
+    /// Counts a sample of `n` sequences, waiting for enough inserts at most `timeout`.
+    pub(crate) fn sample(&self, n: usize, timeout: Duration) -> Result<()> {
+        let RateLimiterConfig { samples_per_insert, slack, .. } = self.config;
+        let most = 2.0 * slack - samples_per_insert;
+        if n as f64 > most {
+            return Err(ReplayError::BatchTooLarge { batch: n, samples_per_insert, slack, most });
+        }
+        let fits = |counts: &Counts| self.sample_fits(counts, n as u64);
+        self.wait("a sample", &self.inserted, timeout, fits)?.samples += n as u64;
+        self.sampled.notify_all();
+        Ok(())
+    }
+
+    /// Wakes everyone who waits; from now on every insert and sample is refused as stopped.
+    pub fn stop(&self) {
+        self.lock().stopped = true;
+        self.inserted.notify_all();
+        self.sampled.notify_all();
+    }
+
+    /// Whether [`stop`](Self::stop) was called.
+    pub fn is_stopped(&self) -> bool {
+        self.lock().stopped
+    }
+
+    fn insert_fits(&self, counts: &Counts, n: u64) -> bool {
+        self.balance(counts.inserts + n, counts.samples) <= self.bounds().1
+    }
+
+    fn sample_fits(&self, counts: &Counts, n: u64) -> bool {
+        counts.inserts >= self.config.min_fill && self.balance(counts.inserts, counts.samples + n) >= self.bounds().0
+    }
+
+    fn balance(&self, inserts: u64, samples: u64) -> f64 {
+        inserts as f64 * self.config.samples_per_insert - samples as f64
+    }
+
+    fn wait(
+        &self,
+        what: &'static str,
+        moved: &Condvar,
+        timeout: Duration,
+        fits: impl Fn(&Counts) -> bool,
+    ) -> Result<MutexGuard<'_, Counts>> {
+        let begun = Instant::now();
+        let mut counts = self.lock();
+        loop {
+            if counts.stopped {
+                return Err(ReplayError::Stopped);
+            }
+            if fits(&counts) {
+                return Ok(counts);
+            }
+            let waited = begun.elapsed();
+            let Some(left) = timeout.checked_sub(waited).filter(|left| !left.is_zero()) else {
+                let Counts { inserts, samples, .. } = *counts;
+                return Err(ReplayError::Timeout { what, waited, inserts, samples });
+            };
+            counts = moved.wait_timeout(counts, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Counts> {
+        // Counts are whole after every statement, so a thread that died while holding them left them usable.
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limiter(samples_per_insert: f64, min_fill: u64, slack: f64) -> RateLimiter {
+        RateLimiter::new(RateLimiterConfig { samples_per_insert, min_fill, slack }, 0, 0)
+    }
+
+    #[test]
+    fn the_bounds_hold_to_the_last_sequence() {
+        let limiter = limiter(6.0, 10, 20.0);
+        assert_eq!(limiter.bounds(), (40.0, 80.0));
+        for _ in 0..9 {
+            limiter.insert(Duration::ZERO).unwrap();
+        }
+        assert!(!limiter.can_sample(1), "nine of ten are filled");
+        limiter.insert(Duration::ZERO).unwrap();
+        assert!(limiter.can_sample(20));
+        assert!(!limiter.can_sample(21));
+        assert!(limiter.can_insert(3));
+        assert!(!limiter.can_insert(4));
+        for _ in 0..3 {
+            limiter.insert(Duration::ZERO).unwrap();
+        }
+        let refused = limiter.insert(Duration::from_millis(1)).unwrap_err().to_string();
+        assert!(refused.starts_with("an insert waited") && refused.ends_with("13 inserts and 0 samples so far"));
+        limiter.sample(34, Duration::ZERO).unwrap();
+        assert!(matches!(limiter.sample(5, Duration::ZERO), Err(ReplayError::Timeout { what: "a sample", .. })));
+        assert_eq!(limiter.counts(), (13, 34));
+    }
+
+    #[test]
+    fn a_batch_that_could_never_pass_is_refused_at_once() {
+        let limiter = limiter(6.0, 10, 20.0);
+        assert!(matches!(limiter.sample(35, Duration::MAX), Err(ReplayError::BatchTooLarge { batch: 35, .. })));
+    }
+
+    #[test]
+    fn an_infinite_slack_holds_nothing_but_the_fill() {
+        let limiter = limiter(6.0, 2, f64::INFINITY);
+        limiter.insert(Duration::ZERO).unwrap();
+        assert!(!limiter.can_sample(1));
+        limiter.insert(Duration::ZERO).unwrap();
+        assert!(limiter.can_insert(1 << 40) && limiter.can_sample(1 << 40));
+    }
+
+    #[test]
+    fn each_side_wakes_the_other_and_stop_wakes_both() {
+        let limiter = limiter(1.0, 4, 4.0);
+        std::thread::scope(|scope| {
+            let sampler = scope.spawn(|| limiter.sample(4, Duration::MAX));
+            for _ in 0..4 {
+                limiter.insert(Duration::MAX).unwrap();
+            }
+            sampler.join().unwrap().unwrap();
+            let starved = scope.spawn(|| limiter.sample(7, Duration::MAX));
+            let full = scope.spawn(|| (0..100).try_for_each(|_| limiter.insert(Duration::MAX)));
+            starved.join().unwrap().unwrap();
+            limiter.stop();
+            assert!(matches!(full.join().unwrap(), Err(ReplayError::Stopped)));
+        });
+        assert!(matches!(limiter.insert(Duration::MAX), Err(ReplayError::Stopped)));
+        assert!(limiter.is_stopped());
+    }
+}

@@ -1,0 +1,206 @@
+//! The replay as a file, and back.
+//!
+//! A file is `MEMEREPL`, a version (u32, little-endian) and a stream of [`blocks`] with the records of [`write`]: the
+//! configuration, the state of the draws, the shards from the first on with their sequences from the oldest on, and
+//! the writers.
+
+mod blocks;
+mod read;
+mod write;
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use self::blocks::Parsed;
+use self::read::RecordReader;
+use self::write::RecordWriter;
+use crate::config::ReplayConfig;
+use crate::error::{ReplayError, Result};
+use crate::replay::{Draws, Replay};
+use crate::rng::Rng;
+use crate::sequence::Sequence;
+use crate::shard::Shard;
+use crate::writer::WriterState;
+
+const MAGIC: &[u8; 8] = b"MEMEREPL";
+const VERSION: u32 = 1;
+
+/// Sequences that a shard may have been given in all: far more than ever will be.
+const MOST_INSERTED: u64 = 1 << 60;
+
+/// A replay as it was at one moment. Writers and samplers go on while it is written; what they evict meanwhile stays in
+/// memory until it has been written.
+#[derive(Debug)]
+pub struct Snapshot {
+    config: ReplayConfig,
+    draws: Draws,
+    shards: Vec<ShardCut>,
+    writers: Vec<WriterState>,
+}
+
+#[derive(Debug)]
+struct ShardCut {
+    oldest: u64,
+    late_priorities: u64,
+    /// With their weights, oldest first.
+    sequences: Vec<(Arc<Sequence>, f64)>,
+}
+
+/// What a snapshot gives back.
+#[derive(Debug)]
+pub struct Restored {
+    /// The replay as it was: the same draws follow.
+    pub replay: Arc<Replay>,
+    /// The writers as they were, for [`Writer::resume`](crate::Writer::resume).
+    pub writers: Vec<WriterState>,
+}
+
+impl Snapshot {
+    /// A consistent cut: all shards, the draws and the counts of the rate limiter as of one moment. Locks are held
+    /// while references are copied, some tens of nanoseconds a sequence.
+    ///
+    /// `writers` are the states of the writers that are to go on later, taken before this call; where their steps must
+    /// fit the shards exactly, as in lockstep, no writer may append in between.
+    pub fn take(replay: &Replay, writers: Vec<WriterState>) -> Self {
+        let (draws, shards) = replay.lock_all();
+        let cut = |shard: &Shard| ShardCut {
+            oldest: shard.inserted() - shard.len(),
+            late_priorities: shard.accounting().late_priorities,
+            sequences: shard.held().map(|(sequence, weight)| (Arc::clone(sequence), weight)).collect(),
+        };
+        let shards = shards.iter().map(|shard| cut(shard)).collect();
+        Self { config: *replay.config(), draws: draws.clone(), shards, writers }
+    }
+
+    /// Sequences in it, those of the writers apart.
+    pub fn sequences(&self) -> usize {
+        self.shards.iter().map(|shard| shard.sequences.len()).sum()
+    }
+
+    /// Writes it to a file: beside it first, then renamed over it, so that `path` is the old file or the whole new one
+    /// at any moment. Returns the file's size.
+    pub fn write(self, path: &Path) -> Result<u64> {
+        let partial = partial_path(path);
+        let written = self.write_partial(&partial).and_then(|size| {
+            fs::rename(&partial, path).map_err(io_error("rename the snapshot to", path))?;
+            sync_folder(path)?;
+            Ok(size)
+        });
+        if written.is_err() {
+            // The disk may be full: what can't be used should not stay there. Nothing is lost if this fails too.
+            let _ = fs::remove_file(&partial);
+        }
+        written
+    }
+
+    fn write_partial(self, partial: &Path) -> Result<u64> {
+        let mut file = File::create(partial).map_err(io_error("create", partial))?;
+        let size = self.stream(&mut file).map_err(io_error("write", partial))?;
+        file.sync_all().map_err(io_error("write to the disk", partial))?;
+        Ok(size)
+    }
+
+    fn stream(self, file: &mut File) -> io::Result<u64> {
+        file.write_all(MAGIC)?;
+        file.write_all(&VERSION.to_le_bytes())?;
+        let mut out = RecordWriter::new(file);
+        out.config(&self.config)?;
+        for word in self.draws.rng.state() {
+            out.number(word)?;
+        }
+        out.number(self.draws.samples)?;
+        for shard in self.shards {
+            out.number(shard.oldest)?;
+            out.number(shard.late_priorities)?;
+            out.number(shard.sequences.len() as u64)?;
+            for (sequence, weight) in shard.sequences {
+                out.real(weight)?;
+                out.sequence(&sequence)?;
+            }
+        }
+        out.number(self.writers.len() as u64)?;
+        for writer in &self.writers {
+            out.writer(writer)?;
+        }
+        let (_, written) = out.finish()?;
+        Ok(written + (MAGIC.len() + size_of_val(&VERSION)) as u64)
+    }
+
+    /// A replay from a file, for the same sizes, shards and exponents; memory limit and rate limiter are those of
+    /// `config`. Nothing exists until all of the file has been read and found whole.
+    pub fn restore(path: &Path, config: &ReplayConfig) -> Result<Restored> {
+        config.check()?;
+        let mut file = File::open(path).map_err(io_error("open", path))?;
+        read_head(&mut file)
+            .and_then(|()| read_body(file, config))
+            .map_err(|reason| ReplayError::Snapshot { path: path.to_owned(), reason })
+    }
+}
+
+fn read_head(file: &mut File) -> Parsed<()> {
+    let foreign = |_: io::Error| "it does not begin like a replay snapshot".to_owned();
+    let mut magic = [0; MAGIC.len()];
+    file.read_exact(&mut magic).map_err(foreign)?;
+    if &magic != MAGIC {
+        return Err("it does not begin like a replay snapshot".to_owned());
+    }
+    let mut version = [0; 4];
+    file.read_exact(&mut version).map_err(foreign)?;
+    match u32::from_le_bytes(version) {
+        VERSION => Ok(()),
+        other => Err(format!("it is of version {other}, and version {VERSION} is what can be read")),
+    }
+}
+
+fn read_body(file: File, config: &ReplayConfig) -> Parsed<Restored> {
+    let mut records = RecordReader::new(BufReader::new(file), config);
+    records.config(config)?;
+    let mut words = [0; 4];
+    for word in &mut words {
+        *word = records.number()?;
+    }
+    let rng = Rng::from_state(words).ok_or("its random generator stands still")?;
+    let draws = Draws { rng, samples: records.number()? };
+    let shards = (0..config.shards).map(|shard| read_shard(&mut records, config, shard)).collect::<Parsed<_>>()?;
+    let mut writers = Vec::new();
+    for _ in 0..records.at_most("the number of writers", u64::from(u32::MAX))? {
+        writers.push(records.writer()?);
+    }
+    records.finish()?;
+    Ok(Restored { replay: Replay::from_parts(*config, shards, draws), writers })
+}
+
+fn read_shard<R: Read>(records: &mut RecordReader<R>, config: &ReplayConfig, index: usize) -> Parsed<Shard> {
+    let oldest = records.at_most("the number of a sequence", MOST_INSERTED)?;
+    let late_priorities = records.number()?;
+    let count = records.at_most("the number of sequences of a shard", config.shard_capacity(index) as u64)?;
+    let mut shard = Replay::empty_shard(config, index).starting_at(oldest, late_priorities);
+    for _ in 0..count {
+        let weight = records.real()?;
+        // What the greatest priority that can be set becomes with the greatest exponent.
+        if !(0.0..=f64::from(f32::MAX)).contains(&weight) {
+            return Err(format!("a priority is {weight} in it"));
+        }
+        shard.insert_weighted(records.sequence()?, weight);
+    }
+    Ok(shard)
+}
+
+/// Where a snapshot is written before it is whole.
+fn partial_path(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
+}
+
+/// Makes the renaming last.
+fn sync_folder(path: &Path) -> Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error("write to the disk", folder))
+}
+
+fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ReplayError {
+    move |source| ReplayError::Io { action, path: path.to_owned(), source }
+}

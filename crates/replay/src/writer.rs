@@ -1,0 +1,272 @@
+//! Turns the steps of one environment into overlapping sequences.
+//!
+//! A sequence begins every `period` observations of an episode and holds `trace` of them, fewer at the episode's end.
+//! None begins where the one before it already reaches the episode's last observation: it would hold nothing new.
+//! So every step is in at least one sequence in which it is learned from, and those in the middle are in
+//! `trace / period`.
+//!
+//! Steps are gathered into chunks that end where the next sequence begins. A sequence is handed over once its last
+//! chunk is closed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::chunk::Chunk;
+use crate::config::Layout;
+use crate::error::{ReplayError, Result};
+use crate::replay::Replay;
+use crate::sequence::{Before, Sequence, Start};
+use crate::spans::Spans;
+use crate::step::{Columns, LastStep, Step, expect_length};
+
+/// What must be known where a sequence begins.
+#[derive(Clone, Copy, Debug)]
+pub struct SequenceStart<'a> {
+    /// The recurrent state with which the observation is seen, h then c.
+    pub state: &'a [f32],
+    /// Version of the parameters that act.
+    pub parameter_version: u64,
+}
+
+/// Writes the steps of one environment to one shard.
+#[derive(Debug)]
+pub struct Writer {
+    replay: Arc<Replay>,
+    state: WriterState,
+}
+
+/// Everything a [`Writer`] holds between two steps; part of a [`Snapshot`](crate::Snapshot).
+#[derive(Clone, Debug)]
+pub struct WriterState {
+    pub(crate) actor: u32,
+    pub(crate) shard: usize,
+    pub(crate) episode: Option<Episode>,
+    /// Sequences that are complete and not in the shard yet.
+    pub(crate) ready: VecDeque<Arc<Sequence>>,
+}
+
+/// An episode that goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Episode {
+    pub(crate) policy: u16,
+    /// Observations so far.
+    pub(crate) observations: u64,
+    /// Sequences that have begun, oldest first.
+    pub(crate) open: VecDeque<OpenSequence>,
+    /// The last step, which a sequence that begins at the next one needs.
+    pub(crate) before: Before,
+    /// The last observation of the open chunk; zeros where it has none.
+    pub(crate) frame: Box<[u8]>,
+    /// The open chunk.
+    pub(crate) spans: Spans,
+    pub(crate) columns: Columns,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct OpenSequence {
+    pub(crate) start: Start,
+    /// The observation of the episode at which it begins.
+    pub(crate) first: u64,
+    pub(crate) chunks: Vec<Arc<Chunk>>,
+}
+
+impl Writer {
+    /// A writer for the environment of this actor; it writes to one shard only, the actor's number modulo the shards.
+    pub fn new(replay: &Arc<Replay>, actor: u32) -> Self {
+        let shard = actor as usize % replay.config().shards;
+        let state = WriterState { actor, shard, episode: None, ready: VecDeque::new() };
+        Self { replay: Arc::clone(replay), state }
+    }
+
+    /// Goes on from a state that [`state`](Self::state) gave and a snapshot restored.
+    pub fn resume(replay: &Arc<Replay>, state: WriterState) -> Result<Self> {
+        let shards = replay.config().shards;
+        if state.shard >= shards {
+            return Err(ReplayError::NoSuchShard { shard: state.shard, shards });
+        }
+        Ok(Self { replay: Arc::clone(replay), state })
+    }
+
+    /// A copy of everything it holds, the open episode included; compressed steps are shared, not copied.
+    pub fn state(&self) -> WriterState {
+        self.state.clone()
+    }
+
+    /// The actor it writes for.
+    pub fn actor(&self) -> u32 {
+        self.state.actor
+    }
+
+    /// Begins an episode in which this policy acts.
+    pub fn begin_episode(&mut self, policy: u16) -> Result<()> {
+        if self.state.episode.is_some() {
+            return Err(self.out_of_turn("an episode began before the one before it ended"));
+        }
+        self.state.episode = Some(Episode::new(&self.replay.config().layout, policy));
+        Ok(())
+    }
+
+    /// Whether an episode is open.
+    pub fn in_episode(&self) -> bool {
+        self.state.episode.is_some()
+    }
+
+    /// Whether the next step begins a sequence and so needs a [`SequenceStart`].
+    pub fn wants_start(&self) -> bool {
+        let period = self.replay.config().layout.period as u64;
+        self.state.episode.as_ref().is_some_and(|episode| episode.observations % period == 0)
+    }
+
+    /// Appends a step; never waits. `start` is needed where [`wants_start`](Self::wants_start), and unused elsewhere.
+    /// A step that is refused leaves everything as it was.
+    pub fn append(&mut self, observation: &[u8], step: &Step<'_>, start: Option<SequenceStart<'_>>) -> Result<()> {
+        let layout = self.replay.config().layout;
+        let Some(episode) = &mut self.state.episode else {
+            return Err(self.out_of_turn("a step came while no episode was open"));
+        };
+        expect_length("the observation", observation, layout.observation_bytes)?;
+        step.check(&layout, self.state.actor, episode.observations)?;
+        if episode.observations % layout.period as u64 == 0 {
+            episode.begin_sequence(&layout, self.state.actor, start)?;
+        }
+        episode.push(observation, step);
+        if episode.columns.action.len() == layout.period {
+            let chunk = episode.close_chunk(&self.replay)?;
+            episode.hand_out(&chunk, &layout, &mut self.state.ready);
+        }
+        Ok(())
+    }
+
+    /// Appends the observation that ended the episode and completes its sequences; never waits.
+    ///
+    /// An episode without a step leaves nothing behind.
+    pub fn end_episode(&mut self, observation: &[u8], last: &LastStep<'_>) -> Result<()> {
+        let layout = self.replay.config().layout;
+        let Some(episode) = &mut self.state.episode else {
+            return Err(self.out_of_turn("an episode ended while none was open"));
+        };
+        expect_length("the observation", observation, layout.observation_bytes)?;
+        let step = last.as_step();
+        step.check(&layout, self.state.actor, episode.observations)?;
+        if episode.observations > 0 {
+            episode.push(observation, &step);
+            let chunk = episode.close_chunk(&self.replay)?;
+            episode.hand_out(&chunk, &layout, &mut self.state.ready);
+            episode.complete(&layout, &mut self.state.ready);
+        }
+        self.state.episode = None;
+        Ok(())
+    }
+
+    /// Forgets the open episode and what of it is not in a complete sequence yet.
+    pub fn abandon_episode(&mut self) {
+        self.state.episode = None;
+    }
+
+    /// Sequences that are complete and wait for [`flush`](Self::flush).
+    pub fn ready(&self) -> usize {
+        self.state.ready.len()
+    }
+
+    /// Puts complete sequences into the shard, waiting for the rate limiter at most `timeout` in all; those that are
+    /// left when it fails stay ready. With a timeout of zero it does what can be done at once.
+    pub fn flush(&mut self, timeout: Duration) -> Result<()> {
+        let begun = Instant::now();
+        while let Some(sequence) = self.state.ready.front() {
+            let left = timeout.saturating_sub(begun.elapsed());
+            self.replay.insert(self.state.shard, sequence, left)?;
+            self.state.ready.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Bytes of memory that its open episode takes.
+    pub fn open_bytes(&self) -> usize {
+        self.state.episode.as_ref().map_or(0, |episode| {
+            episode.frame.len()
+                + episode.spans.capacity()
+                + Columns::bytes(episode.columns.action.len(), episode.before.embedding.len())
+                + episode.open.iter().map(|open| size_of_val(&*open.start.state)).sum::<usize>()
+        })
+    }
+
+    fn out_of_turn(&self, what: &'static str) -> ReplayError {
+        ReplayError::Episode { actor: self.state.actor, what }
+    }
+}
+
+impl Episode {
+    fn new(layout: &Layout, policy: u16) -> Self {
+        Self {
+            policy,
+            observations: 0,
+            open: VecDeque::new(),
+            before: Before::nothing(layout),
+            frame: vec![0; layout.observation_bytes].into(),
+            spans: Spans::default(),
+            columns: Columns::default(),
+        }
+    }
+
+    fn begin_sequence(&mut self, layout: &Layout, actor: u32, start: Option<SequenceStart<'_>>) -> Result<()> {
+        let first = self.observations;
+        let Some(SequenceStart { state, parameter_version }) = start else {
+            return Err(ReplayError::MissingState { step: first, actor });
+        };
+        expect_length("the recurrent state", state, layout.state)?;
+        if let Some(&value) = state.iter().find(|value| !value.is_finite()) {
+            let (what, rule) = ("a value of the recurrent state", "it must be finite");
+            return Err(ReplayError::Value { what, value, step: first, actor, rule });
+        }
+        let start =
+            Start { state: state.into(), before: self.before.clone(), parameter_version, policy: self.policy, actor };
+        self.open.push_back(OpenSequence { start, first, chunks: Vec::new() });
+        Ok(())
+    }
+
+    fn push(&mut self, observation: &[u8], step: &Step<'_>) {
+        self.spans.push(&self.frame, observation);
+        self.frame.copy_from_slice(observation);
+        self.columns.push(step);
+        self.before.set(step);
+        self.observations += 1;
+    }
+
+    fn close_chunk(&mut self, replay: &Replay) -> Result<Arc<Chunk>> {
+        let chunk = replay.compress(&self.spans, &self.columns)?;
+        self.spans.clear();
+        self.columns.clear();
+        self.frame.fill(0);
+        Ok(Arc::new(chunk))
+    }
+
+    /// Gives a chunk to every open sequence; those that are full with it are ready.
+    fn hand_out(&mut self, chunk: &Arc<Chunk>, layout: &Layout, ready: &mut VecDeque<Arc<Sequence>>) {
+        for open in &mut self.open {
+            open.chunks.push(Arc::clone(chunk));
+        }
+        let trace = layout.trace as u64;
+        while self.open.front().is_some_and(|open| self.observations - open.first >= trace) {
+            ready.extend(self.open.pop_front().map(|full| full.close(layout.trace)));
+        }
+    }
+
+    /// Completes what the episode's end leaves open, after its last observation.
+    fn complete(&mut self, layout: &Layout, ready: &mut VecDeque<Arc<Sequence>>) {
+        for open in self.open.drain(..) {
+            let nothing_new =
+                open.first > 0 && open.first - layout.period as u64 + layout.trace as u64 >= self.observations;
+            if !nothing_new {
+                let length = (self.observations - open.first) as usize;
+                ready.push_back(open.close(length));
+            }
+        }
+    }
+}
+
+impl OpenSequence {
+    fn close(self, length: usize) -> Arc<Sequence> {
+        Arc::new(Sequence { start: self.start, length: length as u32, chunks: self.chunks.into() })
+    }
+}
