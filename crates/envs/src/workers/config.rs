@@ -91,29 +91,32 @@ impl WorkerConfig {
         self.environments / self.groups
     }
 
-    /// Refuses what no worker can do, naming the setting.
-    pub(super) fn check(&self) -> Result<(), EnvError> {
-        let wrong =
-            |field, value: String, allowed: &str| Err(EnvError::Setting { field, value, allowed: allowed.to_owned() });
-        if let EnvId::Task(name) = &self.environment {
-            return wrong("the environment of a worker", name.clone(), "an Atari game or a gym: environment");
-        }
+    /// Refuses groups that environments cannot be divided into, naming the setting.
+    pub(crate) fn check_counts(&self) -> Result<(), EnvError> {
         if !(1..=2).contains(&self.groups) {
-            return wrong("groups", self.groups.to_string(), "1 or 2");
+            return wrong("groups", self.groups, "1 or 2");
         }
         if self.environments == 0 || !self.environments.is_multiple_of(self.groups) || self.environments > 4096 {
             let allowed = format!("a multiple of the {} groups, from {} to 4096", self.groups, self.groups);
-            return wrong("environments", self.environments.to_string(), &allowed);
+            return wrong("environments", self.environments, allowed);
+        }
+        Ok(())
+    }
+
+    /// Refuses what no worker can do, naming the setting.
+    pub(super) fn check(&self) -> Result<(), EnvError> {
+        self.check_counts()?;
+        if let EnvId::Task(name) = &self.environment {
+            return wrong("the environment of a worker", name, "an Atari game or a gym: environment");
         }
         if !(1..=1000).contains(&self.ale.repeat) {
-            return wrong("repeat", self.ale.repeat.to_string(), "from 1 to 1000 frames");
+            return wrong("repeat", self.ale.repeat, "from 1 to 1000 frames");
         }
         if !(0.0..1.0).contains(&self.ale.sticky) {
-            return wrong("sticky", self.ale.sticky.to_string(), "at least 0 and less than 1");
+            return wrong("sticky", self.ale.sticky, "at least 0 and less than 1");
         }
         if self.ale.max_frames <= u64::from(self.ale.noop_max) {
-            let allowed = format!("more than the {} no-ops", self.ale.noop_max);
-            return wrong("max_frames", self.ale.max_frames.to_string(), &allowed);
+            return wrong("max_frames", self.ale.max_frames, format!("more than the {} no-ops", self.ale.noop_max));
         }
         for (field, limit) in [("the start-up limit", self.limits.start_up), ("the step limit", self.limits.step)] {
             if limit < Duration::from_millis(1) {
@@ -121,7 +124,7 @@ impl WorkerConfig {
             }
         }
         if self.limits.failures == 0 {
-            return wrong("the limit of failures", "0".to_owned(), "at least 1");
+            return wrong("the limit of failures", 0, "at least 1");
         }
         Ok(())
     }
@@ -150,6 +153,10 @@ impl WorkerConfig {
             "seed": self.seed,
         })
     }
+}
+
+fn wrong(field: &'static str, value: impl ToString, allowed: impl Into<String>) -> Result<(), EnvError> {
+    Err(EnvError::Setting { field, value: value.to_string(), allowed: allowed.into() })
 }
 
 #[cfg(test)]

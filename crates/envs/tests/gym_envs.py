@@ -1,0 +1,159 @@
+"""Gymnasium environments for the tests: well-behaved ones, faulty ones, and spaces that must be refused."""
+
+import ctypes
+import os
+import signal
+import sys
+import time
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+
+class Image(gymnasium.Env):
+    """A color image that shows step, action and the episode's random number; terminates after 7 steps."""
+
+    observation_space = spaces.Box(0, 255, (12, 10, 3), np.uint8)
+    action_space = spaces.Discrete(3, start=5)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps, self.action, self.number = 0, 0, int(self.np_random.integers(256))
+        return self._draw(), {}
+
+    def step(self, action):
+        assert action in (5, 6, 7), action
+        self.steps += 1
+        self.action = action
+        self.number = int(self.np_random.integers(256))
+        return self._draw(), self.number / 2, self.steps == 7, False, {}
+
+    def _draw(self):
+        image = np.zeros((12, 10, 3), np.uint8)
+        image[0, 0] = self.steps, self.action, self.number
+        image[11, 9] = 255
+        return image
+
+
+class Flat(gymnasium.Env):
+    """Three doubles; truncated after 5 steps. With `holds_a_file` it cannot be pickled."""
+
+    observation_space = spaces.Box(-1e9, 1e9, (3,), np.float64)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, holds_a_file=False):
+        self.file = open(os.devnull) if holds_a_file else None
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.array([0.1, 0.0, -1.5]), {}
+
+    def step(self, action):
+        self.steps += 1
+        return np.array([0.1, float(self.steps), float(action)]), -0.25, False, self.steps == 5, {}
+
+
+class Rebuilt(Flat, gymnasium.utils.EzPickle):
+    """Comes out of a pickle as if it were new."""
+
+    def __init__(self):
+        gymnasium.utils.EzPickle.__init__(self)
+        Flat.__init__(self)
+
+
+class Faulty(gymnasium.Env):
+    """Counts steps; the action says what goes wrong."""
+
+    observation_space = spaces.Box(0, 255, (4,), np.uint8)
+    action_space = spaces.Discrete(12)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.number, self.steps = int(self.np_random.integers(256)), 0
+        return self._observation(), {}
+
+    def step(self, action):
+        self.steps += 1
+        reward, observation = 1.0, self._observation()
+        if action == 1:
+            raise ValueError("the moon is in the wrong house")
+        if action == 2:
+            time.sleep(1000)
+        if action == 3:
+            print("rubbish " * 20_000, flush=True)
+            os.write(1, os.urandom(5000))
+            sys.stdout.buffer.write(b"\x04\x00\x00\x00" * 100)
+            sys.stdout.flush()
+            assert sys.stdin.read() == ""
+        if action == 4:
+            observation = np.zeros((5,), np.uint8)
+        if action == 5:
+            reward = float("nan")
+        if action == 6:
+            print("about to leave", file=sys.stderr, flush=True)
+            os._exit(3)
+        if action == 7:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if action == 8:
+            observation = np.zeros((4,), np.float32)
+        if action == 9:
+            ctypes.PyDLL(None).sleep(1000)  # keeps the interpreter's lock
+        if action == 10:
+            os.closerange(3, 100)
+        if action == 11:
+            sys.exit("leaving")
+        return observation, reward, False, False, {}
+
+    def _observation(self):
+        return np.array([self.number, self.steps, 7, 7], np.uint8)
+
+
+class Broken(Faulty):
+    """Fails at every step, or already at the first reset."""
+
+    def __init__(self, at_reset=False):
+        self.at_reset = at_reset
+
+    def reset(self, *, seed=None, options=None):
+        if self.at_reset:
+            raise RuntimeError("no reset today")
+        return super().reset(seed=seed)
+
+    def step(self, action):
+        raise RuntimeError("no step today")
+
+
+class NotFinite(Flat):
+    """An observation with an infinity in it."""
+
+    def step(self, action):
+        return np.array([0.0, np.inf, 0.0]), 0.0, False, False, {}
+
+
+class Spaces(gymnasium.Env):
+    """Has the spaces that it is given."""
+
+    def __init__(self, observation_space=Image.observation_space, action_space=Image.action_space):
+        self.observation_space, self.action_space = observation_space, action_space
+
+
+def register(name, entry_point, **arguments):
+    gymnasium.register(f"{name}-v0", entry_point=entry_point, kwargs=arguments)
+
+
+register("Image", Image)
+register("Flat", Flat)
+register("HoldsAFile", Flat, holds_a_file=True)
+register("Rebuilt", Rebuilt)
+register("Faulty", Faulty)
+register("Broken", Broken)
+register("BrokenReset", Broken, at_reset=True)
+register("NotFinite", NotFinite)
+register("Dict", Spaces, observation_space=spaces.Dict({"a": spaces.Discrete(2)}))
+register("Video", Spaces, observation_space=spaces.Box(0, 255, (4, 8, 8, 3), np.uint8))
+register("FloatImage", Spaces, observation_space=spaces.Box(0.0, 1.0, (8, 8), np.float32))
+register("Integers", Spaces, observation_space=spaces.Box(0, 9, (3,), np.int64))
+register("Torque", Spaces, action_space=spaces.Box(-1.0, 1.0, (2,), np.float32))
+register("TwoSticks", Spaces, action_space=spaces.MultiDiscrete([3, 3]))
