@@ -1,7 +1,8 @@
 """Writes the golden files: `python make_golden.py FOLDER`.
 
 Every case is computed in float32, which is what is stored, and in float64. The script stops where the two differ by
-more than rounding explains, and where a decision is so close that a correct f32 implementation could take the other side.
+more than rounding explains, and where a decision is so close that a correct f32 implementation could take the other
+side.
 """
 
 import argparse
