@@ -2,9 +2,9 @@
 
 import importlib
 import os
+import pickle
 import sys
 
-import cloudpickle
 import gymnasium
 import numpy as np
 
@@ -54,7 +54,7 @@ class GymEnvironment:
         if rebuilt:
             raise Refused(f"{rebuilt} is an EzPickle, which forgets where the episode stands when it is pickled")
         try:
-            env = cloudpickle.dumps(self.env)
+            env = pickle.dumps(self.env)
         except Exception as error:
             raise Refused(f"it cannot be pickled ({type(error).__name__}: {error})") from error
         return {"episode": self.episode, "score": self.score, "frames": self.frames, "env": env}
@@ -62,7 +62,7 @@ class GymEnvironment:
     def restore(self, saved, out):
         """Goes on from what `save` returned; `out` is left alone."""
         try:
-            self.env = cloudpickle.loads(saved["env"])
+            self.env = pickle.loads(saved["env"])
         except Exception as error:
             raise Refused(f"it cannot be unpickled ({type(error).__name__}: {error})") from error
         self.episode, self.score, self.frames = saved["episode"], saved["score"], saved["frames"]

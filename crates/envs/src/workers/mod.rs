@@ -8,6 +8,8 @@
 
 mod channel;
 mod config;
+#[cfg(test)]
+mod fuzz;
 mod hello;
 mod layout;
 mod message;

@@ -1,0 +1,283 @@
+//! Workers that answer at random: whatever comes, there is a result or an error within the limits, and no panic.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::channel::Channel;
+use super::config::{Limits, WorkerConfig};
+use super::layout::RECORD_BYTES;
+use super::message::{HEADER_BYTES, Header, PROTOCOL};
+use super::process::Process;
+use super::set::WorkerEnvironments;
+use super::worker::Launcher;
+use crate::environments::{Ending, Environments, ObservationKind, Step};
+use crate::error::EnvError;
+use crate::seeds::SplitMix64;
+
+const LIMIT: Duration = Duration::from_millis(40);
+const ENVIRONMENTS: usize = 4;
+const GROUPS: usize = 2;
+
+/// Starts threads that answer like a worker and, with some probability a reply, unlike one.
+struct FakeLauncher {
+    seed: u64,
+    launched: Arc<AtomicU64>,
+    /// One reply in so many is spoilt.
+    one_in: usize,
+}
+
+impl Launcher for FakeLauncher {
+    fn launch(&mut self, memory: &File) -> io::Result<(Channel, Option<Process>)> {
+        let (ours, theirs) = UnixStream::pair()?;
+        let number = self.launched.fetch_add(1, Ordering::Relaxed);
+        let worker = FakeWorker {
+            socket: theirs,
+            memory: memory.try_clone()?,
+            random: SplitMix64::new(self.seed ^ (number << 32)),
+            one_in: self.one_in,
+            layout: Value::Null,
+            episodes: [0; ENVIRONMENTS],
+            frames: [0; ENVIRONMENTS],
+        };
+        // It ends when the other end of its socket is closed.
+        std::thread::spawn(move || worker.serve());
+        Ok((Channel::new(ours), None))
+    }
+}
+
+struct FakeWorker {
+    socket: UnixStream,
+    memory: File,
+    random: SplitMix64,
+    one_in: usize,
+    layout: Value,
+    episodes: [u64; ENVIRONMENTS],
+    frames: [u64; ENVIRONMENTS],
+}
+
+impl FakeWorker {
+    /// Answers until an error, which is the other side's hanging up.
+    fn serve(mut self) -> io::Result<()> {
+        loop {
+            let mut header = [0; HEADER_BYTES];
+            self.socket.read_exact(&mut header)?;
+            let mut header = Header::from_bytes(&header);
+            let mut content = vec![0; header.length as usize];
+            self.socket.read_exact(&mut content)?;
+            let answer = self.answer(header, &content)?;
+            (header.detail, header.length) = (0, answer.len() as u32);
+            let mut bytes = [&header.to_bytes()[..], &answer].concat();
+            if self.random.below(self.one_in) == 0 {
+                self.spoil(&mut bytes)?;
+            }
+            self.socket.write_all(&bytes)?;
+        }
+    }
+
+    /// What a good worker would do.
+    fn answer(&mut self, header: Header, content: &[u8]) -> io::Result<Vec<u8>> {
+        let size = ENVIRONMENTS / GROUPS;
+        let group = header.group as usize * size..(header.group as usize + 1) * size;
+        match header.request {
+            1 => {
+                let hello = json!({
+                    "magic": "meme-worker",
+                    "protocol": PROTOCOL,
+                    "observation_shape": [3],
+                    "observation_kind": "u8",
+                    "action_names": ["a", "b"],
+                    "frames_per_step": 4,
+                });
+                return Ok(hello.to_string().into_bytes());
+            }
+            2 => self.layout = serde_json::from_slice(content)?,
+            3 => {
+                for env in group {
+                    let mut number = [0; 8];
+                    self.memory.read_exact_at(&mut number, self.at("episodes", 8, env))?;
+                    (self.episodes[env], self.frames[env]) = (u64::from_le_bytes(number), 3);
+                    self.record(env, 0.0, 0, 0)?;
+                }
+            }
+            4 => {
+                for env in group {
+                    self.frames[env] += 4;
+                    let ends = self.random.below(3) == 0;
+                    self.episodes[env] += u64::from(ends);
+                    self.record(env, 1.0, u64::from(ends), if ends { 5 } else { 0 })?;
+                    if ends {
+                        self.frames[env] = 5;
+                    }
+                }
+            }
+            5 => return Ok(b"saved".to_vec()),
+            6 => self.record(header.env as usize, 0.0, 0, 0)?,
+            _ => {}
+        }
+        Ok(Vec::new())
+    }
+
+    fn at(&self, field: &str, size: u64, env: usize) -> u64 {
+        self.layout[field].as_u64().unwrap_or_default() + size * env as u64
+    }
+
+    fn record(&self, env: usize, reward: f64, ending: u64, first_frames: u64) -> io::Result<()> {
+        let mut bytes = Vec::new();
+        bytes.extend(reward.to_le_bytes());
+        bytes.extend(2.0_f64.to_le_bytes());
+        for number in [self.frames[env], ending, self.episodes[env], first_frames] {
+            bytes.extend(number.to_le_bytes());
+        }
+        self.memory.write_all_at(&bytes, self.at("records", RECORD_BYTES as u64, env))
+    }
+
+    /// What a good worker would not do.
+    fn spoil(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let random = &mut self.random;
+        match random.below(9) {
+            0 => *bytes = (0..random.below(200)).map(|_| random.below(256) as u8).collect(),
+            1 => {
+                for _ in 0..=random.below(8) {
+                    let bit = random.below(8 * bytes.len());
+                    bytes[bit / 8] ^= 1 << (bit % 8);
+                }
+            }
+            2 => bytes.truncate(random.below(bytes.len())),
+            3 => return Err(io::Error::other("hangs up")),
+            4 => bytes.extend(std::iter::repeat_n(random.below(256) as u8, 1 + random.below(100))),
+            5 => bytes[8..12].copy_from_slice(&(random.next_u64() as u32).to_le_bytes()),
+            6 => bytes[2] = 1 + random.below(2) as u8,
+            7 => {
+                // Only a part of a reply for too long, so not often.
+                if random.below(8) == 0 {
+                    bytes.clear();
+                }
+            }
+            _ => {
+                if let Some(total) = self.layout["observations"].as_u64() {
+                    let noise: Vec<u8> = (0..RECORD_BYTES).map(|_| random.below(256) as u8).collect();
+                    let at = random.below(total as usize - RECORD_BYTES);
+                    let length = 1 + random.below(RECORD_BYTES);
+                    self.memory.write_all_at(&noise[..length], at as u64)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn config() -> WorkerConfig {
+    let mut config = WorkerConfig::new("pong".parse().unwrap(), "", "");
+    (config.environments, config.groups) = (ENVIRONMENTS, GROUPS);
+    config.limits = Limits { start_up: LIMIT, step: LIMIT, failures: 3 };
+    config
+}
+
+/// What happened over many calls.
+#[derive(Default)]
+struct Tally {
+    calls: u64,
+    cut_off: u64,
+    refused: u64,
+    gave_up: u64,
+    not_made: u64,
+}
+
+/// Makes environments and calls them at random until they are given up or enough was done.
+fn drive(seed: u64, one_in: usize, tally: &mut Tally) {
+    let mut random = SplitMix64::new(!seed);
+    let launched = Arc::new(AtomicU64::new(0));
+    let launcher = FakeLauncher { seed, launched: Arc::clone(&launched), one_in };
+    let begin = Instant::now();
+    let Ok(mut envs) = WorkerEnvironments::with_launcher(Box::new(launcher), config()) else {
+        tally.not_made += 1;
+        return;
+    };
+    let mut saved = Vec::new();
+    let mut observation = vec![0; envs.spec().observation_bytes()];
+    // A spoilt hello that still makes sense may have changed these.
+    let (actions, kind) = (envs.spec().actions(), envs.spec().observation_kind);
+    assert!(actions > 0 && matches!(kind, ObservationKind::U8 | ObservationKind::F32));
+    let mut started = [false; GROUPS];
+    for call in 0..40 {
+        let group = random.below(GROUPS);
+        // Mostly in turn, so that most calls reach the worker.
+        let result = match random.below(10) {
+            _ if call == 0 => envs.reset(),
+            0 => envs.reset(),
+            1 => envs.save(group, random.below(2)).map(|bytes| saved = bytes),
+            2 => envs.restore(group, random.below(2), &saved),
+            _ if !started[group] => {
+                started[group] = true;
+                envs.start(group, &[random.below(actions), 0])
+            }
+            _ => {
+                started[group] = false;
+                envs.finish(group).map(|steps| {
+                    assert!(steps.iter().all(|step| step.reward.is_finite()));
+                    let cut_off = |step: &&Step| step.end.is_some_and(|end| end.ending == Ending::CutOff);
+                    tally.cut_off += steps.iter().filter(cut_off).count() as u64;
+                })
+            }
+        };
+        tally.calls += 1;
+        match result {
+            Ok(()) => {}
+            Err(EnvError::GaveUp { .. }) => {
+                tally.gave_up += 1;
+                break;
+            }
+            Err(error) => {
+                assert!(!error.to_string().is_empty());
+                tally.refused += 1;
+            }
+        }
+        envs.observation(group, random.below(2), &mut observation);
+    }
+    drop(envs);
+    // Every worker can use up its limits a few times at most.
+    let most = LIMIT * 20 * (2 + launched.load(Ordering::Relaxed) as u32) + Duration::from_secs(5);
+    assert!(begin.elapsed() < most, "seed {seed}: {:?}", begin.elapsed());
+}
+
+#[test]
+fn random_answers_give_results_or_errors_and_never_a_panic_or_a_hang() {
+    let cases = if std::env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1") { 20_000 } else { 1200 };
+    let mut tally = Tally::default();
+    for seed in 0..cases {
+        drive(seed, [2, 4, 10, 30][seed as usize % 4], &mut tally);
+    }
+    // Each way out was taken often, so the test did test something.
+    let Tally { calls, cut_off, refused, gave_up, not_made } = tally;
+    println!("{calls} calls: {cut_off} episodes cut off, {refused} errors, {gave_up} given up, {not_made} not made");
+    for count in [calls / 10, cut_off, refused, gave_up, not_made] {
+        assert!(count > cases / 20, "{count} of {cases}");
+    }
+}
+
+#[test]
+fn a_fake_worker_that_is_never_spoilt_has_no_faults() {
+    let launcher = FakeLauncher { seed: 1, launched: Arc::default(), one_in: usize::MAX };
+    let mut envs = WorkerEnvironments::with_launcher(Box::new(launcher), config()).unwrap();
+    envs.reset().unwrap();
+    let mut ends = 0;
+    for _ in 0..100 {
+        envs.start(0, &[0, 1]).unwrap();
+        envs.start(1, &[1, 0]).unwrap();
+        // In the other order: the reply of group 0 comes first and is kept.
+        for group in [1, 0] {
+            ends += envs.finish(group).unwrap().iter().filter(|step| step.end.is_some()).count();
+        }
+        let saved = envs.save(1, 1).unwrap();
+        envs.restore(1, 1, &saved).unwrap();
+    }
+    assert!(ends > 50);
+    assert_eq!(envs.take_faults(), Vec::<String>::new());
+}

@@ -1,0 +1,131 @@
+//! Gymnasium environments in workers.
+
+mod support;
+
+use envs::{Ending, EnvError, Environments, EpisodeEnd, ObservationKind, Step, WorkerEnvironments};
+use support::{config, last_observation, observation};
+
+fn made(name: &str) -> WorkerEnvironments {
+    let mut envs = WorkerEnvironments::new(config(name)).unwrap();
+    envs.reset().unwrap();
+    envs
+}
+
+fn step(envs: &mut WorkerEnvironments, action: usize) -> Step {
+    envs.start(0, &[action]).unwrap();
+    envs.finish(0).unwrap()[0]
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|four| f32::from_le_bytes(four.try_into().unwrap())).collect()
+}
+
+#[test]
+fn cart_pole_runs_and_replays() {
+    let mut envs = made("gym:CartPole-v1");
+    let spec = envs.spec();
+    assert_eq!((spec.observation_shape.as_slice(), spec.observation_kind), (&[4][..], ObservationKind::F32));
+    assert_eq!((spec.action_names.as_slice(), spec.frames_per_step), (&["0".to_owned(), "1".to_owned()][..], 1));
+    let trace = |envs: &mut WorkerEnvironments| -> Vec<(Step, Vec<u8>)> {
+        (0..100).map(|i| (step(envs, i % 3 % 2), observation(envs, 0, 0))).collect()
+    };
+    trace(&mut envs);
+    let saved = envs.save(0, 0).unwrap();
+    let first = trace(&mut envs);
+    assert!(first.iter().any(|(step, _)| step.end.is_some_and(|end| end.ending == Ending::Terminated)));
+    envs.restore(0, 0, &saved).unwrap();
+    assert_eq!(trace(&mut envs), first);
+    let mut other = made("gym:CartPole-v1");
+    other.restore(0, 0, &saved).unwrap();
+    assert_eq!(trace(&mut other), first);
+}
+
+#[test]
+fn the_time_limit_of_an_environment_is_a_truncation() {
+    let mut envs = made("gym:tests.gym_envs:Flat-v0");
+    assert_eq!(floats(&observation(&envs, 0, 0)), [0.1, 0.0, -1.5]);
+    for i in 1..5 {
+        assert_eq!(step(&mut envs, 1), Step { reward: -0.25, end: None });
+        assert_eq!(floats(&observation(&envs, 0, 0)), [0.1, i as f32, 1.0]);
+    }
+    let end = EpisodeEnd { ending: Ending::Truncated, score: -1.25, frames: 5 };
+    assert_eq!(step(&mut envs, 0), Step { reward: -0.25, end: Some(end) });
+    assert_eq!(floats(&last_observation(&envs, 0, 0)), [0.1, 5.0, 0.0]);
+    assert_eq!(floats(&observation(&envs, 0, 0)), [0.1, 0.0, -1.5]);
+}
+
+#[test]
+fn an_image_environment_of_the_users_own_module_runs() {
+    let mut config = config("gym:tests.gym_envs:Image-v0");
+    (config.environments, config.groups) = (4, 2);
+    let mut envs = WorkerEnvironments::new(config).unwrap();
+    assert_eq!(envs.spec().observation_shape, [12, 10, 3]);
+    assert_eq!(envs.spec().action_names, ["5", "6", "7"]);
+    envs.reset().unwrap();
+    let mut first_numbers = Vec::new();
+    for round in 1..=21_u8 {
+        for group in 0..2 {
+            envs.start(group, &[0, 2]).unwrap();
+        }
+        for group in 0..2 {
+            let steps = envs.finish(group).unwrap().to_vec();
+            for env in 0..2 {
+                let image = if round % 7 == 0 {
+                    first_numbers.push(observation(&envs, group, env)[2]);
+                    assert_eq!(steps[env].end.map(|end| (end.ending, end.frames)), Some((Ending::Terminated, 7)));
+                    last_observation(&envs, group, env)
+                } else {
+                    observation(&envs, group, env)
+                };
+                assert_eq!(image[0], (round - 1) % 7 + 1);
+                assert_eq!(image[1], [5, 7][env]);
+                assert_eq!(f64::from(image[2]) / 2.0, steps[env].reward);
+                assert_eq!(image[image.len() - 3..], [255, 255, 255]);
+            }
+        }
+    }
+    first_numbers.sort_unstable();
+    first_numbers.dedup();
+    assert!(first_numbers.len() > 3, "all episodes begin alike: {first_numbers:?}");
+}
+
+#[test]
+fn spaces_that_do_not_fit_are_refused_by_name() {
+    for (name, space) in [
+        ("Dict", "observation space is Dict('a': Discrete(2))"),
+        ("Video", "observation space is Box(0, 255, (4, 8, 8, 3), uint8)"),
+        ("FloatImage", "observation space is Box(0.0, 1.0, (8, 8), float32)"),
+        ("Integers", "observation space is Box(0, 9, (3,), int64)"),
+        ("Torque", "action space is Box(-1.0, 1.0, (2,), float32)"),
+        ("TwoSticks", "action space is MultiDiscrete([3 3])"),
+    ] {
+        let name = format!("gym:tests.gym_envs:{name}-v0");
+        let error = WorkerEnvironments::new(config(&name)).err().unwrap();
+        assert!(matches!(error, EnvError::Unsupported { .. }), "{error:?}");
+        let sentence = error.to_string();
+        assert!(sentence.starts_with(&format!("{name} cannot be used: its {space}; it must be")), "{sentence}");
+    }
+}
+
+#[test]
+fn what_cannot_be_found_is_named() {
+    let refused = |name: &str| WorkerEnvironments::new(config(name)).err().unwrap().to_string();
+    let missing = refused("gym:NoSuchThing-v0");
+    assert!(missing.contains("NameNotFound") && missing.contains("NoSuchThing"), "{missing}");
+    let module = refused("gym:no_such_module:Thing-v0");
+    assert!(module.contains("ModuleNotFoundError: No module named 'no_such_module'"), "{module}");
+}
+
+#[test]
+fn an_environment_that_cannot_be_saved_says_so_and_goes_on() {
+    for (name, reason) in [("HoldsAFile", "it cannot be pickled (TypeError"), ("Rebuilt", "Rebuilt is an EzPickle")] {
+        let mut envs = made(&format!("gym:tests.gym_envs:{name}-v0"));
+        step(&mut envs, 0);
+        let error = envs.save(0, 0).unwrap_err();
+        assert!(matches!(error, EnvError::Unsupported { request: "save", .. }), "{error:?}");
+        assert!(error.to_string().contains(reason), "{error}");
+        assert_eq!(step(&mut envs, 0), Step { reward: -0.25, end: None });
+        assert_eq!(floats(&observation(&envs, 0, 0))[1], 2.0);
+        assert!(envs.take_faults().is_empty());
+    }
+}
