@@ -1,0 +1,64 @@
+//! A file that only grows, by whole records.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::durable::FileError;
+
+/// Appends records, each in one write; one that fails half-way, as on a full disk, is taken back.
+#[derive(Debug)]
+pub(super) struct AppendFile {
+    file: File,
+    path: PathBuf,
+    /// The length in whole records.
+    length: u64,
+    /// Whether part of a record may stand behind `length`.
+    torn: bool,
+}
+
+impl AppendFile {
+    /// Opens the file, or makes it where there is none.
+    pub(super) fn open(path: &Path) -> Result<Self, FileError> {
+        let file = OpenOptions::new().read(true).append(true).create(true).open(path);
+        let file = file.map_err(FileError::at("opened", path))?;
+        let length = file.metadata().map_err(FileError::at("read", path))?.len();
+        Ok(Self { file, path: path.to_path_buf(), length, torn: false })
+    }
+
+    pub(super) fn append(&mut self, record: &[u8]) -> Result<(), FileError> {
+        if self.torn {
+            self.cut(self.length)?;
+        }
+        self.torn = true;
+        if let Err(cause) = self.file.write_all(record) {
+            // When this fails too, the next call tries again before it writes.
+            let _ = self.cut(self.length);
+            return Err(FileError::at("written", &self.path)(cause));
+        }
+        self.torn = false;
+        self.length += record.len() as u64;
+        Ok(())
+    }
+
+    /// Cuts the file to its first `length` bytes.
+    pub(super) fn cut(&mut self, length: u64) -> Result<(), FileError> {
+        self.file.set_len(length).map_err(FileError::at("shortened", &self.path))?;
+        self.length = length;
+        self.torn = false;
+        Ok(())
+    }
+
+    /// Returns when all that was appended is on the disk.
+    pub(super) fn sync(&self) -> Result<(), FileError> {
+        self.file.sync_data().map_err(FileError::at("synced to disk", &self.path))
+    }
+
+    pub(super) fn length(&self) -> u64 {
+        self.length
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}

@@ -1,0 +1,248 @@
+//! The checkpoints of a run: which there are, which to go on from, which to keep.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::super::durable::{self, FileError};
+use super::reader::Checkpoint;
+use super::writer::{CheckpointWriter, Progress};
+use super::{CheckpointError, background};
+
+const BEST: &str = "best.ckpt";
+const ENDING: &str = ".ckpt";
+const ASIDE: &str = ".tmp";
+const DAMAGED: &str = ".damaged";
+
+/// The checkpoints in a folder, for those who only read.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    folder: PathBuf,
+}
+
+impl Checkpoints {
+    /// The checkpoints in `folder`, which need not exist.
+    pub fn in_folder(folder: &Path) -> Self {
+        Self { folder: folder.to_path_buf() }
+    }
+
+    /// The frame counts of those that are there, ascending, damaged or not.
+    pub fn list(&self) -> Result<Vec<u64>, CheckpointError> {
+        let mut frames: Vec<u64> = self.names()?.iter().filter_map(|name| frames_of(name)).collect();
+        frames.sort_unstable();
+        Ok(frames)
+    }
+
+    fn names(&self) -> Result<Vec<String>, FileError> {
+        let entries = match fs::read_dir(&self.folder) {
+            Ok(entries) => entries,
+            Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(cause) => return Err(FileError::at("listed", &self.folder)(cause)),
+        };
+        let names = entries.map(|entry| Ok(entry?.file_name().into_string().unwrap_or_default()));
+        names.collect::<Result<_, _>>().map_err(FileError::at("listed", &self.folder))
+    }
+
+    /// The checkpoint taken at so many frames.
+    pub fn at(&self, frames: u64) -> Result<Checkpoint, CheckpointError> {
+        let path = self.path_of(frames);
+        let Some(checkpoint) = found(Checkpoint::open(&path))? else {
+            return Err(CheckpointError::NotThere { folder: self.folder.clone(), frames, known: self.list()? });
+        };
+        if checkpoint.frames() != frames {
+            let how = format!("it was taken at {} frames, which its name does not say", checkpoint.frames());
+            return Err(CheckpointError::Damaged { path, how });
+        }
+        Ok(checkpoint)
+    }
+
+    /// The newest one that is whole, or `None` where there are none at all. Each damaged one on the way is told to
+    /// `say`, a sentence each. One of another format is not passed over: going on from an older one would throw away
+    /// good training.
+    pub fn newest_valid(&self, say: &mut dyn FnMut(&str)) -> Result<Option<Checkpoint>, CheckpointError> {
+        self.newest(|_, error| say(&error.to_string()))
+    }
+
+    fn newest(&self, mut pass_over: impl FnMut(u64, &CheckpointError)) -> Result<Option<Checkpoint>, CheckpointError> {
+        let mut known = self.list()?;
+        let count = known.len();
+        while let Some(frames) = known.pop() {
+            match self.at(frames) {
+                Ok(checkpoint) => return Ok(Some(checkpoint)),
+                Err(error @ CheckpointError::Version { .. }) => return Err(error),
+                // Removed since it was listed, for newer ones by the process that trains: those are to be found then.
+                Err(CheckpointError::NotThere { known: newer, .. }) if newer.last() > Some(&frames) => known = newer,
+                Err(error) => pass_over(frames, &error),
+            }
+        }
+        match count {
+            0 => Ok(None),
+            count => Err(CheckpointError::NoneValid { folder: self.folder.clone(), count }),
+        }
+    }
+
+    /// The best one by evaluation, if one was kept.
+    pub fn best(&self) -> Result<Option<Checkpoint>, CheckpointError> {
+        found(Checkpoint::open(&self.best_path()))
+    }
+
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn path_of(&self, frames: u64) -> PathBuf {
+        self.folder.join(format!("{frames:012}{ENDING}"))
+    }
+
+    fn best_path(&self) -> PathBuf {
+        self.folder.join(BEST)
+    }
+}
+
+/// The frames in a name such as `000012000000.ckpt`.
+fn frames_of(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(ENDING)?;
+    let frames = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+    (format!("{frames:012}") == digits).then_some(frames)
+}
+
+fn found(checkpoint: Result<Checkpoint, CheckpointError>) -> Result<Option<Checkpoint>, CheckpointError> {
+    match checkpoint {
+        Err(CheckpointError::File(error)) if error.cause.kind() == ErrorKind::NotFound => Ok(None),
+        checkpoint => checkpoint.map(Some),
+    }
+}
+
+/// A checkpoint that was saved.
+#[derive(Debug)]
+pub struct Saved {
+    /// The file.
+    pub path: PathBuf,
+    /// Its length.
+    pub bytes: u64,
+    /// How long it took.
+    pub took: Duration,
+    /// Older ones that should have been removed and could not be.
+    pub not_removed: Vec<FileError>,
+}
+
+/// The checkpoints of the run that this process holds: it may write them. Clones share one store.
+/// One save runs at a time; a save of the best may run beside it.
+#[derive(Clone, Debug)]
+pub struct CheckpointStore {
+    checkpoints: Checkpoints,
+    keep: usize,
+    saving: Arc<Mutex<()>>,
+    /// Apart from the other: keeping the best must not wait for gigabytes of replay.
+    saving_best: Arc<Mutex<()>>,
+}
+
+impl CheckpointStore {
+    /// Opens the folder, which only the owner of the run's lock may do: files that a crash left half-written are
+    /// removed. The `keep` newest checkpoints stay when one is added, at least one.
+    pub fn open(folder: &Path, keep: usize) -> Result<Self, CheckpointError> {
+        fs::create_dir_all(folder).map_err(FileError::at("made", folder))?;
+        let checkpoints = Checkpoints::in_folder(folder);
+        for name in checkpoints.names()?.iter().filter(|name| name.ends_with(ASIDE)) {
+            let path = folder.join(name);
+            fs::remove_file(&path).map_err(FileError::at("removed", &path))?;
+        }
+        Ok(Self { checkpoints, keep: keep.max(1), saving: Arc::default(), saving_best: Arc::default() })
+    }
+
+    /// The same folder to read from.
+    pub fn checkpoints(&self) -> &Checkpoints {
+        &self.checkpoints
+    }
+
+    /// The checkpoint to go on from: the newest that is whole, `None` for a run that has none yet.
+    ///
+    /// Damaged ones on the way are renamed to `*.damaged`, or they would come before those that are saved next, and
+    /// are told to `say`.
+    pub fn resume(&self, say: &mut dyn FnMut(&str)) -> Result<Option<Checkpoint>, CheckpointError> {
+        let mut damaged = Vec::new();
+        let newest = self.checkpoints.newest(|frames, error| {
+            say(&error.to_string());
+            damaged.push(self.checkpoints.path_of(frames));
+        })?;
+        for path in damaged {
+            let aside = durable::with_suffix(&path, DAMAGED);
+            fs::rename(&path, &aside).map_err(FileError::at("set aside", &path))?;
+        }
+        Ok(newest)
+    }
+
+    /// Saves a checkpoint taken at so many frames: `write` adds the parts, `progress` hears how far it is.
+    ///
+    /// It can run on any thread. When anything fails, a full disk included, the older checkpoints are as they were and
+    /// nothing is left of the attempt. Only after success are those beyond the number to keep removed.
+    pub fn save(
+        &self,
+        frames: u64,
+        progress: &mut dyn FnMut(Progress),
+        write: impl FnOnce(&mut CheckpointWriter) -> Result<(), CheckpointError>,
+    ) -> Result<Saved, CheckpointError> {
+        let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        let path = self.checkpoints.path_of(frames);
+        let bytes = self.write(&path, frames, None, progress, write)?;
+        let not_removed = self.remove_old(frames)?;
+        Ok(Saved { path, bytes, took: start.elapsed(), not_removed })
+    }
+
+    /// Keeps what `write` adds as the best so far, if `score` is above that of the one kept: `None` if not. It is a
+    /// file of its own, replaced at once, so it may hold far less than a checkpoint to go on from.
+    pub fn save_best(
+        &self,
+        frames: u64,
+        score: f64,
+        write: impl FnOnce(&mut CheckpointWriter) -> Result<(), CheckpointError>,
+    ) -> Result<Option<Saved>, CheckpointError> {
+        let _one_at_a_time = self.saving_best.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        let path = self.checkpoints.best_path();
+        // One that can't be read is no rival.
+        let known = Checkpoint::open_unchecked(&path).ok().and_then(|best| best.score());
+        if score.is_nan() || known.is_some_and(|known| score <= known) {
+            return Ok(None);
+        }
+        let bytes = self.write(&path, frames, Some(score), &mut |_| {}, write)?;
+        Ok(Some(Saved { path, bytes, took: start.elapsed(), not_removed: Vec::new() }))
+    }
+
+    /// Saves on a thread of its own.
+    pub fn save_in_background(
+        &self,
+        frames: u64,
+        write: impl FnOnce(&mut CheckpointWriter) -> Result<(), CheckpointError> + Send + 'static,
+    ) -> Result<background::Saving, CheckpointError> {
+        background::Saving::start(self.clone(), frames, write)
+    }
+
+    fn write(
+        &self,
+        path: &Path,
+        frames: u64,
+        score: Option<f64>,
+        progress: &mut dyn FnMut(Progress),
+        write: impl FnOnce(&mut CheckpointWriter) -> Result<(), CheckpointError>,
+    ) -> Result<u64, CheckpointError> {
+        let aside = durable::with_suffix(&path.with_extension(""), ASIDE);
+        let mut writer = CheckpointWriter::create(path, aside, frames, score, progress)?;
+        write(&mut writer)?;
+        writer.finish()
+    }
+
+    /// Removes all but the newest, and never the one just saved.
+    fn remove_old(&self, saved: u64) -> Result<Vec<FileError>, CheckpointError> {
+        let known = self.checkpoints.list()?;
+        let old = known.iter().rev().skip(self.keep).filter(|&&frames| frames != saved);
+        let remove = |&frames: &u64| {
+            let path = self.checkpoints.path_of(frames);
+            fs::remove_file(&path).map_err(FileError::at("removed", &path)).err()
+        };
+        Ok(old.filter_map(remove).collect())
+    }
+}

@@ -1,0 +1,160 @@
+//! A run under kill -9 and on a full disk: what the next start finds.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+use std::{env, fs, thread};
+
+use super::checkpoint::{Checkpoint, CheckpointStore, Checkpoints};
+use super::scratch::{Random, Scratch, child, child_role, names};
+use super::{EventWriter, MetricsWriter, Opening, Row, Rows, RunDescription, RunDirectory, Start, durable};
+
+const FOLDER: &str = "MEME_TEST_FOLDER";
+
+fn open(root: &Path) -> (RunDirectory, Opening) {
+    RunDirectory::open(root, "pong", Start::Continue, RunDescription::new("pong", "tiny", 1), "seed = 1\n").unwrap()
+}
+
+/// What the replay of a checkpoint holds: its length and bytes follow from the frames.
+fn replay(frames: u64) -> Vec<u8> {
+    let mut random = Random(frames);
+    let length = 1 + random.below(400_000);
+    random.bytes(length)
+}
+
+fn assert_whole(checkpoint: &Checkpoint) {
+    let frames = checkpoint.frames();
+    assert_eq!(checkpoint.part_bytes("frames").unwrap(), frames.to_le_bytes());
+    assert!(checkpoint.part_bytes("replay").unwrap() == replay(frames));
+}
+
+/// A run without an agent: it continues, measures and saves, until it is killed.
+fn train(root: &Path) -> ! {
+    let (run, _) = open(root);
+    let store = CheckpointStore::open(&run.files().checkpoints_folder(), 2).unwrap();
+    let checkpoint = store.resume(&mut |sentence| panic!("{sentence}")).unwrap();
+    checkpoint.iter().for_each(assert_whole);
+    let start = checkpoint.map(|checkpoint| checkpoint.frames());
+    let (mut metrics, _) = MetricsWriter::open(&run.files().metrics_file(), start).unwrap();
+    let mut events = EventWriter::create(&run.files().events_folder(), start).unwrap();
+    let mut frames = start.unwrap_or(0);
+    loop {
+        for _ in 0..3 {
+            frames += 4;
+            let mut row = Row::new(frames);
+            row.vector("long", vec![frames as f64; 500]);
+            metrics.append(&row).unwrap();
+            events.append(&row).unwrap();
+        }
+        metrics.sync().unwrap();
+        let write = move |writer: &mut super::checkpoint::CheckpointWriter| {
+            writer.part_bytes("frames", &frames.to_le_bytes())?;
+            writer.part_bytes("replay", &replay(frames))
+        };
+        let saving = store.save_in_background(frames, write).unwrap();
+        store.save_best(frames, frames as f64, |writer| writer.part_bytes("frames", &frames.to_le_bytes())).unwrap();
+        saving.finish().unwrap();
+    }
+}
+
+#[test]
+fn after_every_kill_the_newest_checkpoint_is_whole() {
+    if child_role().is_some() {
+        train(Path::new(&env::var_os(FOLDER).unwrap()));
+    }
+    let scratch = Scratch::new();
+    let root = scratch.path();
+    let mut random = Random(2026);
+    let kills = if env::var_os("MEME_TEST_ALL").is_some() { 200 } else { 20 };
+    let mut last = None;
+    let mut advances = 0;
+    for kill in 0..kills {
+        let mut command = child(&[], module_path!(), "after_every_kill_the_newest_checkpoint_is_whole", "train");
+        let mut process = command.env(FOLDER, root).stdout(Stdio::piped()).spawn().unwrap();
+        // The first line of the test runner: from there on the time is the run's own.
+        let mut said = BufReader::new(process.stdout.take().unwrap());
+        while !{
+            let mut line = String::new();
+            said.read_line(&mut line).unwrap();
+            line.starts_with("running")
+        } {}
+        thread::sleep(Duration::from_micros(random.below(120_000) as u64));
+        assert_eq!(process.try_wait().unwrap(), None, "kill {kill}: the run has ended by itself");
+        process.kill().unwrap();
+        process.wait().unwrap();
+
+        let checkpoints = Checkpoints::in_folder(&root.join("pong/checkpoints"));
+        let newest = checkpoints.newest_valid(&mut |sentence| panic!("kill {kill}: {sentence}")).unwrap();
+        newest.iter().for_each(assert_whole);
+        let newest = newest.map(|checkpoint| checkpoint.frames());
+        assert!(newest >= last, "kill {kill}: {newest:?} after {last:?}");
+        advances += usize::from(newest > last);
+        last = newest;
+        if let Some(best) = checkpoints.best().unwrap() {
+            assert_eq!(best.part_bytes("frames").unwrap(), best.frames().to_le_bytes());
+        }
+    }
+    // Kills that all came before the first save would prove nothing.
+    assert!(advances >= kills / 4, "{advances} of {kills}");
+
+    let (run, opening) = open(root);
+    assert_eq!(opening, Opening::Continued);
+    let store = CheckpointStore::open(&run.files().checkpoints_folder(), 2).unwrap();
+    let files = names(&run.files().checkpoints_folder());
+    assert!(files.iter().all(|name| name.ends_with(".ckpt")), "{files:?}");
+    let checkpoint = store.resume(&mut |sentence| panic!("{sentence}")).unwrap();
+    MetricsWriter::open(&run.files().metrics_file(), checkpoint.map(|checkpoint| checkpoint.frames())).unwrap();
+    let rows: Vec<u64> = Rows::open(&run.files().metrics_file()).unwrap().map(|row| row.unwrap().frames).collect();
+    let expected: Vec<u64> = (1..=last.unwrap() / 4).map(|step| step * 4).collect();
+    assert_eq!(rows, expected, "one row a step up to the checkpoint, none lost, none twice");
+}
+
+/// Files can't grow beyond a limit that the launching shell sets, as if the disk were full.
+#[test]
+fn a_full_disk_costs_one_save_and_nothing_else() {
+    let test = "a_full_disk_costs_one_save_and_nothing_else";
+    if child_role().is_none() {
+        let shell = ["sh", "-c", "trap '' XFSZ; ulimit -f 160; exec \"$0\" \"$@\""];
+        let output = child(&shell, module_path!(), test, "full disk").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert!(said.contains("all of it was done"), "{said}");
+        return;
+    }
+    let scratch = Scratch::new();
+    let store = CheckpointStore::open(scratch.path(), 2).unwrap();
+    let save = |frames, bytes: usize| {
+        store.save(frames, &mut |_| {}, |writer| {
+            writer.part("replay", |part| (0..bytes / 1000).try_for_each(|_| part.write_all(&[7; 1000])))
+        })
+    };
+    save(100, 10_000).unwrap();
+    // The first fails while it streams, the second when its buffer is flushed at the end.
+    for bytes in [5_000_000, 500_000] {
+        let error = save(200, bytes).unwrap_err().to_string();
+        assert!(error.contains("000000000200.tmp can't be written: "), "{error}");
+        assert_eq!(scratch.names(), ["000000000100.ckpt"]);
+        let newest = store.resume(&mut |sentence| panic!("{sentence}")).unwrap().unwrap();
+        assert_eq!(newest.part_bytes("replay").unwrap(), [7; 10_000]);
+    }
+    save(300, 10_000).unwrap();
+    assert_eq!(store.checkpoints().list().unwrap(), [100, 300]);
+
+    let config = scratch.path().join("config.toml");
+    durable::replace(&config, b"seed = 1\n").unwrap();
+    durable::replace(&config, &[b'#'; 1_000_000]).unwrap_err();
+    assert_eq!(fs::read(&config).unwrap(), b"seed = 1\n");
+    assert!(!scratch.names().iter().any(|name| name.ends_with(".tmp")));
+
+    let path = scratch.path().join("metrics.jsonl");
+    let (mut metrics, _) = MetricsWriter::open(&path, None).unwrap();
+    let rows = (0..).take_while(|&frames| metrics.append(Row::new(frames).vector("x", [0.1; 300])).is_ok()).count();
+    assert!(rows > 20);
+    assert!(fs::read(&path).unwrap().ends_with(b"}\n"));
+    assert_eq!(Rows::open(&path).unwrap().map(Result::unwrap).count(), rows);
+    // A short row still fits in front of the limit.
+    metrics.append(&Row::new(rows as u64)).unwrap();
+    assert_eq!(Rows::open(&path).unwrap().map(Result::unwrap).count(), rows + 1);
+    println!("all of it was done");
+}

@@ -1,0 +1,346 @@
+//! The folder of a run, held by this process: made, continued or started over.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use super::durable::{self, FileError};
+use super::files::{RunDescription, RunFiles};
+use super::lock::{LockError, RunLock};
+
+/// Why a run can't be opened.
+#[derive(Debug, Error)]
+pub enum DirectoryError {
+    /// The name is none for a folder.
+    #[error("a run can't be named {name:?}: {why}")]
+    Name {
+        /// The name that was given.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// No run of that name.
+    #[error(
+        "there is no run `{name}` in {}; {}",
+        root.display(),
+        if known.is_empty() { "it holds none".to_owned() } else { format!("there are: {}", known.join(", ")) }
+    )]
+    NoSuchRun {
+        /// Where it was looked for.
+        root: PathBuf,
+        /// The name that was given.
+        name: String,
+        /// The runs that are there.
+        known: Vec<String>,
+    },
+    /// The folder holds something else.
+    #[error("{} has no run.json but holds `{found}`, so it is no run; give another --name", folder.display())]
+    NoRun {
+        /// The folder.
+        folder: PathBuf,
+        /// One of the things in it that no run has.
+        found: String,
+    },
+    /// `run.json` can't be understood.
+    #[error("{} is damaged ({cause}); --fresh sets the run aside and starts over", path.display())]
+    Description {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong in it.
+        cause: String,
+    },
+    /// The run is of another task.
+    #[error("the run `{name}` is of {known}, not of {given}; give another --name, or --fresh to start over")]
+    OtherTask {
+        /// The run.
+        name: String,
+        /// The task it is of.
+        known: String,
+        /// The task that was asked for.
+        given: String,
+    },
+    /// Another process has it, or the lock can't be used.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// A file or folder can't be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// What to do with a run that is there already.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Start {
+    /// Go on with it.
+    Continue,
+    /// Set it aside, whole, and start over.
+    Fresh,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Opening {
+    /// There was none of that name.
+    Created,
+    /// It goes on.
+    Continued,
+    /// The run before it is now in this folder.
+    SetAside(PathBuf),
+}
+
+/// A run that this process holds.
+#[derive(Debug)]
+pub struct RunDirectory {
+    files: RunFiles,
+    description: RunDescription,
+    _lock: RunLock,
+}
+
+impl RunDirectory {
+    /// Takes the run `name` in `root`. A new one gets `description` and `config`; one that goes on keeps its own, and
+    /// must be of the same task.
+    pub fn open(
+        root: &Path,
+        name: &str,
+        start: Start,
+        description: RunDescription,
+        config: &str,
+    ) -> Result<(Self, Opening), DirectoryError> {
+        let files = RunFiles::named(root, name)?;
+        fs::create_dir_all(files.folder()).map_err(FileError::at("made", files.folder()))?;
+        let mut lock = RunLock::acquire(&files.lock_file())?;
+        let mut opening = Opening::Created;
+        if files.description_file().exists() {
+            if start == Start::Continue {
+                let known = files.description()?;
+                if known.task != description.task {
+                    let (name, known, given) = (name.to_owned(), known.task, description.task);
+                    return Err(DirectoryError::OtherTask { name, known, given });
+                }
+                make_folders(&files)?;
+                return Ok((Self { files, description: known, _lock: lock }, Opening::Continued));
+            }
+            let aside = set_aside(&files)?;
+            opening = Opening::SetAside(aside);
+            fs::create_dir_all(files.folder()).map_err(FileError::at("made", files.folder()))?;
+            // Assigning frees the old run's lock, which went with its folder.
+            lock = RunLock::acquire(&files.lock_file())?;
+        }
+        refuse_strangers(&files)?;
+        make_folders(&files)?;
+        durable::replace(&files.config_file(), config.as_bytes())?;
+        // The folder is a run from here on: all that must be there before is there.
+        durable::replace(&files.description_file(), describe(&files, &description)?.as_bytes())?;
+        durable::sync_folder_of(files.folder())?;
+        Ok((Self { files, description, _lock: lock }, opening))
+    }
+
+    /// The paths in it.
+    pub fn files(&self) -> &RunFiles {
+        &self.files
+    }
+
+    /// What it is of: as it was created, where it goes on.
+    pub fn description(&self) -> &RunDescription {
+        &self.description
+    }
+
+    /// Replaces `config.toml`, for a run that goes on with other settings. The one before is kept as `config.toml.1`,
+    /// `.2` and so on; a text that is there already changes nothing.
+    pub fn replace_config(&self, config: &str) -> Result<(), FileError> {
+        let path = self.files.config_file();
+        if path.exists() {
+            if self.files.config()? == config {
+                return Ok(());
+            }
+            let old = next_free(&path)?;
+            // A link and not a rename: at every moment there is a config.toml.
+            fs::hard_link(&path, &old).map_err(FileError::at("linked", &old))?;
+        }
+        durable::replace(&path, config.as_bytes())
+    }
+}
+
+fn describe(files: &RunFiles, description: &RunDescription) -> Result<String, DirectoryError> {
+    let text = serde_json::to_string_pretty(description);
+    let text = text.map_err(|cause| FileError::at("written", &files.description_file())(cause.into()))?;
+    Ok(text + "\n")
+}
+
+fn make_folders(files: &RunFiles) -> Result<(), FileError> {
+    for folder in [files.events_folder(), files.checkpoints_folder(), files.videos_folder()] {
+        fs::create_dir_all(&folder).map_err(FileError::at("made", &folder))?;
+    }
+    Ok(())
+}
+
+/// A folder without `run.json` is one whose making was cut off, or it is not ours.
+fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
+    const OURS: [&str; 7] =
+        ["lock", "config.toml", "config.toml.tmp", "run.json.tmp", "events", "checkpoints", "videos"];
+    let listed = FileError::at("listed", files.folder());
+    let entries = fs::read_dir(files.folder()).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(listed)?;
+    for entry in entries {
+        let name = entry.file_name();
+        let ours = OURS.iter().any(|ours| name == *ours);
+        let filled = || fs::read_dir(entry.path()).is_ok_and(|mut inside| inside.next().is_some());
+        if !ours || filled() {
+            let found = name.to_string_lossy().into_owned();
+            return Err(DirectoryError::NoRun { folder: files.folder().to_path_buf(), found });
+        }
+    }
+    Ok(())
+}
+
+/// Renames the folder to the next free `NAME.1`, `NAME.2`: the higher the number, the younger.
+fn set_aside(files: &RunFiles) -> Result<PathBuf, FileError> {
+    let aside = next_free(files.folder())?;
+    fs::rename(files.folder(), &aside).map_err(FileError::at("set aside", files.folder()))?;
+    durable::sync_folder_of(&aside)?;
+    Ok(aside)
+}
+
+/// The path with `.n` at its end, n one more than the highest that is there.
+fn next_free(path: &Path) -> Result<PathBuf, FileError> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let prefix = format!("{}.", path.file_name().unwrap_or_default().to_string_lossy());
+    let mut highest = 0;
+    for entry in fs::read_dir(parent).map_err(FileError::at("listed", parent))? {
+        let name = entry.map_err(FileError::at("listed", parent))?.file_name();
+        let number = name.to_string_lossy().strip_prefix(&prefix).and_then(|rest| rest.parse::<u32>().ok());
+        highest = highest.max(number.unwrap_or(0));
+    }
+    let Some(next) = highest.checked_add(1) else {
+        return Err(FileError::at("numbered", path)(ErrorKind::AlreadyExists.into()));
+    };
+    Ok(durable::with_suffix(path, &format!(".{next}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::scratch::{Scratch, names};
+
+    fn open(root: &Path, start: Start) -> Result<(RunDirectory, Opening), DirectoryError> {
+        RunDirectory::open(root, "pong", start, RunDescription::new("pong", "cpu", 3), "seed = 3\n")
+    }
+
+    #[test]
+    fn the_same_name_goes_on_with_what_was_there() {
+        let scratch = Scratch::new();
+        let root = scratch.path().join("runs");
+        let (run, opening) = open(&root, Start::Continue).unwrap();
+        assert_eq!(opening, Opening::Created);
+        assert_eq!(names(run.files().folder()), ["checkpoints", "config.toml", "events", "lock", "run.json", "videos"]);
+        assert_eq!(run.files().config().unwrap(), "seed = 3\n");
+        assert_eq!(run.files().owner().unwrap().pid, std::process::id());
+        let created = run.description().clone();
+        drop(run);
+
+        let other = RunDescription { preset: "tiny".to_owned(), seed: 4, ..created.clone() };
+        let (run, opening) = RunDirectory::open(&root, "pong", Start::Continue, other, "seed = 4\n").unwrap();
+        assert_eq!(opening, Opening::Continued);
+        assert_eq!(*run.description(), created);
+        assert_eq!(run.files().config().unwrap(), "seed = 3\n");
+    }
+
+    #[test]
+    fn two_can_not_have_it_nor_set_it_aside() {
+        let scratch = Scratch::new();
+        let _held = open(scratch.path(), Start::Continue).unwrap();
+        for start in [Start::Continue, Start::Fresh] {
+            let error = open(scratch.path(), start).unwrap_err();
+            assert!(matches!(error, DirectoryError::Lock(LockError::Held { .. })), "{error}");
+        }
+        assert_eq!(scratch.names(), ["pong"]);
+    }
+
+    #[test]
+    fn fresh_sets_the_old_aside_and_deletes_nothing() {
+        let scratch = Scratch::new();
+        let root = scratch.path();
+        for (number, before) in [None, Some("pong.1"), Some("pong.2")].into_iter().enumerate() {
+            let (run, opening) = open(root, Start::Fresh).unwrap();
+            match before {
+                None => assert_eq!(opening, Opening::Created),
+                Some(before) => assert_eq!(opening, Opening::SetAside(root.join(before))),
+            }
+            assert!(!run.files().videos_folder().join("best").exists());
+            fs::write(run.files().videos_folder().join("best"), [number as u8]).unwrap();
+        }
+        assert_eq!(scratch.names(), ["pong", "pong.1", "pong.2"]);
+        for (name, number) in [("pong.1", 0), ("pong.2", 1), ("pong", 2)] {
+            let run = RunFiles::find(root, name).unwrap();
+            assert_eq!(fs::read(run.videos_folder().join("best")).unwrap(), [number]);
+            assert_eq!(run.owner(), None);
+        }
+    }
+
+    #[test]
+    fn another_task_is_refused() {
+        let scratch = Scratch::new();
+        drop(open(scratch.path(), Start::Continue).unwrap());
+        let description = RunDescription::new("breakout", "cpu", 3);
+        let error = RunDirectory::open(scratch.path(), "pong", Start::Continue, description.clone(), "")
+            .unwrap_err()
+            .to_string();
+        assert_eq!(error, "the run `pong` is of pong, not of breakout; give another --name, or --fresh to start over");
+        let (run, _) = RunDirectory::open(scratch.path(), "pong", Start::Fresh, description, "").unwrap();
+        assert_eq!(run.description().task, "breakout");
+    }
+
+    #[test]
+    fn a_creation_that_was_cut_off_is_completed_but_a_strange_folder_is_left_alone() {
+        let scratch = Scratch::new();
+        let folder = scratch.path().join("pong");
+        fs::create_dir_all(folder.join("checkpoints")).unwrap();
+        for name in ["lock", "config.toml", "run.json.tmp"] {
+            fs::write(folder.join(name), "{").unwrap();
+        }
+        let (run, opening) = open(scratch.path(), Start::Continue).unwrap();
+        assert_eq!(opening, Opening::Created);
+        drop(run);
+
+        fs::remove_file(folder.join("run.json")).unwrap();
+        fs::write(folder.join("checkpoints/000000000100.ckpt"), "precious").unwrap();
+        let error = open(scratch.path(), Start::Fresh).unwrap_err().to_string();
+        assert!(error.contains("has no run.json but holds `checkpoints`"), "{error}");
+        fs::remove_file(folder.join("checkpoints/000000000100.ckpt")).unwrap();
+        fs::write(folder.join("thesis.tex"), "").unwrap();
+        let error = open(scratch.path(), Start::Continue).unwrap_err().to_string();
+        assert!(error.contains("holds `thesis.tex`, so it is no run"), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_description_is_named_and_fresh_helps() {
+        let scratch = Scratch::new();
+        drop(open(scratch.path(), Start::Continue).unwrap());
+        fs::write(scratch.path().join("pong/run.json"), "{\"task\": 3}").unwrap();
+        let error = open(scratch.path(), Start::Continue).unwrap_err().to_string();
+        assert!(error.contains("run.json is damaged (invalid type: integer `3`"), "{error}");
+        open(scratch.path(), Start::Fresh).unwrap();
+    }
+
+    #[test]
+    fn a_changed_config_keeps_the_one_before() {
+        let scratch = Scratch::new();
+        let (run, _) = open(scratch.path(), Start::Continue).unwrap();
+        run.replace_config("seed = 3\n").unwrap();
+        run.replace_config("seed = 4\n").unwrap();
+        run.replace_config("seed = 5\n").unwrap();
+        let text = |name| fs::read_to_string(run.files().folder().join(name)).unwrap();
+        assert_eq!(text("config.toml"), "seed = 5\n");
+        assert_eq!(text("config.toml.1"), "seed = 3\n");
+        assert_eq!(text("config.toml.2"), "seed = 4\n");
+    }
+
+    #[test]
+    fn a_root_that_can_not_be_written_gives_a_sentence() {
+        let scratch = Scratch::new();
+        let file = scratch.path().join("file");
+        fs::write(&file, "").unwrap();
+        let error = open(&file, Start::Continue).unwrap_err().to_string();
+        assert!(error.contains("file/pong can't be made: "), "{error}");
+    }
+}

@@ -1,0 +1,88 @@
+//! Files that are whole after a crash: written aside, synced, renamed, and the folder synced too.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Something the system refused to do with a file, in one sentence.
+///
+/// The cause is part of the sentence, so it is not a source as well: a printed chain would say it twice.
+#[derive(Debug, Error)]
+#[error("{} can't be {done}: {cause}", path.display())]
+pub struct FileError {
+    /// What should have been done with it, a participle: `written`.
+    pub done: &'static str,
+    /// The file or folder.
+    pub path: PathBuf,
+    /// What the system answered.
+    pub cause: io::Error,
+}
+
+impl FileError {
+    /// For `map_err`: names what was tried with which file.
+    pub(super) fn at(done: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |cause| Self { done, path: path.to_path_buf(), cause }
+    }
+}
+
+/// Replaces a file's content at once: a crash leaves the old or the new, never a mixture.
+pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
+    let aside = with_suffix(path, ".tmp");
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&aside)?;
+        file.write_all(content)?;
+        file.sync_all()
+    };
+    let written = write().and_then(|()| fs::rename(&aside, path));
+    if let Err(cause) = written {
+        // What is left of the attempt is of no use, and removing it is all that can still be done.
+        let _ = fs::remove_file(&aside);
+        return Err(FileError::at("written", path)(cause));
+    }
+    sync_folder_of(path)
+}
+
+/// Makes renames and new names in the folder that holds `path` survive a power cut.
+pub(super) fn sync_folder_of(path: &Path) -> Result<(), FileError> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(FileError::at("synced to disk", folder))
+}
+
+/// The path with `suffix` at its end: `run.json` becomes `run.json.tmp`.
+pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::scratch::Scratch;
+
+    #[test]
+    fn a_replaced_file_leaves_nothing_beside_it() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("run.json");
+        replace(&path, b"one").unwrap();
+        replace(&path, b"two").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(scratch.names(), ["run.json"]);
+    }
+
+    #[test]
+    fn a_failed_replacement_keeps_the_target_and_says_which_file() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("folder");
+        fs::create_dir(&path).unwrap();
+        let error = replace(&path, b"text").unwrap_err();
+        assert_eq!(error.path, path);
+        assert!(error.to_string().starts_with(&format!("{} can't be written: ", path.display())), "{error}");
+        assert_eq!(scratch.names(), ["folder"]);
+    }
+}

@@ -1,0 +1,201 @@
+//! What is where in a run's folder, and which runs there are: for those who only look.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::clock;
+use super::directory::DirectoryError;
+use super::durable::FileError;
+use super::lock::{Owner, RunLock};
+
+/// What a run is of, as `run.json` holds it. It is written once, when the run is created.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct RunDescription {
+    /// The game or task.
+    pub task: String,
+    /// The preset that the config started from.
+    pub preset: String,
+    /// The seed of everything random in it.
+    pub seed: u64,
+    /// The version of the program that created it.
+    pub version: String,
+    /// When it was created, in seconds since 1970.
+    pub created_unix: u64,
+}
+
+impl RunDescription {
+    /// A run created now by this version.
+    pub fn new(task: &str, preset: &str, seed: u64) -> Self {
+        Self {
+            task: task.to_owned(),
+            preset: preset.to_owned(),
+            seed,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            created_unix: clock::unix_seconds() as u64,
+        }
+    }
+}
+
+/// The paths in one run's folder. It holds no lock: everybody may look.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunFiles {
+    folder: PathBuf,
+}
+
+impl RunFiles {
+    /// The folder of the run `name` in `root`, whether or not it exists.
+    pub fn named(root: &Path, name: &str) -> Result<Self, DirectoryError> {
+        check_name(name)?;
+        Ok(Self { folder: root.join(name) })
+    }
+
+    /// The run `name`, which must exist.
+    pub fn find(root: &Path, name: &str) -> Result<Self, DirectoryError> {
+        let files = Self::named(root, name)?;
+        if files.description_file().is_file() {
+            return Ok(files);
+        }
+        let known = Self::all(root)?.iter().map(|run| run.name().to_owned()).collect();
+        Err(DirectoryError::NoSuchRun { root: root.to_path_buf(), name: name.to_owned(), known })
+    }
+
+    /// Every run in `root`, by name. A `root` that is not there holds none.
+    pub fn all(root: &Path) -> Result<Vec<Self>, FileError> {
+        let entries = match fs::read_dir(root) {
+            Ok(entries) => entries,
+            Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(cause) => return Err(FileError::at("listed", root)(cause)),
+        };
+        let mut runs = Vec::new();
+        for entry in entries {
+            let entry = entry.map_err(FileError::at("listed", root))?;
+            let run = Self { folder: entry.path() };
+            if entry.file_name().to_str().is_some() && run.description_file().is_file() {
+                runs.push(run);
+            }
+        }
+        runs.sort_by(|a, b| a.folder.cmp(&b.folder));
+        Ok(runs)
+    }
+
+    /// The run's name.
+    pub fn name(&self) -> &str {
+        self.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+    }
+
+    /// The run's folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// `config.toml`: the effective config.
+    pub fn config_file(&self) -> PathBuf {
+        self.folder.join("config.toml")
+    }
+
+    /// `run.json`: what the run is of.
+    pub fn description_file(&self) -> PathBuf {
+        self.folder.join("run.json")
+    }
+
+    /// `metrics.jsonl`: one line a measurement.
+    pub fn metrics_file(&self) -> PathBuf {
+        self.folder.join("metrics.jsonl")
+    }
+
+    /// `events/`: the same for TensorBoard.
+    pub fn events_folder(&self) -> PathBuf {
+        self.folder.join("events")
+    }
+
+    /// `checkpoints/`: everything needed to go on.
+    pub fn checkpoints_folder(&self) -> PathBuf {
+        self.folder.join("checkpoints")
+    }
+
+    /// `videos/`: recorded episodes.
+    pub fn videos_folder(&self) -> PathBuf {
+        self.folder.join("videos")
+    }
+
+    /// `lock`: held by the process that trains.
+    pub fn lock_file(&self) -> PathBuf {
+        self.folder.join("lock")
+    }
+
+    /// What `run.json` says.
+    pub fn description(&self) -> Result<RunDescription, DirectoryError> {
+        let path = self.description_file();
+        let text = fs::read(&path).map_err(FileError::at("read", &path))?;
+        serde_json::from_slice(&text).map_err(|cause| DirectoryError::Description { path, cause: cause.to_string() })
+    }
+
+    /// The config that the run was started with.
+    pub fn config(&self) -> Result<String, FileError> {
+        let path = self.config_file();
+        fs::read_to_string(&path).map_err(FileError::at("read", &path))
+    }
+
+    /// The process that trains it now, if one does.
+    pub fn owner(&self) -> Option<Owner> {
+        RunLock::holder(&self.lock_file())
+    }
+}
+
+/// A name must be one folder's, and one that can be typed.
+fn check_name(name: &str) -> Result<(), DirectoryError> {
+    let refuse = |why| Err(DirectoryError::Name { name: name.to_owned(), why });
+    match name {
+        "" => refuse("it is empty"),
+        _ if name.len() > 200 => refuse("it is longer than 200 bytes"),
+        _ if name.contains(['/', '\\']) => refuse("a slash would make it more than one folder"),
+        _ if name.starts_with('.') => refuse("it starts with a dot"),
+        _ if name.starts_with('-') => refuse("it starts with a dash, like an option"),
+        _ if name.contains(char::is_control) => refuse("it has a control character in it"),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::scratch::Scratch;
+
+    #[test]
+    fn names_are_one_folder_each() {
+        for name in ["pong", "pong.1", "gym:CartPole-v1", "seed 3", "été", "a".repeat(200).as_str()] {
+            assert_eq!(RunFiles::named(Path::new("runs"), name).unwrap().name(), name);
+        }
+        for name in ["", ".", "..", ".hidden", "-x", "a/b", "/", "a\\b", "a\nb", "a\0", "a".repeat(201).as_str()] {
+            let error = RunFiles::named(Path::new("runs"), name).unwrap_err().to_string();
+            assert!(error.starts_with("a run can't be named"), "{name:?}: {error}");
+        }
+        let error = RunFiles::named(Path::new("runs"), "").unwrap_err().to_string();
+        assert_eq!(error, "a run can't be named \"\": it is empty");
+    }
+
+    #[test]
+    fn runs_are_listed_and_a_wrong_name_is_answered_with_them() {
+        let scratch = Scratch::new();
+        let root = scratch.path();
+        assert_eq!(RunFiles::all(&root.join("none")).unwrap(), []);
+        for name in ["pong", "catch"] {
+            let run = RunFiles::named(root, name).unwrap();
+            fs::create_dir(run.folder()).unwrap();
+            let text = serde_json::to_vec(&RunDescription::new(name, "tiny", 7)).unwrap();
+            fs::write(run.description_file(), text).unwrap();
+        }
+        fs::create_dir(root.join("notes")).unwrap();
+        fs::write(root.join("file"), "").unwrap();
+        let names: Vec<_> = RunFiles::all(root).unwrap().iter().map(|run| run.name().to_owned()).collect();
+        assert_eq!(names, ["catch", "pong"]);
+
+        let description = RunFiles::find(root, "pong").unwrap().description().unwrap();
+        assert_eq!((description.task.as_str(), description.preset.as_str(), description.seed), ("pong", "tiny", 7));
+        let error = RunFiles::find(root, "pnog").unwrap_err().to_string();
+        assert_eq!(error, format!("there is no run `pnog` in {}; there are: catch, pong", root.display()));
+    }
+}

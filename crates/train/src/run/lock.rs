@@ -1,0 +1,217 @@
+//! One process a run: a lock that the kernel gives back at any death.
+//!
+//! The lock is an advisory file lock, so a process that is killed leaves none behind, whatever the file says. The
+//! text in the file only serves the message: who has it.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fmt, process, thread};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::clock;
+use super::durable::FileError;
+
+/// How long a held lock is tried for before it is refused: `meme runs` holds locks for a moment while it looks.
+const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a killed owner may take to go: its lock is freed only after its memory, which takes seconds for a large
+/// replay.
+const PATIENCE_WITH_THE_DYING: Duration = Duration::from_secs(60);
+
+/// The process that holds a run.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct Owner {
+    /// Its process id.
+    pub pid: u32,
+    /// The machine it runs on.
+    pub host: String,
+    /// When it took the run, in seconds since 1970.
+    pub started_unix: u64,
+}
+
+impl Owner {
+    fn this_process() -> Self {
+        Self { pid: process::id(), host: host(), started_unix: clock::unix_seconds() as u64 }
+    }
+
+    fn read(mut file: &File) -> Option<Self> {
+        let mut text = String::new();
+        file.rewind().ok()?;
+        file.take(4096).read_to_string(&mut text).ok()?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// Whether it is gone or on its way out: a process that is being torn down has no command line any more.
+    fn is_leaving(&self) -> bool {
+        let command_line = Path::new("/proc").join(self.pid.to_string()).join("cmdline");
+        self.host == host()
+            && Path::new("/proc/self").exists()
+            && fs::read(command_line).map_or(true, |text| text.is_empty())
+    }
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "process {} on {}", self.pid, self.host)
+    }
+}
+
+/// This machine's name, as the kernel has it.
+pub(super) fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// Why a run could not be taken.
+#[derive(Debug, Error)]
+pub enum LockError {
+    /// Another process has it.
+    #[error(
+        "the run in {} is in use by {}; wait for it or stop it, or give this one another --name",
+        folder.display(),
+        owner.as_ref().map_or("another process".to_owned(), Owner::to_string)
+    )]
+    Held {
+        /// The run's folder.
+        folder: PathBuf,
+        /// Who has it, where that could be read.
+        owner: Option<Owner>,
+    },
+    /// The lock file can't be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// A run held by this process, until it is dropped or the process ends in any way.
+#[derive(Debug)]
+pub struct RunLock {
+    _file: File,
+}
+
+impl RunLock {
+    /// Takes the lock at `path`; the file is created where there is none and stays there.
+    pub fn acquire(path: &Path) -> Result<Self, LockError> {
+        let start = Instant::now();
+        loop {
+            let mut options = OpenOptions::new();
+            let file = options.read(true).write(true).create(true).truncate(false).open(path);
+            let file = file.map_err(FileError::at("opened", path))?;
+            match file.try_lock() {
+                // The folder may have been set aside between opening and locking: then this is the lock of the old run.
+                Ok(()) if !is_at(&file, path) => continue,
+                Ok(()) => return Self::sign(file).map_err(|cause| FileError::at("written", path)(cause).into()),
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(cause)) => return Err(FileError::at("locked", path)(cause).into()),
+            }
+            let owner = Owner::read(&file);
+            let leaving = owner.as_ref().is_some_and(Owner::is_leaving);
+            if start.elapsed() > if leaving { PATIENCE_WITH_THE_DYING } else { PATIENCE } {
+                return Err(LockError::Held { folder: path.parent().unwrap_or(path).to_path_buf(), owner });
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn sign(mut file: File) -> std::io::Result<Self> {
+        file.set_len(0)?;
+        file.rewind()?;
+        file.write_all(format!("{}\n", serde_json::to_string(&Owner::this_process())?).as_bytes())?;
+        Ok(Self { _file: file })
+    }
+
+    /// Who holds the lock at `path` now: `None` when nobody does. An owner that could not be read has pid 0.
+    pub fn holder(path: &Path) -> Option<Owner> {
+        let file = File::open(path).ok()?;
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => {
+                Some(Owner::read(&file).unwrap_or(Owner { pid: 0, host: host(), started_unix: 0 }))
+            }
+            Ok(()) | Err(TryLockError::Error(_)) => None,
+        }
+    }
+}
+
+fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::scratch::Scratch;
+
+    #[test]
+    fn a_second_owner_is_refused_and_told_the_first() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("lock");
+        let lock = RunLock::acquire(&path).unwrap();
+        assert_eq!(RunLock::holder(&path).unwrap().pid, process::id());
+        let error = RunLock::acquire(&path).unwrap_err().to_string();
+        let folder = scratch.path().display();
+        assert_eq!(
+            error,
+            format!(
+                "the run in {folder} is in use by process {} on {}; \
+                 wait for it or stop it, or give this one another --name",
+                process::id(),
+                host()
+            )
+        );
+        drop(lock);
+        assert_eq!(RunLock::holder(&path), None);
+        RunLock::acquire(&path).unwrap();
+    }
+
+    #[test]
+    fn a_file_left_by_a_dead_process_is_no_lock() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("lock");
+        for text in [&br#"{"pid":4194999,"host":"elsewhere","started_unix":1}"#[..], b"", b"\xff rubbish"] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(RunLock::holder(&path), None);
+            let lock = RunLock::acquire(&path).unwrap();
+            assert_eq!(RunLock::holder(&path).unwrap().pid, process::id());
+            drop(lock);
+        }
+    }
+
+    #[test]
+    fn a_lock_whose_text_is_rubbish_is_held_all_the_same() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("lock");
+        let _lock = RunLock::acquire(&path).unwrap();
+        fs::write(&path, "rubbish").unwrap();
+        assert_eq!(RunLock::holder(&path).unwrap().pid, 0);
+        assert!(RunLock::acquire(&path).unwrap_err().to_string().contains("in use by another process"));
+    }
+
+    #[test]
+    fn a_moment_of_looking_does_not_refuse_the_owner() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("lock");
+        let looking = File::create(&path).unwrap();
+        looking.lock_shared().unwrap();
+        let opener = thread::spawn(move || RunLock::acquire(&path));
+        thread::sleep(Duration::from_millis(100));
+        drop(looking);
+        opener.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn only_a_living_process_is_staying() {
+        let owner = |pid| Owner { pid, host: host(), started_unix: 0 };
+        assert!(!owner(process::id()).is_leaving());
+        assert!(owner(u32::MAX).is_leaving());
+        assert!(!Owner { host: "elsewhere".to_owned(), ..owner(u32::MAX) }.is_leaving());
+    }
+}

@@ -1,0 +1,418 @@
+//! `metrics.jsonl`: one JSON object a line, whole lines only, the x axis in frames.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Serialize, Serializer};
+use thiserror::Error;
+
+use super::append::AppendFile;
+use super::durable::FileError;
+
+/// The key of the x axis.
+const FRAMES: &str = "frames";
+/// The key that counts the values of a row that were not finite and are written as null.
+const NONFINITE: &str = "nonfinite";
+
+/// Why metrics could not be written or read.
+#[derive(Debug, Error)]
+pub enum MetricsError {
+    /// A row lies before the one written last.
+    #[error("a row of metrics at {frames} frames can't follow one at {last} frames")]
+    WentBack {
+        /// The row's frames.
+        frames: u64,
+        /// The frames of the row before.
+        last: u64,
+    },
+    /// A metric has a name that the file needs itself.
+    #[error("a metric can't be named {name:?}: `{FRAMES}` and `{NONFINITE}` are the file's own, and empty is no name")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// A line that is not of metrics.
+    #[error("line {line} of {} is no row of metrics: {cause}", path.display())]
+    Line {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// The file can't be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+}
+
+/// What was measured: one number, or one a policy.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
+pub enum Value {
+    /// One number.
+    Scalar(f64),
+    /// A few numbers, such as one a policy.
+    Vector(Vec<f64>),
+}
+
+impl Value {
+    fn nonfinite(&self) -> usize {
+        match self {
+            Self::Scalar(value) => usize::from(!value.is_finite()),
+            Self::Vector(values) => values.iter().filter(|value| !value.is_finite()).count(),
+        }
+    }
+}
+
+/// What was measured at one moment of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Emulator frames played so far.
+    pub frames: u64,
+    /// By name. A value that was not finite is NaN once it has been through a file.
+    pub values: BTreeMap<String, Value>,
+}
+
+impl Row {
+    /// An empty row.
+    pub fn new(frames: u64) -> Self {
+        Self { frames, values: BTreeMap::new() }
+    }
+
+    /// Adds a number; a name that is there already takes the new value.
+    pub fn scalar(&mut self, name: impl Into<String>, value: f64) -> &mut Self {
+        self.values.insert(name.into(), Value::Scalar(value));
+        self
+    }
+
+    /// Adds a few numbers under one name.
+    pub fn vector(&mut self, name: impl Into<String>, values: impl Into<Vec<f64>>) -> &mut Self {
+        self.values.insert(name.into(), Value::Vector(values.into()));
+        self
+    }
+
+    /// The number of that name, if the row has it.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        match self.values.get(name)? {
+            Value::Scalar(value) => Some(*value),
+            Value::Vector(_) => None,
+        }
+    }
+
+    /// How many of its values are NaN or infinite.
+    pub fn nonfinite(&self) -> usize {
+        self.values.values().map(Value::nonfinite).sum()
+    }
+
+    /// The row as a line without its end. JSON has no NaN, so a value that is not finite becomes null.
+    fn line(&self) -> serde_json::Result<Vec<u8>> {
+        serde_json::to_vec(self)
+    }
+}
+
+impl Serialize for Row {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry(FRAMES, &self.frames)?;
+        let nonfinite = self.nonfinite();
+        if nonfinite > 0 {
+            map.serialize_entry(NONFINITE, &nonfinite)?;
+        }
+        for (name, value) in &self.values {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+/// What had to be done to a metrics file before it could be continued.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Repair {
+    /// Bytes of a last line that a crash had cut off.
+    pub torn_bytes: u64,
+    /// Rows later than the checkpoint, now in `metrics.dropped.jsonl`.
+    pub dropped_rows: u64,
+}
+
+/// Appends rows to `metrics.jsonl`.
+#[derive(Debug)]
+pub struct MetricsWriter {
+    file: AppendFile,
+    last: u64,
+}
+
+impl MetricsWriter {
+    /// Opens the file to go on from a checkpoint of so many frames, or from nothing (`None`).
+    ///
+    /// The curve has one value a frame count: rows later than the checkpoint, which training will now pass again,
+    /// move to `metrics.dropped.jsonl` beside it. A row at the checkpoint's own frame count stays, so it is written
+    /// before the checkpoint. A crash in here at worst leaves the moved rows in both files, and the next opening cuts
+    /// them again.
+    pub fn open(path: &Path, checkpoint: Option<u64>) -> Result<(Self, Repair), MetricsError> {
+        let mut file = AppendFile::open(path)?;
+        let found = scan(path, checkpoint)?;
+        let repair = Repair { torn_bytes: file.length() - found.whole, dropped_rows: found.later_rows };
+        if found.keep < found.whole {
+            let mut dropped = AppendFile::open(&path.with_extension("dropped.jsonl"))?;
+            copy(path, found.keep, found.whole, &mut dropped)?;
+            dropped.sync()?;
+        }
+        if found.keep < file.length() {
+            file.cut(found.keep)?;
+            file.sync()?;
+        }
+        Ok((Self { file, last: found.last }, repair))
+    }
+
+    /// Appends one row, in one write. Rows must not go back in frames.
+    pub fn append(&mut self, row: &Row) -> Result<(), MetricsError> {
+        if row.frames < self.last {
+            return Err(MetricsError::WentBack { frames: row.frames, last: self.last });
+        }
+        if let Some(name) = row.values.keys().find(|name| ["", FRAMES, NONFINITE].contains(&name.as_str())) {
+            return Err(MetricsError::Name { name: name.clone() });
+        }
+        let mut line = row.line().map_err(|cause| FileError::at("written", self.file.path())(cause.into()))?;
+        line.push(b'\n');
+        self.file.append(&line)?;
+        self.last = row.frames;
+        Ok(())
+    }
+
+    /// Returns when all rows are on the disk: called before a checkpoint, so that none it counts on is lost with the
+    /// power.
+    pub fn sync(&self) -> Result<(), MetricsError> {
+        Ok(self.file.sync()?)
+    }
+}
+
+/// Where a metrics file is to be cut.
+struct Found {
+    /// Bytes in whole lines.
+    whole: u64,
+    /// Bytes of lines up to the checkpoint.
+    keep: u64,
+    /// Frames of the last row that stays.
+    last: u64,
+    /// Lines from `keep` on.
+    later_rows: u64,
+}
+
+#[derive(Deserialize)]
+struct FramesOnly {
+    frames: u64,
+}
+
+fn scan(path: &Path, checkpoint: Option<u64>) -> Result<Found, FileError> {
+    let mut reader = BufReader::new(File::open(path).map_err(FileError::at("opened", path))?);
+    let mut found = Found { whole: 0, keep: 0, last: 0, later_rows: 0 };
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let length = reader.read_until(b'\n', &mut line).map_err(FileError::at("read", path))? as u64;
+        if line.last() != Some(&b'\n') {
+            return Ok(found);
+        }
+        found.whole += length;
+        // A line that is no row is left where it is: there is no saying when it was written.
+        let frames = serde_json::from_slice::<FramesOnly>(&line).ok().map(|row| row.frames);
+        let later = frames.is_some_and(|frames| checkpoint.is_none_or(|checkpoint| frames > checkpoint));
+        if later || found.later_rows > 0 {
+            found.later_rows += 1;
+        } else {
+            found.keep = found.whole;
+            found.last = frames.unwrap_or(found.last);
+        }
+    }
+}
+
+fn copy(path: &Path, from: u64, to: u64, target: &mut AppendFile) -> Result<(), FileError> {
+    let mut file = File::open(path).map_err(FileError::at("opened", path))?;
+    file.seek(SeekFrom::Start(from)).map_err(FileError::at("read", path))?;
+    let mut reader = BufReader::new(file.take(to - from));
+    let mut line = Vec::new();
+    while reader.read_until(b'\n', &mut line).map_err(FileError::at("read", path))? > 0 {
+        target.append(&line)?;
+        line.clear();
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::run::Rows;
+    use crate::run::scratch::{Random, Scratch};
+
+    fn row(frames: u64) -> Row {
+        let mut row = Row::new(frames);
+        row.scalar("learner/loss", frames as f64 * 0.1).vector("bandit/pulls", [1.0, 2.5]);
+        row
+    }
+
+    fn frames(path: &Path) -> Vec<u64> {
+        Rows::open(path).unwrap().map(|row| row.unwrap().frames).collect()
+    }
+
+    #[test]
+    fn a_row_is_one_line_with_frames_first() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("metrics.jsonl");
+        let (mut writer, repair) = MetricsWriter::open(&path, None).unwrap();
+        assert_eq!(repair, Repair::default());
+        let mut row = Row::new(4000);
+        row.scalar("loss", 0.1).scalar("a \"b\"\n", -2e300).vector("sigma", [1.0, f64::NAN, 0.5]);
+        row.scalar("q/max", f64::INFINITY).scalar("q/min", f64::NEG_INFINITY).scalar("loss", 0.25);
+        writer.append(&row).unwrap();
+        assert_eq!(
+            fs::read_to_string(&path).unwrap(),
+            "{\"frames\":4000,\"nonfinite\":3,\"a \\\"b\\\"\\n\":-2e+300,\"loss\":0.25,\"q/max\":null,\"q/min\":null,\
+             \"sigma\":[1.0,null,0.5]}\n"
+        );
+        writer.append(&Row::new(4000)).unwrap();
+        let rows: Vec<_> = Rows::open(&path).unwrap().map(Result::unwrap).collect();
+        assert_eq!(rows[0].get("loss"), Some(0.25));
+        assert_eq!(rows[0].get("a \"b\"\n"), Some(-2e300));
+        assert!(rows[0].get("q/max").unwrap().is_nan());
+        assert_eq!(rows[0].nonfinite(), 3);
+        assert_eq!(rows[1], Row::new(4000));
+    }
+
+    #[test]
+    fn numbers_come_back_to_the_last_bit() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("metrics.jsonl");
+        let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
+        let mut random = Random(1);
+        let written: Vec<Row> = (0..500)
+            .map(|frames| {
+                let mut number = || Some(f64::from_bits(random.next())).filter(|x| x.is_finite()).unwrap_or(0.0);
+                let mut row = Row::new(frames);
+                row.scalar("x", number()).vector("y", [number(), number()]);
+                row
+            })
+            .collect();
+        for row in &written {
+            writer.append(row).unwrap();
+        }
+        let read: Vec<_> = Rows::open(&path).unwrap().map(Result::unwrap).collect();
+        assert_eq!(read, written);
+    }
+
+    #[test]
+    fn a_row_can_not_go_back_nor_take_a_name_of_the_file() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("metrics.jsonl");
+        let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
+        writer.append(&row(8)).unwrap();
+        let error = writer.append(&row(7)).unwrap_err().to_string();
+        assert_eq!(error, "a row of metrics at 7 frames can't follow one at 8 frames");
+        for name in ["frames", "nonfinite", ""] {
+            let mut row = row(9);
+            row.scalar(name, 1.0);
+            assert!(matches!(writer.append(&row), Err(MetricsError::Name { .. })), "{name:?}");
+        }
+        writer.append(&row(8)).unwrap();
+        drop(writer);
+        assert_eq!(frames(&path), [8, 8]);
+        let (mut writer, _) = MetricsWriter::open(&path, Some(8)).unwrap();
+        assert!(matches!(writer.append(&row(7)), Err(MetricsError::WentBack { .. })));
+    }
+
+    #[test]
+    fn rows_after_the_checkpoint_move_aside() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("metrics.jsonl");
+        let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
+        for frames in [0, 4, 8, 12] {
+            writer.append(&row(frames)).unwrap();
+        }
+        drop(writer);
+        let (mut writer, repair) = MetricsWriter::open(&path, Some(4)).unwrap();
+        assert_eq!(repair, Repair { torn_bytes: 0, dropped_rows: 2 });
+        writer.append(&row(6)).unwrap();
+        drop(writer);
+        assert_eq!(frames(&path), [0, 4, 6]);
+        let dropped = scratch.path().join("metrics.dropped.jsonl");
+        assert_eq!(frames(&dropped), [8, 12]);
+
+        let (_, repair) = MetricsWriter::open(&path, Some(100)).unwrap();
+        assert_eq!(repair, Repair::default());
+        // A run that was killed before its first checkpoint starts at nothing.
+        let (mut writer, repair) = MetricsWriter::open(&path, None).unwrap();
+        assert_eq!(repair.dropped_rows, 3);
+        writer.append(&row(0)).unwrap();
+        assert_eq!(frames(&path), [0]);
+        assert_eq!(frames(&dropped), [8, 12, 0, 4, 6]);
+    }
+
+    #[test]
+    fn every_torn_end_is_cut_off() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("metrics.jsonl");
+        let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
+        writer.append(&row(4)).unwrap();
+        writer.append(&row(8)).unwrap();
+        drop(writer);
+        let whole = fs::read(&path).unwrap();
+        let first = whole.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+        for length in 0..=whole.len() {
+            fs::write(&path, &whole[..length]).unwrap();
+            let rows = if length == whole.len() { 2 } else { usize::from(length >= first) };
+            assert_eq!(frames(&path).len(), rows);
+            let (mut writer, repair) = MetricsWriter::open(&path, Some(8)).unwrap();
+            let kept = [0, first, whole.len()][rows];
+            assert_eq!(repair, Repair { torn_bytes: (length - kept) as u64, dropped_rows: 0 });
+            writer.append(&row(9)).unwrap();
+            assert_eq!(frames(&path).len(), rows + 1);
+        }
+    }
+
+    #[test]
+    fn a_damaged_line_in_the_middle_is_named_and_stays() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("metrics.jsonl");
+        fs::write(&path, b"{\"frames\":4}\n{\"frames\":\xff}\n[]\n{\"frames\":8}\n{\"frames\":12}\n").unwrap();
+        let (_, repair) = MetricsWriter::open(&path, Some(8)).unwrap();
+        assert_eq!(repair, Repair { torn_bytes: 0, dropped_rows: 1 });
+        let rows: Vec<_> = Rows::open(&path).unwrap().collect();
+        let errors: Vec<_> = rows.iter().filter_map(|row| row.as_ref().err()).map(ToString::to_string).collect();
+        assert_eq!(rows.len(), 4);
+        assert_eq!(errors.len(), 2);
+        assert!(
+            errors[0].starts_with(&format!("line 2 of {} is no row of metrics: ", path.display())),
+            "{}",
+            errors[0]
+        );
+    }
+
+    #[test]
+    fn a_reader_sees_whole_rows_while_they_are_written() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("metrics.jsonl");
+        let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
+        std::thread::scope(|scope| {
+            let writing = scope.spawn(move || {
+                for frames in 0..2000 {
+                    let mut row = row(frames);
+                    row.vector("long", vec![0.123456789; frames as usize % 700]);
+                    writer.append(&row).unwrap();
+                }
+            });
+            let mut seen = 0;
+            while !writing.is_finished() {
+                let rows: Vec<_> = Rows::open(&path).unwrap().map(Result::unwrap).collect();
+                assert!(rows.len() >= seen);
+                assert!(rows.iter().enumerate().all(|(i, row)| row.frames == i as u64));
+                seen = rows.len();
+            }
+        });
+        assert_eq!(frames(&path).len(), 2000);
+    }
+}

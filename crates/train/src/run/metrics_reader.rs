@@ -1,0 +1,188 @@
+//! Metrics as they are read back: row by row, or summed up for a table of runs.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use super::durable::FileError;
+use super::metrics::{MetricsError, Row, Value};
+
+/// The metric that says how good a run is: the mean score of the episodes of one greedy evaluation.
+pub const EVALUATION_SCORE: &str = "evaluation/score";
+
+/// The rows of a metrics file, in order. A last line without its end, which is being written or was cut off by a
+/// crash, is not there; any other line that is no row is an error in its place, and reading can go on after it.
+pub struct Rows {
+    reader: BufReader<File>,
+    path: PathBuf,
+    line: u64,
+    text: Vec<u8>,
+    failed: bool,
+}
+
+impl Rows {
+    /// Opens the file.
+    pub fn open(path: &Path) -> Result<Self, FileError> {
+        let file = File::open(path).map_err(FileError::at("opened", path))?;
+        Ok(Self { reader: BufReader::new(file), path: path.to_path_buf(), line: 0, text: Vec::new(), failed: false })
+    }
+
+    /// Reads the next whole line into `text`.
+    fn next_line(&mut self) -> Result<bool, FileError> {
+        self.text.clear();
+        if self.failed {
+            return Ok(false);
+        }
+        if let Err(cause) = self.reader.read_until(b'\n', &mut self.text) {
+            self.failed = true;
+            return Err(FileError::at("read", &self.path)(cause));
+        }
+        self.line += 1;
+        Ok(self.text.last() == Some(&b'\n'))
+    }
+
+    fn parse(&self) -> Result<Row, MetricsError> {
+        let parsed = serde_json::from_slice::<Line>(&self.text);
+        parsed.map(Line::into_row).map_err(|cause| MetricsError::Line {
+            path: self.path.clone(),
+            line: self.line,
+            cause: cause.to_string(),
+        })
+    }
+}
+
+impl Iterator for Rows {
+    type Item = Result<Row, MetricsError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.next_line() {
+            Ok(true) => Some(self.parse()),
+            Ok(false) => None,
+            Err(error) => Some(Err(error.into())),
+        }
+    }
+}
+
+/// A line of the file. Values of a kind that this version does not write are passed over.
+#[derive(Deserialize)]
+struct Line {
+    frames: u64,
+    #[serde(default, rename = "nonfinite")]
+    _nonfinite: u64,
+    #[serde(flatten)]
+    values: BTreeMap<String, LineValue>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum LineValue {
+    Scalar(Option<f64>),
+    Vector(Vec<Option<f64>>),
+    Unknown(IgnoredAny),
+}
+
+impl Line {
+    fn into_row(self) -> Row {
+        let mut row = Row::new(self.frames);
+        let number = |value: Option<f64>| value.unwrap_or(f64::NAN);
+        for (name, value) in self.values {
+            let value = match value {
+                LineValue::Scalar(value) => Value::Scalar(number(value)),
+                LineValue::Vector(values) => Value::Vector(values.into_iter().map(number).collect()),
+                LineValue::Unknown(_) => continue,
+            };
+            row.values.insert(name, value);
+        }
+        row
+    }
+}
+
+/// How far a run has come and how well it plays.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct MetricsSummary {
+    /// Frames of the last row.
+    pub frames: u64,
+    /// The evaluation score that came last.
+    pub last_evaluation: Option<f64>,
+    /// The highest.
+    pub best_evaluation: Option<f64>,
+}
+
+impl MetricsSummary {
+    /// Sums up a metrics file; one that is not there yet has nothing in it. Lines that are no rows are passed over.
+    pub fn of(path: &Path) -> Result<Self, FileError> {
+        let mut summary = Self::default();
+        let mut rows = match Rows::open(path) {
+            Ok(rows) => rows,
+            Err(error) if error.cause.kind() == ErrorKind::NotFound => return Ok(summary),
+            Err(error) => return Err(error),
+        };
+        let mut last = Vec::new();
+        while rows.next_line()? {
+            // Only rows of an evaluation are parsed, and the last: a long run has half a gigabyte of the others.
+            if String::from_utf8_lossy(&rows.text).contains(EVALUATION_SCORE)
+                && let Ok(row) = rows.parse()
+                && let Some(score) = row.get(EVALUATION_SCORE).filter(|score| score.is_finite())
+            {
+                summary.last_evaluation = Some(score);
+                summary.best_evaluation = Some(summary.best_evaluation.map_or(score, |best| best.max(score)));
+            }
+            std::mem::swap(&mut last, &mut rows.text);
+        }
+        if let Ok(line) = serde_json::from_slice::<Line>(&last) {
+            summary.frames = line.frames;
+        }
+        Ok(summary)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::run::scratch::{Random, Scratch};
+
+    #[test]
+    fn a_summary_has_the_last_and_the_best_evaluation() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("metrics.jsonl");
+        assert_eq!(MetricsSummary::of(&path).unwrap(), MetricsSummary::default());
+        let text = "{\"frames\":4,\"evaluation/score\":-3.5}\n{\"frames\":8,\"evaluation/score\":20}\n\
+                    {\"frames\":12,\"evaluation/score\":19.5,\"learner/loss\":1e-3}\nevaluation/score rubbish\n\
+                    {\"frames\":14,\"evaluation/score\":null,\"nonfinite\":1}\n{\"frames\":16,\"note\":\"text\"}\n";
+        fs::write(&path, format!("{text}{{\"frames\":20,\"eval")).unwrap();
+        let summary = MetricsSummary::of(&path).unwrap();
+        assert_eq!(summary, MetricsSummary { frames: 16, last_evaluation: Some(19.5), best_evaluation: Some(20.0) });
+    }
+
+    #[test]
+    fn values_of_an_unknown_kind_are_passed_over() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("metrics.jsonl");
+        fs::write(&path, "{\"frames\":4,\"note\":\"text\",\"x\":1,\"deep\":[[1]],\"v\":[1,2.5]}\n").unwrap();
+        let mut expected = Row::new(4);
+        expected.scalar("x", 1.0).vector("v", [1.0, 2.5]);
+        assert_eq!(Rows::open(&path).unwrap().map(Result::unwrap).collect::<Vec<_>>(), [expected]);
+    }
+
+    #[test]
+    fn random_bytes_are_errors_and_never_more() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("metrics.jsonl");
+        let mut random = Random(5);
+        for _ in 0..300 {
+            let length = random.below(400);
+            let mut bytes = random.bytes(length);
+            bytes.iter_mut().step_by(17).for_each(|byte| *byte = b'\n');
+            fs::write(&path, &bytes).unwrap();
+            let lines = bytes.iter().filter(|&&byte| byte == b'\n').count();
+            assert_eq!(Rows::open(&path).unwrap().count(), lines);
+            MetricsSummary::of(&path).unwrap();
+        }
+    }
+}

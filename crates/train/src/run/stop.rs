@@ -1,0 +1,238 @@
+//! Stopping: Ctrl-C and SIGTERM ask once, and the second time the process leaves at once.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::iterator::Signals;
+use thiserror::Error;
+
+/// The status a process ends with at the second signal: a shell's for "interrupted".
+pub const INTERRUPTED: i32 = 130;
+
+/// Signals can't be caught.
+#[derive(Debug, Error)]
+#[error("Ctrl-C and SIGTERM can't be caught: {cause}")]
+pub struct StopError {
+    cause: io::Error,
+}
+
+/// A wish to stop that every role watches. Clones are of the same wish; it is never taken back.
+#[derive(Clone, Default)]
+pub struct Stop {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Set in the signal handler itself, so that a second signal ends even a process whose threads are all stuck.
+    signalled: Arc<AtomicBool>,
+    requested: AtomicBool,
+    sleepers: Mutex<Sleepers>,
+    stopped: Condvar,
+}
+
+#[derive(Default)]
+struct Sleepers {
+    woken: bool,
+    next_id: u64,
+    callbacks: Vec<(u64, Box<dyn FnOnce() + Send>)>,
+}
+
+impl Stop {
+    /// A wish that only this program makes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A wish that Ctrl-C or SIGTERM makes too. The next of either, however long after, ends the process with status
+    /// 130. One that comes after `request` is the first: the end of training may still be saved.
+    pub fn on_signals() -> Result<Self, StopError> {
+        let stop = Self::new();
+        stop.watch_signals().map_err(|cause| StopError { cause })?;
+        Ok(stop)
+    }
+
+    fn watch_signals(&self) -> io::Result<()> {
+        // The thread first: where it can't be had, signals keep their usual meaning.
+        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let stop = self.clone();
+        let watch = move || {
+            if signals.forever().next().is_some() {
+                stop.wake();
+            }
+        };
+        thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
+        for signal in [SIGINT, SIGTERM] {
+            // In this order: the first signal finds the flag clear, then sets it.
+            flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&self.shared.signalled))?;
+            flag::register(signal, Arc::clone(&self.shared.signalled))?;
+        }
+        Ok(())
+    }
+
+    /// Asks all to stop, as at the end of the frames to play or after an error.
+    pub fn request(&self) {
+        self.shared.requested.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    /// Whether to stop. Costs two loads.
+    pub fn is_requested(&self) -> bool {
+        self.is_signalled() || self.shared.requested.load(Ordering::SeqCst)
+    }
+
+    /// Whether a signal asked for it.
+    pub fn is_signalled(&self) -> bool {
+        self.shared.signalled.load(Ordering::SeqCst)
+    }
+
+    /// Sleeps for `time`, less if a stop is asked for. Returns whether it is.
+    pub fn wait(&self, time: Duration) -> bool {
+        let sleepers = self.sleepers();
+        let woken = self.shared.stopped.wait_timeout_while(sleepers, time, |_| !self.is_requested());
+        drop(woken);
+        self.is_requested()
+    }
+
+    /// Has `wake` called once when a stop is asked for, at once if it is already: for a role that sleeps in something
+    /// of its own. It runs on another thread and must not block. Dropping what is returned takes it back.
+    #[must_use = "dropping it takes the callback back"]
+    pub fn on_request(&self, wake: impl FnOnce() + Send + 'static) -> Wakeup {
+        let mut sleepers = self.sleepers();
+        let id = sleepers.next_id;
+        sleepers.next_id += 1;
+        if sleepers.woken {
+            drop(sleepers);
+            wake();
+        } else {
+            sleepers.callbacks.push((id, Box::new(wake)));
+        }
+        Wakeup { stop: self.clone(), id }
+    }
+
+    fn wake(&self) {
+        let callbacks = {
+            let mut sleepers = self.sleepers();
+            sleepers.woken = true;
+            std::mem::take(&mut sleepers.callbacks)
+        };
+        self.shared.stopped.notify_all();
+        // Without the lock: a callback may use this very stop.
+        for (_, callback) in callbacks {
+            callback();
+        }
+    }
+
+    fn sleepers(&self) -> MutexGuard<'_, Sleepers> {
+        self.shared.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A callback of [`Stop::on_request`] that is taken back when this is dropped.
+pub struct Wakeup {
+    stop: Stop,
+    id: u64,
+}
+
+impl Drop for Wakeup {
+    fn drop(&mut self) {
+        self.stop.sleepers().callbacks.retain(|(id, _)| *id != self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Instant;
+
+    use signal_hook::low_level::raise;
+
+    use super::*;
+    use crate::run::scratch::{child, child_role};
+
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn a_request_wakes_all_who_wait() {
+        let stop = Stop::new();
+        assert!(!stop.wait(Duration::from_millis(1)));
+        let (woken, heard) = mpsc::channel();
+        let kept = stop.on_request({
+            let woken = woken.clone();
+            move || woken.send("kept").unwrap()
+        });
+        drop(stop.on_request({
+            let woken = woken.clone();
+            move || woken.send("taken back").unwrap()
+        }));
+        let sleeper = thread::spawn({
+            let stop = stop.clone();
+            move || {
+                let start = Instant::now();
+                (stop.wait(LONG), start.elapsed())
+            }
+        });
+        thread::sleep(Duration::from_millis(50));
+        stop.request();
+        stop.request();
+        let (requested, slept) = sleeper.join().unwrap();
+        assert!(requested && slept < LONG);
+        assert!(stop.is_requested() && !stop.is_signalled());
+        let _late = stop.on_request(move || woken.send("late").unwrap());
+        drop(kept);
+        assert_eq!(heard.iter().collect::<Vec<_>>(), ["kept", "late"]);
+    }
+
+    #[test]
+    fn a_callback_may_use_the_stop_it_hangs_on() {
+        let stop = Stop::new();
+        let (sender, receiver) = mpsc::channel();
+        let inner = stop.clone();
+        let _wakeup = stop.on_request(move || {
+            let _nested = inner.on_request(|| {});
+            sender.send(inner.wait(LONG)).unwrap();
+        });
+        stop.request();
+        assert!(receiver.recv_timeout(LONG).unwrap());
+    }
+
+    #[test]
+    fn the_first_signal_asks_and_the_second_leaves() {
+        match child_role().as_deref() {
+            None => {
+                for role in ["int int", "term term", "int term", "request int int"] {
+                    let test = "the_first_signal_asks_and_the_second_leaves";
+                    let output = child(&[], module_path!(), test, role).output().unwrap();
+                    let said = String::from_utf8_lossy(&output.stdout);
+                    assert_eq!(output.status.code(), Some(INTERRUPTED), "{role}: {said}");
+                    assert!(said.contains("asked, woken, stuck"), "{role}: {said}");
+                    assert!(!said.contains("still here"), "{role}: {said}");
+                }
+            }
+            Some(role) => {
+                let stop = Stop::on_signals().unwrap();
+                let (woken, heard) = mpsc::channel();
+                let _wakeup = stop.on_request(move || woken.send(()).unwrap());
+                let mut signals = role.split(' ').peekable();
+                if signals.next_if_eq(&"request").is_some() {
+                    stop.request();
+                    assert!(!stop.is_signalled());
+                }
+                let number = |name| if name == "int" { SIGINT } else { SIGTERM };
+                raise(number(signals.next().unwrap())).unwrap();
+                assert!(stop.wait(LONG) && stop.is_signalled());
+                heard.recv_timeout(LONG).unwrap();
+                println!("asked, woken, stuck");
+                // Every lock is held and nobody looks: the handler alone must end it.
+                let _held = stop.sleepers();
+                raise(number(signals.next().unwrap())).unwrap();
+                println!("still here");
+            }
+        }
+    }
+}

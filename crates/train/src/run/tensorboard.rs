@@ -1,0 +1,232 @@
+//! TensorBoard event files: the metrics again, for those who look at them there.
+//!
+//! A file is a sequence of records: length (u64), checksum of it, a protocol buffer of type `Event`, checksum of
+//! that; all little-endian, the checksums CRC-32C and masked. Of the messages only this much is written:
+//! ```text
+//! Event      { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
+//!              SessionLog session_log = 7; }
+//! Summary    { repeated Value value = 1; }
+//! Value      { string tag = 1; float simple_value = 2; }
+//! SessionLog { SessionStatus status = 1; }   START is 1
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::{fs, process};
+
+use super::append::AppendFile;
+use super::durable::FileError;
+use super::metrics::{Row, Value};
+use super::{clock, lock};
+
+/// Writes one event file. Each process that works on a run writes its own; TensorBoard joins those of a folder.
+#[derive(Debug)]
+pub struct EventWriter {
+    file: AppendFile,
+}
+
+impl EventWriter {
+    /// Starts a new file in `folder`, to go on from a checkpoint of so many frames, or from nothing (`None`).
+    ///
+    /// What earlier files hold past the checkpoint is declared void, so that TensorBoard too shows one value a frame
+    /// count.
+    pub fn create(folder: &Path, checkpoint: Option<u64>) -> Result<Self, FileError> {
+        fs::create_dir_all(folder).map_err(FileError::at("made", folder))?;
+        let path = unused_name(folder);
+        let mut writer = Self { file: AppendFile::open(&path)? };
+        let now = clock::unix_seconds();
+        writer.file.append(&record(&version_event(now)))?;
+        writer.file.append(&record(&start_event(now, checkpoint.map_or(0, |frames| frames.saturating_add(1)))))?;
+        Ok(writer)
+    }
+
+    /// Appends a row. A vector becomes one curve an entry: `bandit/pulls/00`, `bandit/pulls/01`.
+    pub fn append(&mut self, row: &Row) -> Result<(), FileError> {
+        self.file.append(&record(&row_event(clock::unix_seconds(), row)))
+    }
+}
+
+/// TensorBoard knows its files by `tfevents` in the name and reads them in the order of their names. A clock that was
+/// set back must not put a later file before an earlier one, so the number in the name is at least one more than any
+/// there.
+fn unused_name(folder: &Path) -> PathBuf {
+    const PREFIX: &str = "events.out.tfevents.";
+    let numbers = fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        name.strip_prefix(PREFIX)?.split('.').next()?.parse::<u64>().ok()
+    });
+    let number = numbers.max().map_or(0, |number| number.saturating_add(1)).max(clock::unix_seconds() as u64);
+    folder.join(format!("{PREFIX}{number:010}.{}.{}", lock::host(), process::id()))
+}
+
+fn version_event(wall_time: f64) -> Vec<u8> {
+    let mut event = event_at(wall_time);
+    put_bytes(&mut event, 3, b"brain.Event:2");
+    event
+}
+
+/// A session log with status START: what was written at this step or later is void.
+fn start_event(wall_time: f64, step: u64) -> Vec<u8> {
+    let mut event = event_at(wall_time);
+    put_number(&mut event, 2, step);
+    put_bytes(&mut event, 7, &[0x08, 1]);
+    event
+}
+
+fn row_event(wall_time: f64, row: &Row) -> Vec<u8> {
+    let mut summary = Vec::new();
+    let mut put_scalar = |tag: &str, value: f64| {
+        let mut message = Vec::with_capacity(tag.len() + 8);
+        put_bytes(&mut message, 1, tag.as_bytes());
+        message.push(2 << 3 | FIXED_32);
+        message.extend((value as f32).to_le_bytes());
+        put_bytes(&mut summary, 1, &message);
+    };
+    for (name, value) in &row.values {
+        match value {
+            Value::Scalar(value) => put_scalar(name, *value),
+            Value::Vector(values) => {
+                values.iter().enumerate().for_each(|(i, value)| put_scalar(&format!("{name}/{i:02}"), *value));
+            }
+        }
+    }
+    let mut event = event_at(wall_time);
+    put_number(&mut event, 2, row.frames);
+    put_bytes(&mut event, 5, &summary);
+    event
+}
+
+// The wire types of protocol buffers.
+const VARINT: u8 = 0;
+const FIXED_64: u8 = 1;
+const BYTES: u8 = 2;
+const FIXED_32: u8 = 5;
+
+fn event_at(wall_time: f64) -> Vec<u8> {
+    let mut event = vec![1 << 3 | FIXED_64];
+    event.extend(wall_time.to_le_bytes());
+    event
+}
+
+fn put_number(message: &mut Vec<u8>, field: u8, number: u64) {
+    message.push(field << 3 | VARINT);
+    put_varint(message, number);
+}
+
+fn put_bytes(message: &mut Vec<u8>, field: u8, bytes: &[u8]) {
+    message.push(field << 3 | BYTES);
+    put_varint(message, bytes.len() as u64);
+    message.extend(bytes);
+}
+
+fn put_varint(message: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        message.push(number as u8 | 0x80);
+        number >>= 7;
+    }
+    message.push(number as u8);
+}
+
+fn record(event: &[u8]) -> Vec<u8> {
+    let length = (event.len() as u64).to_le_bytes();
+    let mut record = Vec::with_capacity(event.len() + 16);
+    record.extend(length);
+    record.extend(masked_crc(&length).to_le_bytes());
+    record.extend(event);
+    record.extend(masked_crc(event).to_le_bytes());
+    record
+}
+
+/// The checksum of a record, turned so that the checksum of data that holds checksums is no simple function of them.
+fn masked_crc(bytes: &[u8]) -> u32 {
+    crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+}
+
+/// CRC-32C (Castagnoli), reflected, byte by byte.
+fn crc32c(bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut i = 0;
+        while i < 256 {
+            let mut crc = i as u32;
+            let mut bit = 0;
+            while bit < 8 {
+                crc = if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+                bit += 1;
+            }
+            table[i] = crc;
+            i += 1;
+        }
+        table
+    };
+    !bytes.iter().fold(!0, |crc, &byte| TABLE[(crc as u8 ^ byte) as usize] ^ crc >> 8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::scratch::Scratch;
+
+    #[test]
+    fn the_checksum_is_castagnolis() {
+        // The check value of the catalogue of CRCs, and two of RFC 3720, appendix B.4.
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+        assert_eq!(crc32c(b""), 0);
+    }
+
+    #[test]
+    fn a_record_is_framed_as_documented() {
+        // The first 12 bytes of every event file that holds a 24-byte version event.
+        let event = version_event(1.5);
+        let expected = b"\x09\0\0\0\0\0\0\xf8\x3f\x1a\x0dbrain.Event:2";
+        assert_eq!(event, expected);
+        let record = record(&event);
+        assert_eq!(record[..12], [0x18, 0, 0, 0, 0, 0, 0, 0, 0xa3, 0x7f, 0x4b, 0x22]);
+        assert_eq!(record[12..36], *expected);
+        assert_eq!(record.len(), 40);
+    }
+
+    #[test]
+    fn a_row_is_one_event_with_a_value_a_curve() {
+        let mut row = Row::new(300);
+        row.scalar("loss", 0.5).vector("q", [1.0, f64::NAN]);
+        let mut expected = b"\x09\0\0\0\0\0\0\0\x40\x10\xac\x02\x2a\x27".to_vec();
+        expected.extend(b"\x0a\x0b\x0a\x04loss\x15\0\0\0\x3f");
+        expected.extend(b"\x0a\x0b\x0a\x04q/00\x15\0\0\x80\x3f");
+        expected.extend(b"\x0a\x0b\x0a\x04q/01\x15\0\0\xc0\x7f");
+        assert_eq!(row_event(2.0, &row), expected);
+    }
+
+    #[test]
+    fn a_continued_run_voids_what_came_after_its_checkpoint() {
+        assert_eq!(start_event(2.0, 129), b"\x09\0\0\0\0\0\0\0\x40\x10\x81\x01\x3a\x02\x08\x01");
+    }
+
+    #[test]
+    fn a_file_is_a_chain_of_whole_records_and_later_files_sort_last() {
+        let scratch = Scratch::new();
+        fs::write(scratch.path().join("events.out.tfevents.9999999990.host.1"), "").unwrap();
+        let mut writer = EventWriter::create(scratch.path(), Some(128)).unwrap();
+        for frames in [200, 1 << 40] {
+            writer.append(Row::new(frames).scalar("x", 1.0)).unwrap();
+        }
+        EventWriter::create(scratch.path(), None).unwrap();
+        let names = scratch.names();
+        assert_eq!(names.len(), 3);
+        assert!(names[1].starts_with("events.out.tfevents.9999999991."), "{names:?}");
+        assert!(names[2].starts_with("events.out.tfevents.9999999992."), "{names:?}");
+
+        let bytes = fs::read(scratch.path().join(&names[1])).unwrap();
+        let mut rest = &bytes[..];
+        let mut steps = Vec::new();
+        while !rest.is_empty() {
+            let length = u64::from_le_bytes(rest[..8].try_into().unwrap()) as usize;
+            let event = &rest[12..12 + length];
+            assert_eq!(record(event), rest[..16 + length]);
+            steps.push((event[9] == 2 << 3).then(|| event[10]));
+            rest = &rest[16 + length..];
+        }
+        assert_eq!(steps, [None, Some(0x81), Some(0xc8), Some(0x80)]);
+    }
+}
