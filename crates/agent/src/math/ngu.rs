@@ -143,6 +143,7 @@ mod tests {
         let s = similarity(&[0.0; 10], 0.0, &Kernel::default());
         assert_close(s, 3.16327766);
         assert_close(episodic_reward(s, &Kernel::default()), 0.3161277976);
+        assert_eq!(similarity(&[1.0; 4], 0.0, &Kernel::default()), 2.001);
     }
 
     #[test]
