@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use super::checkpoint::{Checkpoint, CheckpointStore, Checkpoints};
@@ -79,12 +79,17 @@ fn after_every_kill_the_newest_checkpoint_is_whole() {
             said.read_line(&mut line).unwrap();
             line.starts_with("running")
         } {}
-        thread::sleep(Duration::from_micros(random.below(120_000) as u64));
+        let checkpoints = Checkpoints::in_folder(&root.join("pong/checkpoints"));
+        // Every other one comes after a save, on however slow a machine; the rest may hit the opening of the run too.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while kill % 2 == 0 && checkpoints.list().unwrap().last().copied() <= last && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(1));
+        }
+        thread::sleep(Duration::from_micros(random.below(100_000) as u64));
         assert_eq!(process.try_wait().unwrap(), None, "kill {kill}: the run has ended by itself");
         process.kill().unwrap();
         process.wait().unwrap();
 
-        let checkpoints = Checkpoints::in_folder(&root.join("pong/checkpoints"));
         let newest = checkpoints.newest_valid(&mut |sentence| panic!("kill {kill}: {sentence}")).unwrap();
         newest.iter().for_each(assert_whole);
         let newest = newest.map(|checkpoint| checkpoint.frames());
@@ -96,7 +101,7 @@ fn after_every_kill_the_newest_checkpoint_is_whole() {
         }
     }
     // Kills that all came before the first save would prove nothing.
-    assert!(advances >= kills / 4, "{advances} of {kills}");
+    assert!(advances >= kills / 2, "{advances} of {kills}");
 
     let (run, opening) = open(root);
     assert_eq!(opening, Opening::Continued);
