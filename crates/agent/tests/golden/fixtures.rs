@@ -1,0 +1,302 @@
+//! Reading the golden files, building what they describe, and comparing.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::PathBuf;
+
+use agent::batch::{Batch, BatchShape};
+use agent::config::{
+    Activation, Bootstrap, ConvConfig, NetworkConfig, QHeads, ReturnKind, StageConfig, StemConfig, TorsoKind,
+};
+use agent::nets::parameters::ParameterSet;
+use agent::tensor_file::{HostTensor, TensorFile};
+use agent::weights::import;
+use agent::{AgentConfig, ObservationKind, ObservationSpec};
+use half::f16;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tch::{Kind, Tensor};
+
+/// Relative tolerance of everything but parameters after ten steps.
+pub const TOLERANCE: f64 = 1e-4;
+
+/// One entry of `cases.json` with its file.
+pub struct Case {
+    pub name: String,
+    pub description: Value,
+    pub file: TensorFile,
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
+}
+
+pub fn read(file: &str) -> TensorFile {
+    let path = folder().join(file);
+    let open = File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    TensorFile::read_from(&mut BufReader::new(open)).unwrap()
+}
+
+/// All cases of a kind; there is at least one.
+pub fn cases(kind: &str) -> Vec<Case> {
+    let text = std::fs::read_to_string(folder().join("cases.json")).unwrap();
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let cases: Vec<Case> = all["files"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|case| case["kind"] == kind)
+        .map(|case| {
+            let name = case["file"].as_str().unwrap().to_owned();
+            Case { file: read(&name), name, description: case.clone() }
+        })
+        .collect();
+    assert!(!cases.is_empty(), "no case of kind {kind}");
+    cases
+}
+
+fn get<T: DeserializeOwned>(value: &Value, field: &str) -> T {
+    serde_json::from_value(value[field].clone()).unwrap_or_else(|e| panic!("{field}: {e}"))
+}
+
+impl Case {
+    pub fn observation(&self) -> ObservationSpec {
+        let [_, height, width]: [usize; 3] = get(&self.description["network"], "observation");
+        ObservationSpec { shape: vec![height, width], kind: ObservationKind::U8 }
+    }
+
+    pub fn actions(&self) -> usize {
+        self.description["network"].get("actions").map_or(1, |n| n.as_u64().unwrap() as usize)
+    }
+
+    /// The configuration a case was made with; what its description leaves out has no influence on it.
+    pub fn config(&self) -> AgentConfig {
+        let network = &self.description["network"];
+        let mut config = AgentConfig::default();
+        if let Some(policies) = network.get("policies") {
+            config.policies.count = policies.as_u64().unwrap() as usize;
+        }
+        if network.get("q_heads").is_some_and(|heads| heads == 1) {
+            config.loss.q_heads = QHeads::Single;
+        }
+        network_config(network, &mut config.network);
+        if let Some(learner) = self.description.get("learner") {
+            learner_config(learner, &mut config);
+        }
+        config
+    }
+
+    pub fn tensor(&self, name: &str) -> Tensor {
+        self.host(name).tensor().unwrap()
+    }
+
+    pub fn host(&self, name: &str) -> &HostTensor {
+        self.file.tensors.get(name).unwrap_or_else(|| panic!("{} has no {name}", self.name))
+    }
+
+    pub fn assert_close(&self, name: &str, found: &Tensor) {
+        assert_close(&format!("{}: {name}", self.name), found, &self.tensor(name), TOLERANCE);
+    }
+
+    pub fn assert_values(&self, name: &str, found: &[f64]) {
+        let found = Tensor::from_slice(found);
+        self.assert_close(name, &found.view(&self.tensor(name).size()[..]));
+    }
+
+    /// Every gradient of a file, by the names of the parameters.
+    pub fn assert_gradients(&self, gradients: &ParameterSet) {
+        let mut largest: f64 = 0.0;
+        for (name, gradient) in gradients.named() {
+            self.assert_close(&format!("gradient.{name}"), gradient);
+            largest = largest.max(gradient.abs().max().double_value(&[]));
+        }
+        assert!(largest > 0.0, "{}: every gradient is zero", self.name);
+    }
+}
+
+fn convolutions(list: &Value) -> Vec<ConvConfig> {
+    let layers: Vec<[usize; 3]> = serde_json::from_value(list.clone()).unwrap();
+    layers.into_iter().map(|[channels, kernel, stride]| ConvConfig { channels, kernel, stride, padding: 0 }).collect()
+}
+
+fn network_config(network: &Value, config: &mut NetworkConfig) {
+    if let Some(torso) = network.get("torso") {
+        if torso["kind"] == "dqn" {
+            config.torso.kind = TorsoKind::Dqn;
+            config.torso.convolutions = convolutions(&torso["convolutions"]);
+            config.torso.linear = get(torso, "output");
+        } else {
+            let stages = torso["stages"].as_array().unwrap();
+            let stage = |s: &Value| StageConfig {
+                blocks: get(s, "blocks"),
+                channels: get(s, "channels"),
+                stride: get(s, "stride"),
+            };
+            config.torso.activation = get::<Activation>(torso, "activation");
+            config.torso.alpha = get(torso, "alpha");
+            config.torso.squeeze_excite_ratio = get(torso, "squeeze_excite_ratio");
+            config.torso.stem = StemConfig { channels: get(torso, "stem_channels"), kernel: 7, stride: 4 };
+            config.torso.stages = stages.iter().map(stage).collect();
+        }
+    }
+    if network.get("lstm").is_some() {
+        config.action_embedding = get(network, "action_embedding");
+        config.features = get(network, "features");
+        config.core = get(network, "lstm");
+        config.head_hidden = get(network, "hidden");
+    }
+    if let Some(list) = network.get("intrinsic_convolutions") {
+        config.intrinsic.convolutions = convolutions(list);
+        config.intrinsic.embedding = get(network, "embedding");
+        config.intrinsic.action_hidden = get(network, "action_prediction_hidden");
+        config.intrinsic.rnd_output = get(network, "rnd_output");
+    }
+}
+
+fn learner_config(learner: &Value, config: &mut AgentConfig) {
+    config.returns.kind = get::<ReturnKind>(learner, "return");
+    config.returns.bootstrap = get::<Bootstrap>(learner, "bootstrap");
+    config.returns.lambda = get(learner, "lambda");
+    config.returns.kappa = get(learner, "kappa");
+    config.returns.temperature = get(learner, "temperature");
+    config.policies.beta_max = get(learner, "beta_im");
+    config.policies.gamma_max = get(learner, "gamma_max");
+    config.policies.gamma_min = get(learner, "gamma_min");
+    let loss = &mut config.loss;
+    if learner["losses"] == "separate" {
+        loss.q_heads = QHeads::Separate;
+    }
+    loss.trust_region = get(learner, "trust_region");
+    loss.td_normalisation = get(learner, "td_normalization");
+    loss.distillation = get(learner, "distillation");
+    loss.cross_mixture = get(learner, "eta");
+    loss.sigma_floor = get(learner, "sigma_floor");
+    loss.sigma_decay = get(learner, "sigma_decay");
+    loss.trust_region_radius = get(learner, "trust_region_alpha");
+    loss.kl_bound = get(learner, "kl_bound");
+    loss.distillation_epsilon = get(learner, "distillation_epsilon");
+    loss.distillation_weight = get(learner, "distillation_weight");
+    loss.priority_max_share = get(learner, "priority_max_weight");
+    config.optimizer.learning_rate = get(learner, "learning_rate");
+    config.optimizer.weight_decay = get(learner, "weight_decay");
+    config.optimizer.beta1 = get(learner, "adam_beta1");
+    config.optimizer.beta2 = get(learner, "adam_beta2");
+    config.optimizer.epsilon = get(learner, "adam_epsilon");
+    config.optimizer.clip_norm = get(learner, "gradient_clip");
+    config.intrinsic.steps = get(learner, "intrinsic_steps");
+    config.intrinsic.action_prediction.learning_rate = get(learner, "action_prediction_learning_rate");
+    config.intrinsic.action_prediction.weight_decay = get(learner, "action_prediction_weight_decay");
+    config.intrinsic.rnd.learning_rate = get(learner, "rnd_learning_rate");
+    config.intrinsic.rnd.moments_decay = get(learner, "rnd_decay");
+    config.copies.ema_decay = get(learner, "ema_decay");
+    config.copies.target_period = get(learner, "target_period");
+}
+
+/// The arrays of a batch, owned.
+pub struct OwnedBatch {
+    pub sequences: usize,
+    pub trace: usize,
+    observations: Vec<u8>,
+    action: Vec<i64>,
+    behaviour_probability: Vec<f32>,
+    reward_extrinsic: Vec<f32>,
+    reward_ngu: Vec<f32>,
+    reward_rnd: Vec<f32>,
+    reward_episodic: Vec<f32>,
+    discount: Vec<f32>,
+    embedding: Vec<f16>,
+    pub length: Vec<usize>,
+    state: Vec<f32>,
+    policy: Vec<usize>,
+    weight: Vec<f32>,
+}
+
+impl OwnedBatch {
+    /// The tensors `{prefix}.observations` and so on.
+    pub fn read(file: &TensorFile, prefix: &str) -> Self {
+        let host = |name: &str| &file.tensors[&format!("{prefix}.{name}")];
+        let integers = |name: &str| -> Vec<i64> { host(name).tensor().unwrap().reshape([-1]).try_into().unwrap() };
+        let floats = |name: &str| -> Vec<f32> { host(name).tensor().unwrap().reshape([-1]).try_into().unwrap() };
+        let halves = |name: &str| host(name).bytes.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
+        let indices = |name: &str| integers(name).into_iter().map(|n| n as usize).collect();
+        Self {
+            sequences: host("observations").shape[0],
+            trace: host("observations").shape[1],
+            observations: host("observations").bytes.clone(),
+            action: integers("action"),
+            behaviour_probability: floats("behaviour_probability"),
+            reward_extrinsic: floats("reward_extrinsic"),
+            reward_ngu: floats("reward_ngu"),
+            reward_rnd: floats("reward_rnd"),
+            reward_episodic: floats("reward_episodic"),
+            discount: floats("discount"),
+            embedding: halves("embedding"),
+            length: indices("length"),
+            state: floats("state"),
+            policy: indices("policy"),
+            weight: floats("weight"),
+        }
+    }
+
+    pub fn batch(&self) -> Batch<'_> {
+        Batch {
+            sequences: self.sequences,
+            trace: self.trace,
+            observations: &self.observations,
+            action: &self.action,
+            behaviour_probability: &self.behaviour_probability,
+            reward_extrinsic: &self.reward_extrinsic,
+            reward_ngu: &self.reward_ngu,
+            reward_rnd: &self.reward_rnd,
+            reward_episodic: &self.reward_episodic,
+            discount: &self.discount,
+            embedding: &self.embedding,
+            length: &self.length,
+            state: &self.state,
+            policy: &self.policy,
+            weight: &self.weight,
+        }
+    }
+
+    pub fn shape(&self, config: &AgentConfig, actions: usize) -> BatchShape {
+        BatchShape {
+            actions,
+            policies: config.policies.count,
+            embedding: config.network.intrinsic.embedding,
+            state: self.state.len() / self.sequences,
+            intrinsic_steps: config.intrinsic.steps,
+        }
+    }
+
+    /// 1 for observations (or, with `less` 1, steps) that are valid, f32 `[B, T]`.
+    pub fn valid(&self, less: usize) -> Tensor {
+        let valid: Vec<f32> = self
+            .length
+            .iter()
+            .flat_map(|&length| (0..self.trace).map(move |t| f32::from(t + less < length)))
+            .collect();
+        Tensor::from_slice(&valid).view([self.sequences as i64, self.trace as i64])
+    }
+}
+
+/// Fills a set with the tensors of a file whose names begin with `prefix`, `wanted` of them.
+pub fn load(file: &TensorFile, prefix: &str, set: &mut ParameterSet, wanted: impl Fn(&str) -> bool) {
+    let mut part = TensorFile::default();
+    for (name, tensor) in &file.tensors {
+        if let Some(name) = name.strip_prefix(prefix)
+            && wanted(name)
+        {
+            part.tensors.insert(name.to_owned(), tensor.clone());
+        }
+    }
+    import(&part, &mut [("", set)]).unwrap();
+}
+
+/// max|found - wanted| / max|wanted| within the tolerance; exactly 0 where 0 is wanted.
+pub fn assert_close(name: &str, found: &Tensor, wanted: &Tensor, tolerance: f64) {
+    assert_eq!(found.size(), wanted.size(), "{name}: shape");
+    let (found, wanted) = (found.to_kind(Kind::Double), wanted.to_kind(Kind::Double));
+    let scale = wanted.abs().max().double_value(&[]);
+    let error = (&found - &wanted).abs().max().double_value(&[]);
+    assert!(error <= tolerance * scale, "{name}: off by {error:e} where the largest value is {scale:e}");
+}

@@ -1,0 +1,117 @@
+//! Every network's outputs, and the torsos' gradients.
+
+use agent::nets::action_prediction::ActionPrediction;
+use agent::nets::agent_net::AgentNet;
+use agent::nets::parameters::{Layout, ParameterSet};
+use agent::nets::rnd::RndPair;
+use agent::nets::torso::Torso;
+use agent::observation::ObservationInput;
+use std::sync::Arc;
+use tch::{Device, Kind, Tensor};
+
+use crate::fixtures::{Case, OwnedBatch, cases, load};
+
+fn input(case: &Case) -> ObservationInput {
+    ObservationInput::new(case.observation(), None)
+}
+
+/// `[.., 1, H, W]` bytes as the networks take them.
+fn frames(case: &Case, name: &str) -> Tensor {
+    let input = input(case);
+    let host = case.host(name);
+    let frames = host.bytes.len() / input.spec().bytes();
+    input.prepare(&input.upload(&host.bytes, frames, Device::Cpu).unwrap()).unwrap()
+}
+
+fn check_torso(case: &Case, has_keep: bool) {
+    let mut layout = Layout::default();
+    let torso = Torso::new(layout.scope("torso"), &case.config().network.torso, input(case).shape());
+    let layout = Arc::new(layout);
+    let mut parameters = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
+    load(&case.file, "parameters.", &mut parameters, |_| true);
+    let parameters = parameters.trainable().unwrap();
+    let mut weights = parameters.weights();
+    torso.prepare(&mut weights).unwrap();
+    let frames = frames(case, "observations");
+    let wanted = case.tensor("output");
+    let (b, t) = (wanted.size()[0], wanted.size()[1]);
+    let keep = has_keep.then(|| case.tensor("keep").to_kind(Kind::Float).repeat_interleave_self_int(t, 1, b * t));
+    let output = torso.forward(&weights, &frames, keep.as_ref()).unwrap().view([b, t, -1]);
+    case.assert_close("output", &output);
+    if has_keep {
+        let acting = torso.forward(&weights, &frames, None).unwrap().view([b, t, -1]);
+        case.assert_close("output_acting", &acting);
+    }
+    let mut gradients = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
+    let loss = (output * case.tensor("probe")).sum(Kind::Float);
+    gradients.fill_with_gradients(&loss, &parameters).unwrap();
+    case.assert_gradients(&gradients);
+}
+
+#[test]
+fn normalizer_free_torso_forward_and_gradients() {
+    let cases = cases("forward_torso");
+    assert!(cases.iter().any(|c| c.description["network"]["torso"]["activation"] == "gelu"));
+    cases.iter().for_each(|case| check_torso(case, true));
+}
+
+#[test]
+fn plain_torso_forward_and_gradients() {
+    cases("forward_torso_dqn").iter().for_each(|case| check_torso(case, false));
+}
+
+#[test]
+fn features_core_and_heads() {
+    for case in cases("forward_network") {
+        let config = case.config();
+        let net = AgentNet::new(&config, input(&case), case.actions());
+        let mut parameters = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
+        load(&case.file, "parameters.", &mut parameters, |_| true);
+        let weights = net.prepare(&parameters).unwrap();
+        let mut batch = OwnedBatch::read(&case.file, "batch");
+        // The file holds the outputs for padding, too: to feed it as it is, all of it counts as valid here.
+        batch.length.fill(batch.trace);
+        let shape = batch.shape(&config, case.actions());
+        let tensors = batch.batch().upload(net.input(), &shape, Device::Cpu).unwrap();
+        let keep = case.tensor("keep").to_kind(Kind::Float);
+        let stages = net.stages(&weights, &tensors.input, Some(&keep)).unwrap();
+        case.assert_close("torso", &stages.torso);
+        case.assert_close("features", &stages.features);
+        case.assert_close("lstm", &stages.core);
+        let output = net.unroll(&weights, &tensors.input, Some(&keep)).unwrap();
+        case.assert_close("state_final", &output.state);
+        case.assert_close("q_extrinsic", &output.heads.extrinsic);
+        case.assert_close("q_intrinsic", &output.heads.intrinsic.unwrap());
+        case.assert_close("logits", &output.heads.policy.unwrap());
+    }
+}
+
+#[test]
+fn action_prediction() {
+    for case in cases("forward_action_prediction") {
+        let net = ActionPrediction::new(&case.config().network, input(&case).shape(), case.actions());
+        let mut parameters = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
+        load(&case.file, "parameters.", &mut parameters, |_| true);
+        let weights = parameters.weights();
+        let embedding = net.embed(&weights, &frames(&case, "observations")).unwrap();
+        let next = net.embed(&weights, &frames(&case, "observations_next")).unwrap();
+        case.assert_close("embedding", &embedding);
+        case.assert_close("logits", &net.predict(&weights, &embedding, &next).unwrap());
+    }
+}
+
+#[test]
+fn random_network_distillation() {
+    for case in cases("forward_rnd") {
+        let pair = RndPair::new(&case.config().network, input(&case).shape());
+        let mut target = ParameterSet::zeros(pair.target_layout(), Device::Cpu).unwrap();
+        let mut predictor = ParameterSet::zeros(pair.predictor_layout(), Device::Cpu).unwrap();
+        load(&case.file, "parameters.", &mut target, |name| name.starts_with("rnd.target."));
+        load(&case.file, "parameters.", &mut predictor, |name| name.starts_with("rnd.predictor."));
+        let (target, predictor) = (target.weights(), predictor.weights());
+        let frames = frames(&case, "observations");
+        case.assert_close("output_target", &pair.target(&target, &frames).unwrap());
+        case.assert_close("output_predictor", &pair.predictor(&predictor, &frames).unwrap());
+        case.assert_close("error", &pair.error(&target, &predictor, &frames).unwrap());
+    }
+}

@@ -1,0 +1,196 @@
+//! The whole loss for every switch: each quantity on the way, priorities, and all gradients.
+
+use agent::batch::BatchTensors;
+use agent::loss::{AgentLoss, HeadLoss, LossOutput};
+use agent::math::ladders::{beta_ladder, gamma_ladder};
+use agent::math::td_scale::TdScale;
+use agent::nets::agent_net::AgentNet;
+use agent::nets::heads::HeadOutputs;
+use agent::nets::parameters::ParameterSet;
+use agent::observation::ObservationInput;
+use agent::tensor_file::TensorFile;
+use serde_json::json;
+use tch::{Device, Kind, Tensor};
+
+use crate::fixtures::{Case, OwnedBatch, TOLERANCE, assert_close, cases, load, read};
+
+/// What all loss cases start from, run through one case's configuration.
+struct Evaluated {
+    case: Case,
+    batch: OwnedBatch,
+    loss: LossOutput,
+    gradients: ParameterSet,
+}
+
+fn scale(inputs: &TensorFile, name: &str, decay: f64, floor: f64) -> TdScale {
+    let values = |part: &str| -> Vec<f32> {
+        inputs.tensors[&format!("{name}.{part}")].tensor().unwrap().try_into().unwrap()
+    };
+    let updates = inputs.tensors["moments.count"].tensor().unwrap().int64_value(&[0]);
+    let running: Vec<_> = values("first")
+        .into_iter()
+        .zip(values("second"))
+        .map(|(first, second)| json!({"decay": decay, "first": first, "second": second, "updates": updates}))
+        .collect();
+    serde_json::from_value(json!({"floor": floor, "running": running})).unwrap()
+}
+
+fn evaluate(case: Case) -> Evaluated {
+    let inputs = read(case.description["inputs"].as_str().unwrap());
+    let config = case.config();
+    let net = AgentNet::new(&config, ObservationInput::new(case.observation(), None), case.actions());
+    // Networks without a head have no parameters for it.
+    let wanted = |name: &str| net.layout().parameters().iter().any(|p| p.name == name);
+    let mut online = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
+    let mut target = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
+    load(&inputs, "online.", &mut online, wanted);
+    load(&inputs, "target.", &mut target, wanted);
+    let online = online.trainable().unwrap();
+    let batch = OwnedBatch::read(&inputs, "batch");
+    let shape = batch.shape(&config, case.actions());
+    batch.batch().check(net.input(), &shape).unwrap();
+    let tensors: BatchTensors = batch.batch().upload(net.input(), &shape, Device::Cpu).unwrap();
+    let keep = inputs.tensors["keep"].tensor().unwrap().to_kind(Kind::Float);
+    let run = |set: &ParameterSet, keep: Option<&Tensor>| -> HeadOutputs {
+        net.unroll(&net.prepare(set).unwrap(), &tensors.input, keep).unwrap().heads
+    };
+    let (online_heads, target_heads) = (run(&online, Some(&keep)), tch::no_grad(|| run(&target, None)));
+    let scales = ["moments", "moments_intrinsic"]
+        .map(|name| scale(&inputs, name, config.loss.sigma_decay, config.loss.sigma_floor));
+    let agent_loss = AgentLoss::new(&config, Device::Cpu).unwrap();
+    let loss = agent_loss.evaluate(&online_heads, &target_heads, &tensors, &scales[..agent_loss.scales()]).unwrap();
+    let mut gradients = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
+    gradients.fill_with_gradients(&loss.total, &online).unwrap();
+    Evaluated { case, batch, loss, gradients }
+}
+
+impl Evaluated {
+    /// `[B, T, ..]` with zeros where the observation (or, with `less` 1, the step) is not valid, as in the files.
+    fn masked(&self, x: &Tensor, less: usize) -> Tensor {
+        let mut size = vec![1; x.dim()];
+        size[..2].copy_from_slice(&[self.batch.sequences as i64, self.batch.trace as i64]);
+        x * self.batch.valid(less).view(&size[..])
+    }
+
+    fn check_head(&self, head: &HeadLoss, ending: &str) {
+        let (case, td) = (&self.case, &head.td);
+        let name = |field: &str| format!("{field}{ending}");
+        case.assert_close(&name("value"), &self.masked(&head.value, 0));
+        // The recursion goes through padding, too; only what is valid counts, and V stands at the end.
+        let steps = self.batch.valid(1).unsqueeze(-1);
+        let end = (self.batch.valid(0).unsqueeze(-1) - &steps) * &head.value;
+        case.assert_close(&name("returns"), &(self.masked(&head.returns, 1) + end));
+        case.assert_close(&name("td_error"), &self.masked(&td.error, 1));
+        case.assert_values(&name("sigma_batch"), &td.sigma_batch);
+        case.assert_values(&name("sigma"), &td.sigma);
+        case.assert_close(&name("trust_region_keep"), &self.masked(&td.keep, 1));
+        let sums = self.weighted(&td.loss);
+        case.assert_close(&name("loss_td_policy"), &sums);
+        case.assert_close(&name("loss_td_behaviour"), &self.weighted_own(&td.loss));
+        let inputs = read(case.description["inputs"].as_str().unwrap());
+        let before = if ending.is_empty() { "moments" } else { "moments_intrinsic" };
+        let decay = case.config().loss.sigma_decay;
+        for part in ["first", "second"] {
+            let batch: Vec<f64> =
+                td.moments.iter().map(|m| if part == "first" { m.mean } else { m.mean_square }).collect();
+            let before = inputs.tensors[&format!("{before}.{part}")].tensor().unwrap().to_kind(Kind::Double);
+            let after = before * decay + Tensor::from_slice(&batch) * (1.0 - decay);
+            case.assert_close(&format!("moments_after{ending}.{part}"), &after);
+        }
+    }
+
+    fn weights(&self) -> Tensor {
+        let weight = Tensor::from_slice(self.batch.batch().weight).view([-1, 1, 1]);
+        let steps: usize = self.batch.length.iter().map(|&length| length - 1).sum();
+        weight / steps as f64
+    }
+
+    /// L_j of every policy, from the loss of each step.
+    fn weighted(&self, loss: &Tensor) -> Tensor {
+        (loss * self.weights()).sum_dim_intlist(&[0i64, 1][..], false, Kind::Float).detach()
+    }
+
+    /// L_{jμ}.
+    fn weighted_own(&self, loss: &Tensor) -> Tensor {
+        let policies: Vec<i64> = self.batch.batch().policy.iter().map(|&j| j as i64).collect();
+        let own = Tensor::from_slice(&policies).view([-1, 1, 1]).expand([-1, self.batch.trace as i64, 1], false);
+        (loss * self.weights()).gather(-1, &own, false).sum(Kind::Float).view([1]).detach()
+    }
+
+    fn check(&self) {
+        let (case, loss) = (&self.case, &self.loss);
+        case.assert_close("q", &self.masked(&loss.q, 0));
+        case.assert_close("q_target", &self.masked(&loss.q_target, 0));
+        case.assert_close("target_policy", &self.masked(&loss.target_policy, 0));
+        case.assert_close("lambda", &loss.traces);
+        match &loss.heads[..] {
+            [head] => self.check_head(head, ""),
+            [extrinsic, intrinsic] => {
+                self.check_head(extrinsic, "");
+                self.check_head(intrinsic, "_intrinsic");
+            }
+            other => panic!("{} value heads", other.len()),
+        }
+        if let Some(policy) = &loss.policy {
+            case.assert_close("log_policy", &self.masked(&policy.log_policy, 0));
+            case.assert_close("log_policy_target", &self.masked(&policy.log_policy_target, 0));
+            case.assert_close("kl", &self.masked(&policy.kl, 1));
+            case.assert_close("kl_keep", &self.masked(&policy.keep, 1));
+            case.assert_close("loss_distillation_policy", &self.weighted(&policy.loss));
+            case.assert_close("loss_distillation_behaviour", &self.weighted_own(&policy.loss));
+        }
+        case.assert_close("loss_td", &loss.td.view([1]));
+        case.assert_close("loss_distillation", &loss.distillation.view([1]));
+        case.assert_close("loss_total", &loss.total.detach().view([1]));
+        case.assert_close("priority", &loss.priorities);
+        case.assert_values("gradient_norm", &[self.gradients.norm().unwrap()]);
+        case.assert_gradients(&self.gradients);
+    }
+
+    fn name(&self) -> &str {
+        self.case.name.trim_end_matches(".safetensors")
+    }
+}
+
+#[test]
+fn every_switch_agrees_with_the_reference() {
+    let evaluated: Vec<Evaluated> = cases("loss").into_iter().map(evaluate).collect();
+    let mut seen: Vec<&str> = evaluated.iter().map(Evaluated::name).collect();
+    seen.sort_unstable();
+    let mut expected: Vec<String> = vec![];
+    for kind in ["soft_watkins", "watkins", "peng", "retrace"] {
+        expected.extend(["online", "target"].map(|bootstrap| format!("loss_{kind}_{bootstrap}")));
+    }
+    let switches = ["no_trust_region", "no_td_normalization", "eta_0", "eta_1", "no_distillation"];
+    expected.extend(switches.into_iter().chain(["separate_losses", "one_head"]).map(|name| format!("loss_{name}")));
+    expected.sort_unstable();
+    assert_eq!(seen, expected, "the golden cases");
+    evaluated.iter().for_each(Evaluated::check);
+
+    // Both masks take some steps' losses and leave others theirs.
+    let share = |keep: &Tensor, valid: &Tensor| {
+        let steps = valid.unsqueeze(-1);
+        let dropped: Tensor = (keep.ones_like() - keep) * &steps;
+        let all: Tensor = keep.ones_like() * &steps;
+        dropped.sum(Kind::Float).double_value(&[]) / all.sum(Kind::Float).double_value(&[])
+    };
+    let main = evaluated.iter().find(|e| e.name() == "loss_soft_watkins_online").unwrap();
+    let valid = main.batch.valid(1);
+    for keep in [&main.loss.heads[0].td.keep, &main.loss.policy.as_ref().unwrap().keep] {
+        let share = share(keep, &valid);
+        assert!(share > 0.0 && share < 1.0, "share of masked steps {share}");
+    }
+}
+
+#[test]
+fn ladders() {
+    for case in cases("loss_inputs") {
+        let count = case.config().policies.count;
+        let (beta, gamma) = (case.tensor("beta"), case.tensor("gamma"));
+        let learner = &cases("loss")[0].config().policies;
+        let found = Tensor::from_slice(&beta_ladder(count, learner.beta_max));
+        assert_close("beta", &found, &beta, TOLERANCE);
+        let found = Tensor::from_slice(&gamma_ladder(count, learner.gamma_max, learner.gamma_min));
+        assert_close("gamma", &found, &gamma, TOLERANCE);
+    }
+}
