@@ -1,0 +1,182 @@
+//! `meme config`: what a run would be told, what is wrong with it, and where two configs differ.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, anyhow, bail};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use train::config::{self, Config, Difference, Effective, Origin, PRESETS, Sources};
+
+use crate::output;
+
+/// The parts of `meme config`.
+#[derive(Subcommand)]
+pub enum ConfigCommand {
+    /// Print the effective config as TOML, with where each value comes from
+    Show(ShowArgs),
+    /// Say whether a config is valid, or list everything that is wrong with it
+    Check(CheckArgs),
+    /// Compare two configs field by field
+    Diff(DiffArgs),
+    /// Print docs/config.md: every field with its unit, the paper's value and its meaning
+    Doc,
+}
+
+/// Which config is meant; the same for every command that takes one.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ConfigArgs {
+    /// Sizes to start from: paper, desktop, cpu or tiny
+    #[arg(long, value_name = "NAME")]
+    pub preset: Option<String>,
+    /// TOML file with what differs from the preset, or the directory of a run
+    #[arg(long, value_name = "PATH")]
+    pub config: Option<PathBuf>,
+    /// Set one field, for instance learner.batch_size=32; may be given many times
+    #[arg(long, value_name = "FIELD=VALUE")]
+    pub set: Vec<String>,
+}
+
+impl ConfigArgs {
+    /// What the user gave, in the terms of the loader.
+    pub fn sources(&self) -> Sources {
+        Sources { preset: self.preset.clone(), file: self.config.clone(), set: self.set.clone() }
+    }
+}
+
+/// Options of `meme config show`.
+#[derive(Args)]
+pub struct ShowArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print one JSON document instead
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `meme config check`.
+#[derive(Args)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Print one JSON document instead of lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `meme config diff`.
+#[derive(Args)]
+pub struct DiffArgs {
+    /// A preset, a TOML file or the directory of a run
+    left: String,
+    /// What to compare it with
+    right: String,
+    /// Print one JSON document instead of lines
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs one part of `meme config`; a config that is not valid is a failure.
+pub fn run(command: ConfigCommand) -> Result<ExitCode> {
+    match command {
+        ConfigCommand::Show(args) => show(&args)?,
+        ConfigCommand::Check(args) => return check(&args),
+        ConfigCommand::Diff(args) => diff(&args)?,
+        ConfigCommand::Doc => output::print(&config::page()?)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(args: &ShowArgs) -> Result<()> {
+    let effective = args.config.sources().load().map_err(|error| anyhow!("the config is not valid:\n{error}"))?;
+    if !args.json {
+        return output::print(&effective.to_toml()?);
+    }
+    #[derive(Serialize)]
+    struct Report<'a> {
+        config: &'a Config,
+        /// Fields that are not the default, and where they were written.
+        origins: BTreeMap<&'static str, String>,
+    }
+    output::print_json(&Report { config: &effective.config, origins: origins(&effective) })
+}
+
+fn origins(effective: &Effective) -> BTreeMap<&'static str, String> {
+    config::fields()
+        .map(|field| (field.path, effective.origin(field.path)))
+        .filter(|(_, origin)| **origin != Origin::Default)
+        .map(|(path, origin)| (path, origin.to_string()))
+        .collect()
+}
+
+fn check(args: &CheckArgs) -> Result<ExitCode> {
+    let problems = match args.config.sources().load() {
+        Ok(_) => Vec::new(),
+        Err(error) if error.problems().is_empty() => return Err(error.into()),
+        Err(error) => error.problems().iter().map(ToString::to_string).collect(),
+    };
+    let valid = problems.is_empty();
+    if args.json {
+        #[derive(Serialize)]
+        struct Report {
+            valid: bool,
+            problems: Vec<String>,
+        }
+        output::print_json(&Report { valid, problems })?;
+    } else if valid {
+        output::print("valid\n")?;
+    } else {
+        output::print(&format!("{}\n", problems.join("\n")))?;
+    }
+    Ok(if valid { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn diff(args: &DiffArgs) -> Result<()> {
+    let (left, right) = (find(&args.left)?, find(&args.right)?);
+    let differences = config::differences(&left, &right)?;
+    if args.json { output::print_json(&differences) } else { output::print(&rendered(&differences)) }
+}
+
+/// The config that a word on the command line means.
+fn find(name: &str) -> Result<Config> {
+    let path = Path::new(name);
+    let sources = if PRESETS.iter().any(|preset| preset.name == name) {
+        Sources { preset: Some(name.to_owned()), ..Sources::default() }
+    } else if path.exists() {
+        Sources { file: Some(path.to_owned()), ..Sources::default() }
+    } else {
+        let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
+        bail!("{name} is no preset ({}), no file and no run's directory", names.join(", "));
+    };
+    let effective = sources.load().map_err(|error| anyhow!("the config {name} is not valid:\n{error}"))?;
+    Ok(effective.config)
+}
+
+fn rendered(differences: &[Difference]) -> String {
+    if differences.is_empty() {
+        return "no difference\n".to_owned();
+    }
+    let width = differences.iter().map(|difference| difference.path.len()).max().unwrap_or_default();
+    differences.iter().map(|Difference { path, left, right }| format!("{path:<width$}  {left} -> {right}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_stand_in_columns() {
+        let differences = config::differences(&find("paper").unwrap(), &find("tiny").unwrap()).unwrap();
+        let text = rendered(&differences);
+        assert_eq!(text.lines().count(), differences.len());
+        assert!(text.lines().any(|line| line.starts_with("replay.trace ") && line.ends_with("  160 -> 20")), "{text}");
+        assert_eq!(rendered(&[]), "no difference\n");
+    }
+
+    #[test]
+    fn what_is_neither_preset_nor_path_is_told() {
+        let error = find("papr").unwrap_err().to_string();
+        assert_eq!(error, "papr is no preset (paper, desktop, cpu, tiny), no file and no run's directory");
+    }
+}

@@ -1,0 +1,85 @@
+//! A config as TOML text, which reads back to the same bits.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use toml::Value;
+
+use super::field::Kind;
+use super::fields::{SECTIONS, fields};
+use super::load::{Effective, Sources};
+use super::problem::{ConfigError, Origin};
+use super::text::written;
+use super::{CONFIG_FILE, Config};
+
+impl Config {
+    /// Every field's value by its path, in the form that a config file has. Fails where a number is above 2^63, which
+    /// TOML can't hold and [`Sources::load`] never lets through.
+    pub fn values(&self) -> Result<BTreeMap<&'static str, Value>, ConfigError> {
+        let root = toml::Table::try_from(self)?;
+        let value = |path: &str| {
+            let mut keys = path.split('.');
+            let first = root.get(keys.next()?)?;
+            keys.try_fold(first, |value, key| value.get(key)).cloned()
+        };
+        let none = |kind| matches!(kind, Kind::WholeOrNone(..)).then_some(Value::Integer(0));
+        Ok(fields().filter_map(|field| Some((field.path, value(field.path).or(none(field.kind))?))).collect())
+    }
+
+    /// All of it as TOML.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        toml_text(self, |_| None)
+    }
+
+    /// Writes all of it to `config.toml` in a run's directory: aside first, then renamed, so that it is whole or not
+    /// there.
+    pub fn write(&self, run: &Path) -> Result<(), ConfigError> {
+        let text = self.to_toml()?;
+        let path = run.join(CONFIG_FILE);
+        let aside = run.join(format!("{CONFIG_FILE}.new"));
+        let written = fs::File::create(&aside).and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&aside, &path)
+        });
+        written.map_err(|source| ConfigError::Write { path, source })
+    }
+
+    /// Reads and checks a config file, or the one in a run's directory. Fields that it does not have get the defaults.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let sources = Sources { file: Some(path.to_owned()), ..Sources::default() };
+        Ok(sources.load()?.config)
+    }
+}
+
+impl Effective {
+    /// All of it as TOML, with where a value was written beside it; those without a note are defaults.
+    pub fn to_toml(&self) -> Result<String, ConfigError> {
+        toml_text(&self.config, |path| match self.origin(path) {
+            Origin::Default => None,
+            origin => Some(origin.to_string()),
+        })
+    }
+}
+
+fn toml_text(config: &Config, note: impl Fn(&str) -> Option<String>) -> Result<String, ConfigError> {
+    let values = config.values()?;
+    let mut text = String::new();
+    for section in SECTIONS {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text += &format!("[{}]\n", section.path);
+        for field in section.fields {
+            let Some(value) = values.get(field.path) else { continue };
+            text += &format!("{} = {}", field.key(), written(value));
+            if let Some(note) = note(field.path) {
+                text += &format!("  # {note}");
+            }
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
