@@ -3,12 +3,13 @@
 import random
 
 import numpy as np
-from ale_py import ALEInterface, ALEState, LoggerMode, roms
+from ale_py import Action, ALEInterface, ALEState, LoggerMode, roms
 
 from .protocol import Refused
 from .seeding import episode_seed
 
 NOOP = 0
+ALL_ACTIONS = [Action(value) for value in range(18)]
 TERMINATED, TRUNCATED = 1, 2
 # A game that is over within its no-ops is begun again with another number of them, at most so often.
 NOOP_ATTEMPTS = 100
@@ -39,7 +40,8 @@ class AleEnvironment:
         self.ale.loadROM(path)
         # In six games the RAM that the last episode left behind changes the next one. So each begins from here.
         self.power_on = self.ale.cloneState(include_rng=True)
-        actions = self.ale.getLegalActionSet() if settings["full_actions"] else self.ale.getMinimalActionSet()
+        # Not getLegalActionSet, which has only 9 actions in skiing: the others are no-ops there.
+        actions = ALL_ACTIONS if settings["full_actions"] else self.ale.getMinimalActionSet()
         self.action_names = [action.name.lower() for action in actions]
         self.actions = [action.value for action in actions]
         self.shape = self.ale.getScreenDims()

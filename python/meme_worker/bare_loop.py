@@ -33,8 +33,7 @@ def main():
         ale.setInt("random_seed", arguments.seed)
         ale.loadROM(roms.get_rom_path(arguments.game))
         games.append(ale)
-    actions = games[0].getMinimalActionSet() if arguments.minimal_actions else games[0].getLegalActionSet()
-    actions = [action.value for action in actions]
+    actions = [action.value for action in games[0].getMinimalActionSet()] if arguments.minimal_actions else range(18)
     rng = random.Random(arguments.seed)
     chosen = [rng.choices(actions, k=len(games)) for _ in range(arguments.steps)]
     shape = games[0].getScreenDims()

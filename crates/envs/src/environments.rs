@@ -105,13 +105,19 @@ pub trait Environments: Send {
     fn finish(&mut self, group: usize) -> Result<&[Step], EnvError>;
 
     /// Copies out the observation to act on: the one after the last step or, where that ended an episode, the first of
-    /// the next episode.
+    /// the next episode. It stays the same between `start` and `finish`.
+    ///
+    /// # Panics
+    /// If there is no such environment or `out` has not exactly [`EnvSpec::observation_bytes`] bytes.
     fn observation(&self, group: usize, env: usize, out: &mut [u8]);
 
     /// Copies out the observation that ended the episode, for an environment whose last [`Step::end`] is set.
+    ///
+    /// # Panics
+    /// As [`observation`](Self::observation).
     fn last_observation(&self, group: usize, env: usize, out: &mut [u8]);
 
-    /// Everything needed to go on from here with one environment, in a new process too.
+    /// Everything needed to go on from here with one environment, in a new process too. Not between `start` and `finish`.
     fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError>;
 
     /// Goes on from a [`save`](Self::save) of an environment of the same spec; [`observation`](Self::observation) is
