@@ -1,1 +1,23 @@
 //! Who does what: actors, inference, learner, evaluators, bandit; run directory, checkpoints, metrics.
+//!
+//! [`assembly`] puts the parts of a run together. A [`session`] moves them: [`lockstep`] on one thread in a fixed order,
+//! [`threads`] with a thread for every role.
+
+pub mod assembly;
+pub mod bandit;
+pub mod books;
+pub mod config;
+mod error;
+pub mod inference;
+pub mod learning;
+pub mod lockstep;
+pub mod messages;
+pub mod player;
+pub mod run;
+pub mod saving;
+pub mod seat;
+mod service;
+pub mod session;
+pub mod threads;
+
+pub use error::{Result, TrainError};
