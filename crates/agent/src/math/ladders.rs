@@ -42,10 +42,11 @@ pub fn gamma_ladder(policies: usize, gamma_max: f64, gamma_min: f64) -> Vec<f64>
     (0..policies).map(|policy| gamma(policy, policies, gamma_max, gamma_min)).collect()
 }
 
-/// ε_i = 0.4^(1 + 7i/(n−1)), the exploration of actor i of n. As in Agent57 (Ape-X); a single actor has ε = 0.4.
-pub fn actor_epsilon(actor: usize, actors: usize) -> f64 {
+/// ε_i = base^(1 + exponent·i/(n−1)), the exploration of actor i of n. As in Agent57 (Ape-X), with 0.4 and 7; a single
+/// actor has ε = base.
+pub fn actor_epsilon(actor: usize, actors: usize, base: f64, exponent: f64) -> f64 {
     let share = if actors > 1 { actor as f64 / (actors as f64 - 1.0) } else { 0.0 };
-    0.4_f64.powf(1.0 + 7.0 * share)
+    base.powf(1.0 + exponent * share)
 }
 
 #[cfg(test)]
@@ -106,10 +107,10 @@ mod tests {
 
     #[test]
     fn actor_epsilon_falls_from_0_4_to_0_4_to_the_eighth() {
-        let eight: Vec<f64> = (0..8).map(|actor| actor_epsilon(actor, 8)).collect();
+        let eight: Vec<f64> = (0..8).map(|actor| actor_epsilon(actor, 8, 0.4, 7.0)).collect();
         assert_ladder(&eight, &[0.4, 0.16, 0.064, 0.0256, 0.01024, 0.004096, 0.0016384, 0.00065536], 1e-15);
-        assert!((actor_epsilon(64, 128) - 0.01578712728).abs() < 1e-11);
-        assert!((actor_epsilon(127, 128) - 0.00065536).abs() < 1e-15);
-        assert_eq!(actor_epsilon(0, 1), 0.4);
+        assert!((actor_epsilon(64, 128, 0.4, 7.0) - 0.01578712728).abs() < 1e-11);
+        assert!((actor_epsilon(127, 128, 0.4, 7.0) - 0.00065536).abs() < 1e-15);
+        assert_eq!(actor_epsilon(0, 1, 0.4, 7.0), 0.4);
     }
 }

@@ -97,15 +97,16 @@ impl Snapshot {
 
     fn write_partial(self, partial: &Path) -> Result<u64> {
         let mut file = File::create(partial).map_err(io_error("create", partial))?;
-        let size = self.stream(&mut file).map_err(io_error("write", partial))?;
+        let size = self.write_to(&mut file).map_err(io_error("write", partial))?;
         file.sync_all().map_err(io_error("write to the disk", partial))?;
         Ok(size)
     }
 
-    fn stream(self, file: &mut File) -> io::Result<u64> {
-        file.write_all(MAGIC)?;
-        file.write_all(&VERSION.to_le_bytes())?;
-        let mut out = RecordWriter::new(file);
+    /// Writes it into something larger, such as a checkpoint. Returns the bytes that were written.
+    pub fn write_to(self, out: &mut impl Write) -> io::Result<u64> {
+        out.write_all(MAGIC)?;
+        out.write_all(&VERSION.to_le_bytes())?;
+        let mut out = RecordWriter::new(out);
         out.config(&self.config)?;
         for word in self.draws.rng.state() {
             out.number(word)?;
@@ -132,14 +133,19 @@ impl Snapshot {
     /// `config`. Nothing exists until all of the file has been read and found whole.
     pub fn restore(path: &Path, config: &ReplayConfig) -> Result<Restored> {
         config.check()?;
-        let mut file = File::open(path).map_err(io_error("open", path))?;
-        read_head(&mut file)
-            .and_then(|()| read_body(file, config))
-            .map_err(|reason| ReplayError::Snapshot { path: path.to_owned(), reason })
+        let file = File::open(path).map_err(io_error("open", path))?;
+        Self::restore_from(file, config).map_err(|reason| ReplayError::Snapshot { path: path.to_owned(), reason })
+    }
+
+    /// The same from what [`write_to`](Self::write_to) wrote; the error says what is wrong with it.
+    pub fn restore_from(mut input: impl Read, config: &ReplayConfig) -> std::result::Result<Restored, String> {
+        config.check().map_err(|error| error.to_string())?;
+        read_head(&mut input)?;
+        read_body(input, config)
     }
 }
 
-fn read_head(file: &mut File) -> Parsed<()> {
+fn read_head(file: &mut impl Read) -> Parsed<()> {
     let foreign = |_: io::Error| "it does not begin like a replay snapshot".to_owned();
     let mut magic = [0; MAGIC.len()];
     file.read_exact(&mut magic).map_err(foreign)?;
@@ -154,7 +160,7 @@ fn read_head(file: &mut File) -> Parsed<()> {
     }
 }
 
-fn read_body(file: File, config: &ReplayConfig) -> Parsed<Restored> {
+fn read_body(file: impl Read, config: &ReplayConfig) -> Parsed<Restored> {
     let mut records = RecordReader::new(BufReader::new(file), config);
     records.config(config)?;
     let mut words = [0; 4];

@@ -117,15 +117,15 @@ impl Kind {
             (Self::Choice(words), Value::String(word)) => in_range(value, words.contains(&word.as_str())),
             (Self::Wholes(longest, low, high), Value::Array(entries)) => {
                 for entry in entries {
-                    Self::Whole(*low, *high).accept(entry)?;
+                    Self::Whole(*low, *high).accept(entry).map_err(Refusal::in_a_list)?;
                 }
                 in_range(value, (1..=*longest).contains(&entries.len()))
             }
             (Self::Tables(longest, columns), Value::Array(entries)) => {
-                let entries: Vec<_> =
-                    entries.iter().map(|entry| accept_table(columns, entry)).collect::<Result<_, _>>()?;
-                in_range(value, (1..=*longest).contains(&entries.len()))?;
-                Ok(Value::Array(entries))
+                let tables = entries.iter().map(|entry| accept_table(columns, entry).map_err(Refusal::in_a_list));
+                let tables = tables.collect::<Result<Vec<_>, _>>()?;
+                in_range(value, (1..=*longest).contains(&tables.len()))?;
+                Ok(Value::Array(tables))
             }
             _ => Err(Refusal::WrongType { found: described(value) }),
         }
@@ -212,6 +212,17 @@ pub enum Refusal {
     },
 }
 
+impl Refusal {
+    /// The refusal of a list for one of its entries.
+    fn in_a_list(self) -> Self {
+        let told = |found| format!("a list with {found} in it");
+        match self {
+            Self::WrongType { found } => Self::WrongType { found: told(found) },
+            Self::OutOfRange { found } => Self::OutOfRange { found: told(found) },
+        }
+    }
+}
+
 /// The value with the name of its type.
 fn described(value: &Value) -> String {
     let name = match value {
@@ -268,7 +279,7 @@ mod tests {
             assert!(matches!(kind.accept(&bad), Err(Refusal::OutOfRange { .. })), "{bad}");
         }
         let mixed = Value::Array(vec![Value::Integer(1), Value::Boolean(true)]);
-        assert_eq!(kind.accept(&mixed), Err(Refusal::WrongType { found: "true (a switch)".into() }));
+        assert_eq!(kind.accept(&mixed), Err(Refusal::WrongType { found: "a list with true (a switch) in it".into() }));
     }
 
     #[test]
@@ -283,8 +294,11 @@ mod tests {
             kind.accept(&table["x"]).map(|value| shown(&value))
         };
         assert_eq!(accept("[{ stride = 2 }]"), Ok("[{ padding = 0, stride = 2 }]".into()));
-        assert_eq!(accept("[{ stride = 9 }]"), Err(Refusal::OutOfRange { found: "9".into() }));
-        assert_eq!(accept("[{ stride = true }]"), Err(Refusal::WrongType { found: "true (a switch)".into() }));
+        assert_eq!(accept("[{ stride = 9 }]"), Err(Refusal::OutOfRange { found: "a list with 9 in it".into() }));
+        assert_eq!(
+            accept("[{ stride = true }]"),
+            Err(Refusal::WrongType { found: "a list with true (a switch) in it".into() })
+        );
         for bad in ["[]", "[{ padding = 1 }]", "[{ stride = 1, stirde = 2 }]", "[{stride=1}, {stride=1}, {stride=1}]"] {
             assert!(matches!(accept(bad), Err(Refusal::OutOfRange { .. })), "{bad}");
         }

@@ -1,0 +1,28 @@
+//! `meme bench`: how fast each part is, beside a plain way of doing the same thing in the same run.
+
+mod envs;
+mod intrinsic;
+mod learner;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+/// The parts that can be measured.
+#[derive(Subcommand)]
+pub enum Bench {
+    /// Environment workers, beside a bare ale-py loop with the same preprocessing
+    Envs(envs::EnvsArgs),
+    /// Episodic memory: nearest neighbours, beside a plain scan
+    Intrinsic(intrinsic::IntrinsicArgs),
+    /// One update of the learner, and where its time goes
+    Learner(learner::LearnerArgs),
+}
+
+/// Measures one part and prints what was found.
+pub fn run(bench: Bench) -> Result<()> {
+    match bench {
+        Bench::Envs(args) => envs::run(&args),
+        Bench::Intrinsic(args) => intrinsic::run(&args),
+        Bench::Learner(args) => learner::run(&args),
+    }
+}

@@ -1,0 +1,229 @@
+//! Puts the parts of a run together: the one place that knows how they connect.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use agent::math::ladders::actor_epsilon;
+use agent::{Learner, ObservationKind, ObservationSpec};
+use envs::seeds::mix;
+use envs::{EnvId, EnvSpec, Environments, WorkerConfig};
+use replay::{Replay, Writer, WriterState};
+use tch::Device;
+
+use crate::bandit::{BanditState, CentralBandit};
+use crate::config::Config;
+use crate::error::{Result, TrainError};
+use crate::inference::{Inference, SavedStates};
+use crate::learning::Learning;
+use crate::messages::Role;
+use crate::player::{Player, SavedPlayer};
+use crate::seat::{Seat, SeatPlace};
+
+/// What is trained on, and where its workers come from.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The environment.
+    pub environment: EnvId,
+    /// The Python that runs workers.
+    pub python: PathBuf,
+    /// The folder of the package `meme_worker`.
+    pub package: PathBuf,
+}
+
+/// All parts of a run, at rest.
+pub struct Parts {
+    /// What is learned with.
+    pub learning: Learning,
+    /// What is remembered.
+    pub replay: Arc<Replay>,
+    /// Who decides.
+    pub inference: Inference,
+    /// Which policy plays an episode.
+    pub bandit: Arc<CentralBandit>,
+    /// Who plays to learn.
+    pub actors: Vec<Player>,
+    /// Who plays to be measured.
+    pub evaluators: Vec<Player>,
+}
+
+/// What parts go on from.
+pub struct SavedParts {
+    /// The learner.
+    pub learner: agent::TensorFile,
+    /// Replay as it was.
+    pub replay: Arc<Replay>,
+    /// Its writers as they were, in the order of the actors' environments.
+    pub writers: Vec<WriterState>,
+    /// Every environment's recurrent state.
+    pub states: SavedStates,
+    /// The bandit.
+    pub bandit: BanditState,
+    /// The actors.
+    pub actors: Vec<SavedPlayer>,
+    /// The evaluators.
+    pub evaluators: Vec<SavedPlayer>,
+}
+
+/// What a seed is drawn for; each purpose has random numbers of its own.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Environments,
+    Parameters,
+    Draws,
+    Bandit,
+    Exploration,
+}
+
+fn seed_for(run: u64, purpose: Purpose) -> u64 {
+    mix(mix(run) ^ purpose as u64)
+}
+
+impl Parts {
+    /// The parts of a run that begins, or that goes on from `saved`.
+    pub fn new(task: &Task, config: &Config, device: Device, saved: Option<SavedParts>) -> Result<Self> {
+        let seed = config.run.seed;
+        let actors = make_sets(task, config, 0, config.actors.environments)?;
+        let evaluators = make_sets(task, config, config.actors.environments, config.evaluation.evaluators)?;
+        let spec = actors.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
+        let observation = observation_spec(&spec);
+        let (learner, replay, writers, saved) = match saved {
+            None => {
+                let seed = seed_for(seed, Purpose::Parameters);
+                let learner = Learner::new(&config.agent, &observation, spec.actions(), seed, device)?;
+                let replay = Replay::new(replay_config(config, &learner, &spec))?;
+                (learner, replay, None, None)
+            }
+            Some(saved) => {
+                let learner = Learner::restore(&config.agent, &observation, spec.actions(), &saved.learner, device)?;
+                let rest = (saved.states, saved.bandit, saved.actors, saved.evaluators);
+                (learner, saved.replay, Some(saved.writers), Some(rest))
+            }
+        };
+        let embedding = learner.networks().embedding_length();
+        let learning = Learning::new(learner, Arc::clone(&replay));
+        let slots = config.actors.environments + config.evaluation.evaluators;
+        let published = learning.publish()?;
+        let mut inference =
+            Inference::new(&config.agent, &config.intrinsic, &observation, spec.actions(), slots, device, &published)?;
+        let bandit;
+        let mut saved_actors = Vec::new();
+        let mut saved_evaluators = Vec::new();
+        match saved {
+            None => {
+                let policies = config.agent.policies.count;
+                bandit = CentralBandit::new(policies, &config.bandit, seed_for(seed, Purpose::Bandit));
+            }
+            Some((states, state, actors, evaluators)) => {
+                inference.restore(&states)?;
+                bandit = CentralBandit::resume(state);
+                (saved_actors, saved_evaluators) = (actors, evaluators);
+            }
+        }
+        let seating = Seating { config, embedding, replay: &replay, bandit: &bandit };
+        let actors = seating.players(actors, Role::Actor, saved_actors, writers)?;
+        let evaluators = seating.players(evaluators, Role::Evaluator, saved_evaluators, None)?;
+        Ok(Self { learning, replay, inference, bandit: Arc::new(bandit), actors, evaluators })
+    }
+}
+
+/// The replay of a run: its sizes come from the environment and the networks.
+pub fn replay_config(config: &Config, learner: &Learner, spec: &EnvSpec) -> replay::ReplayConfig {
+    let seed = seed_for(config.run.seed, Purpose::Draws);
+    config.replay_for(spec.observation_bytes(), learner.networks().state_length(), seed)
+}
+
+fn observation_spec(spec: &EnvSpec) -> ObservationSpec {
+    let kind = match spec.observation_kind {
+        envs::ObservationKind::U8 => ObservationKind::U8,
+        envs::ObservationKind::F32 => ObservationKind::F32,
+    };
+    ObservationSpec { shape: spec.observation_shape.clone(), kind }
+}
+
+/// Environments from `first` on, so many to a worker.
+fn make_sets(task: &Task, config: &Config, first: usize, count: usize) -> Result<Vec<Box<dyn Environments>>> {
+    let mut sets = Vec::new();
+    let mut made = 0;
+    while made < count {
+        let environments = config.actors.environments_per_worker.min(count - made);
+        sets.push(envs::make(&WorkerConfig {
+            environment: task.environment.clone(),
+            python: task.python.clone(),
+            package: task.package.clone(),
+            first_index: (first + made) as u64,
+            environments,
+            groups: if environments.is_multiple_of(config.actors.groups) { config.actors.groups } else { 1 },
+            seed: seed_for(config.run.seed, Purpose::Environments),
+            ale: config.env.ale_options(),
+            limits: config.env.limits(),
+        })?);
+        made += environments;
+    }
+    Ok(sets)
+}
+
+/// What all seats have in common.
+struct Seating<'a> {
+    config: &'a Config,
+    embedding: usize,
+    replay: &'a Arc<Replay>,
+    bandit: &'a CentralBandit,
+}
+
+impl Seating<'_> {
+    fn players(
+        &self,
+        sets: Vec<Box<dyn Environments>>,
+        role: Role,
+        saved: Vec<SavedPlayer>,
+        writers: Option<Vec<WriterState>>,
+    ) -> Result<Vec<Player>> {
+        let mut saved = saved.into_iter();
+        let mut writers = writers.map(Vec::into_iter);
+        let mut first = 0;
+        let mut players = Vec::with_capacity(sets.len());
+        for set in sets {
+            let count = set.groups() * set.group_size();
+            let places: Vec<SeatPlace> =
+                (first..first + count).map(|environment| self.place(role, environment)).collect();
+            first += count;
+            let mut writer = |place: &SeatPlace| -> Result<Option<Writer>> {
+                if role == Role::Evaluator {
+                    return Ok(None);
+                }
+                let state = writers.as_mut().and_then(Iterator::next);
+                Ok(Some(match state {
+                    Some(state) => Writer::resume(self.replay, state)?,
+                    None => Writer::new(self.replay, place.environment as u32),
+                }))
+            };
+            players.push(match saved.next() {
+                Some(player) => {
+                    let writers = places.iter().map(&mut writer).collect::<Result<Vec<_>>>()?;
+                    Player::resume(set, places, writers, player, self.bandit)?
+                }
+                None => {
+                    let seat = |place: SeatPlace| {
+                        let seed = mix(seed_for(self.config.run.seed, Purpose::Exploration) ^ place.slot as u64);
+                        let writer = writer(&place)?;
+                        Seat::new(place, &self.config.intrinsic, self.embedding, seed, writer, self.bandit)
+                    };
+                    Player::new(set, places.into_iter().map(seat).collect::<Result<_>>()?)?
+                }
+            });
+        }
+        Ok(players)
+    }
+
+    fn place(&self, role: Role, environment: usize) -> SeatPlace {
+        let actors = &self.config.actors;
+        match role {
+            Role::Actor => {
+                let (base, exponent) = (actors.epsilon_base, actors.epsilon_exponent);
+                let epsilon = actor_epsilon(environment, actors.environments, base, exponent);
+                SeatPlace { role, environment, slot: environment, epsilon }
+            }
+            Role::Evaluator => SeatPlace { role, environment, slot: actors.environments + environment, epsilon: 0.0 },
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What can stop training.
+
+use agent::AgentError;
+use agent::math::bandit::BanditError;
+use agent::math::episodic_memory::EpisodicMemoryError;
+use envs::EnvError;
+use replay::ReplayError;
+
+use crate::run::checkpoint::CheckpointError;
+
+/// Why training can't go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TrainError {
+    /// From an environment.
+    #[error(transparent)]
+    Environment(#[from] EnvError),
+    /// From replay.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// From the networks or the learner.
+    #[error(transparent)]
+    Agent(#[from] AgentError),
+    /// From the bandit.
+    #[error(transparent)]
+    Bandit(#[from] BanditError),
+    /// From an episodic memory.
+    #[error(transparent)]
+    EpisodicMemory(#[from] EpisodicMemoryError),
+    /// From a checkpoint.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A part of a checkpoint that is whole but makes no sense.
+    #[error("the checkpoint's part `{part}` can't be used: {reason}")]
+    Part {
+        /// The part.
+        part: &'static str,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A thread could not be started.
+    #[error("the thread for {role} could not be started: {cause}")]
+    Thread {
+        /// What it was for.
+        role: &'static str,
+        /// What the system said.
+        cause: std::io::Error,
+    },
+    /// A thread ended by a panic, whose message is above.
+    #[error("the thread for {role} ended unexpectedly")]
+    Panicked {
+        /// What it was for.
+        role: &'static str,
+    },
+    /// A thread is not there any more.
+    #[error("the thread for {role} is gone")]
+    Gone {
+        /// What it was for.
+        role: &'static str,
+    },
+    /// What inference answered to others of the same batch.
+    #[error("{0}")]
+    Inference(String),
+    /// There is nothing to play.
+    #[error("a run needs at least one environment for actors")]
+    NoEnvironments,
+    /// A checkpoint of a run with other environments.
+    #[error("the checkpoint has {saved} environments where this run's config has {configured}")]
+    OtherSeats {
+        /// In the checkpoint.
+        saved: usize,
+        /// In the config.
+        configured: usize,
+    },
+    /// A role answered fewer turns than it was asked.
+    #[error("inference answered fewer turns than it was asked")]
+    MissingDecision,
+}
+
+/// A result whose error stops training.
+pub type Result<T, E = TrainError> = std::result::Result<T, E>;

@@ -1,0 +1,93 @@
+//! The learner's side of replay: draws batches, learns from them, gives priorities back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use agent::batch::Batch as AgentBatch;
+use agent::learner::{Learner, ParameterSource, StepReport};
+use replay::{Batch, Replay, ReplayError, Sampler};
+
+use crate::error::Result;
+use crate::inference::Published;
+
+/// A learner and the replay it learns from.
+pub struct Learning {
+    learner: Learner,
+    replay: Arc<Replay>,
+}
+
+/// What an update tells besides what the learner says.
+#[derive(Debug)]
+pub struct Update {
+    /// What the learner says.
+    pub report: StepReport,
+    /// Updates since the parameters that wrote the sampled sequences, on average.
+    pub staleness: f64,
+    /// Sequences inserted into the same shard since the sampled ones, on average.
+    pub age: f64,
+    /// Priorities that came too late: their sequences had been replaced.
+    pub late: usize,
+}
+
+impl Learning {
+    /// A learner beside its replay.
+    pub fn new(learner: Learner, replay: Arc<Replay>) -> Self {
+        Self { learner, replay }
+    }
+
+    /// The learner.
+    pub fn learner(&self) -> &Learner {
+        &self.learner
+    }
+
+    /// What actors and evaluators go on with.
+    pub fn publish(&self) -> Result<Published> {
+        Ok(Published {
+            version: self.learner.updates(),
+            online: self.learner.parameters(ParameterSource::Online)?,
+            average: self.learner.parameters(ParameterSource::Ema)?,
+            rnd_errors: self.learner.rnd_errors().clone(),
+        })
+    }
+
+    /// One update with a batch that was drawn before; its sequences get their new priorities.
+    pub fn update(&mut self, batch: &Batch) -> Result<Update> {
+        let trace = self.replay.config().layout.trace;
+        let whole = |values: &[i64]| -> Vec<usize> { values.iter().map(|&value| value as usize).collect() };
+        let before = self.learner.updates();
+        let report = self.learner.step(&AgentBatch {
+            sequences: batch.keys.len(),
+            trace,
+            observations: &batch.observations,
+            action: &batch.action,
+            behaviour_probability: &batch.behaviour_probability,
+            reward_extrinsic: &batch.reward_extrinsic,
+            reward_ngu: &batch.reward_ngu,
+            reward_rnd: &batch.reward_rnd,
+            reward_episodic: &batch.reward_episodic,
+            discount: &batch.discount,
+            embedding: &batch.embedding,
+            length: &whole(&batch.length),
+            state: &batch.state,
+            policy: &whole(&batch.policy),
+            weight: &batch.importance_weight,
+        })?;
+        let updated = self.replay.update_priorities(&batch.keys, &report.priorities)?;
+        let mean = |values: &mut dyn Iterator<Item = u64>| values.sum::<u64>() as f64 / batch.keys.len() as f64;
+        Ok(Update {
+            staleness: mean(&mut batch.parameter_version.iter().map(|&version| before.saturating_sub(version))),
+            age: mean(&mut batch.age.iter().copied()),
+            late: updated.late,
+            report,
+        })
+    }
+}
+
+/// Draws a batch, waiting for the rate limiter at most `timeout`; whether one was drawn.
+pub fn draw(sampler: &mut Sampler, batch: &mut Batch, timeout: Duration) -> Result<bool> {
+    match sampler.sample(batch.as_mut(), timeout) {
+        Ok(()) => Ok(true),
+        Err(ReplayError::Timeout { .. }) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,100 @@
+//! One thread in a fixed order: slower, but a run on the CPU repeats bit for bit.
+
+use std::time::Duration;
+
+use replay::{Batch, Replay, Sampler, Snapshot};
+
+use crate::assembly::Parts;
+use crate::bandit::CentralBandit;
+use crate::config::Config;
+use crate::error::Result;
+use crate::learning::{self, Learning};
+use crate::player::Player;
+use crate::saving::{Copied, Play};
+use crate::session::{Session, Watch};
+
+/// A run that is moved on by hand, a round at a time.
+pub struct Lockstep {
+    parts: Parts,
+    sampler: Sampler,
+    batch: Batch,
+    publish_every: u64,
+}
+
+impl Lockstep {
+    /// A run of these parts.
+    pub fn new(parts: Parts, config: &Config) -> Self {
+        let layout = parts.replay.config().layout;
+        Self {
+            sampler: Sampler::new(&parts.replay, 1),
+            batch: Batch::new(&layout, config.learner.batch_size),
+            publish_every: config.learner.publish_every,
+            parts,
+        }
+    }
+
+    /// One update, if the rate limiter has room for it.
+    fn update(&mut self, watch: &mut dyn Watch) -> Result<bool> {
+        if !learning::draw(&mut self.sampler, &mut self.batch, Duration::ZERO)? {
+            return Ok(false);
+        }
+        let update = self.parts.learning.update(&self.batch)?;
+        watch.update(&update);
+        if update.report.update.is_multiple_of(self.publish_every) {
+            self.parts.inference.refresh(&self.parts.learning.publish()?)?;
+        }
+        Ok(true)
+    }
+}
+
+impl Session for Lockstep {
+    /// One step of every environment, then as many updates as the rate limiter has room for.
+    fn advance(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        let Parts { inference, bandit, actors, evaluators, .. } = &mut self.parts;
+        for player in actors.iter_mut().chain(evaluators) {
+            for group in 0..player.groups() {
+                player.decide(group, inference)?;
+                player.absorb(group, bandit, &mut |report| watch.episode(&report))?;
+            }
+            player.take_faults().iter().for_each(|fault| watch.fault(fault));
+        }
+        loop {
+            let mut all_in = true;
+            for actor in &mut self.parts.actors {
+                all_in &= actor.flush(Duration::ZERO)?;
+            }
+            let updated = self.update(watch)?;
+            if all_in && !updated {
+                return Ok(());
+            }
+        }
+    }
+
+    fn frames(&self) -> u64 {
+        self.parts.actors.iter().map(|actor| actor.steps() * u64::from(actor.spec().frames_per_step)).sum()
+    }
+
+    fn bandit(&self) -> &CentralBandit {
+        &self.parts.bandit
+    }
+
+    fn replay(&self) -> &Replay {
+        &self.parts.replay
+    }
+
+    fn learning(&self) -> &Learning {
+        &self.parts.learning
+    }
+
+    fn copy(&mut self, _watch: &mut dyn Watch) -> Result<Copied> {
+        let Parts { learning, replay, inference, bandit, actors, evaluators } = &mut self.parts;
+        let writers = actors.iter().flat_map(Player::writers).collect();
+        let play = Play {
+            states: inference.save()?,
+            bandit: bandit.state(),
+            actors: actors.iter_mut().map(Player::save).collect::<Result<_>>()?,
+            evaluators: evaluators.iter_mut().map(Player::save).collect::<Result<_>>()?,
+        };
+        Ok(Copied::new(learning.learner().save()?, Snapshot::take(replay, writers), play))
+    }
+}

@@ -1,0 +1,128 @@
+//! What roles say to one another: plain, serialisable values, so that a role may as well be another process.
+
+use half::f16;
+use serde::{Deserialize, Serialize};
+
+/// Whose parameters decide, and what becomes of the experience.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Explores with the online parameters and remembers.
+    Actor,
+    /// Plays greedily with the averaged parameters; its experience is thrown away.
+    Evaluator,
+}
+
+/// Where in its episode an observation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// The first: the recurrent state begins at zero.
+    First,
+    /// One that an action is wanted for.
+    Middle,
+    /// The one that ended the episode: no action is wanted, only how new it is.
+    Last,
+}
+
+/// What the networks are fed besides the observation: the step before, zeros at an episode's start.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Previous {
+    /// a_{t-1}.
+    pub action: i64,
+    /// The extrinsic reward it led to.
+    pub reward_extrinsic: f32,
+    /// r_NGU(x_{t-1}) and its parts.
+    pub novelty: Novelty,
+    /// f(x_{t-1}), as replay stores it.
+    pub embedding: Vec<f16>,
+}
+
+impl Previous {
+    /// Nothing came before.
+    pub fn nothing(embedding: usize) -> Self {
+        let embedding = vec![f16::ZERO; embedding];
+        Self { action: 0, reward_extrinsic: 0.0, novelty: Novelty::default(), embedding }
+    }
+}
+
+/// How new an observation is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Novelty {
+    /// r_NGU.
+    pub ngu: f32,
+    /// Its life-long part, the clamped multiplier.
+    pub rnd: f32,
+    /// Its episodic part.
+    pub episodic: f32,
+}
+
+/// One environment asks what to do.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Turn {
+    /// Which recurrent state is its own.
+    pub slot: usize,
+    /// Whose parameters decide.
+    pub role: Role,
+    /// Where in the episode the observation stands.
+    pub place: Place,
+    /// The policy that acts.
+    pub policy: usize,
+    /// Whether the recurrent state before this observation is wanted, because a sequence begins here.
+    pub wants_state: bool,
+    /// The step before.
+    pub previous: Previous,
+}
+
+/// Turns of several environments and their observations, one after the other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Turns {
+    /// The turns.
+    pub turns: Vec<Turn>,
+    /// The observations in the order of the turns.
+    pub observations: Vec<u8>,
+}
+
+impl Turns {
+    /// Forgets all turns and keeps the memory.
+    pub fn clear(&mut self) {
+        self.turns.clear();
+        self.observations.clear();
+    }
+}
+
+/// What the networks say to one turn.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What the acting policy is greedy to, one value an action: logits, or action values without distillation.
+    pub preferences: Vec<f32>,
+    /// Q_j(x_t, ·) of the acting policy, rescaled.
+    pub q: Vec<f32>,
+    /// f(x_t).
+    pub embedding: Vec<f32>,
+    /// The life-long novelty of x_t, clamped.
+    pub rnd: f32,
+    /// The recurrent state before x_t, where it was wanted.
+    pub state: Option<Vec<f32>>,
+    /// Version of the parameters: the number of updates that made them.
+    pub version: u64,
+}
+
+/// One finished episode.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EpisodeReport {
+    /// Who played it.
+    pub role: Role,
+    /// The environment's number among those of its role.
+    pub environment: usize,
+    /// The policy that played it.
+    pub policy: usize,
+    /// Probability of a random action.
+    pub epsilon: f64,
+    /// Undiscounted, unclipped sum of rewards.
+    pub score: f64,
+    /// Emulator frames.
+    pub frames: u64,
+    /// Sum of the intrinsic rewards.
+    pub intrinsic: f64,
+}

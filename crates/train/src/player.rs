@@ -1,0 +1,180 @@
+//! One set of environments and the seats beside them: what an actor or an evaluator runs.
+
+use std::time::Duration;
+
+use envs::Environments;
+use replay::{ReplayError, Writer, WriterState};
+use serde::{Deserialize, Serialize};
+
+use crate::bandit::CentralBandit;
+use crate::error::{Result, TrainError};
+use crate::inference::Decide;
+use crate::messages::{EpisodeReport, Turns};
+use crate::seat::{Progress, Seat, SeatPlace};
+
+/// Environments of one worker, with a seat each.
+///
+/// A group's step is two calls: [`decide`](Self::decide) asks the networks and sets the environments going,
+/// [`absorb`](Self::absorb) waits for them. With two groups one steps while the networks decide for the other.
+pub struct Player {
+    environments: Box<dyn Environments>,
+    seats: Vec<Seat>,
+    /// Groups between `decide` and `absorb`.
+    going: Vec<bool>,
+    turns: Turns,
+    observations: Vec<u8>,
+    steps: u64,
+}
+
+/// What continues from a saved run, beside the writers' states.
+#[derive(Serialize, Deserialize)]
+pub struct SavedPlayer {
+    steps: u64,
+    seats: Vec<SavedSeat>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedSeat {
+    progress: Progress,
+    /// Absent where the environment can't be saved: its episode will not go on.
+    environment: Option<Vec<u8>>,
+}
+
+impl Player {
+    /// Begins the first episodes. There is one seat an environment, in their order.
+    pub fn new(mut environments: Box<dyn Environments>, seats: Vec<Seat>) -> Result<Self> {
+        environments.reset()?;
+        let going = vec![false; environments.groups()];
+        Ok(Self { environments, seats, going, turns: Turns::default(), observations: Vec::new(), steps: 0 })
+    }
+
+    /// Goes on from a saved player, with a place and a writer (for an evaluator none) for each of its environments.
+    pub fn resume(
+        environments: Box<dyn Environments>,
+        places: Vec<SeatPlace>,
+        writers: Vec<Option<Writer>>,
+        saved: SavedPlayer,
+        bandit: &CentralBandit,
+    ) -> Result<Self> {
+        if saved.seats.len() != places.len() {
+            return Err(TrainError::OtherSeats { saved: saved.seats.len(), configured: places.len() });
+        }
+        let size = environments.group_size();
+        let mut player = Self::new(environments, Vec::new())?;
+        player.steps = saved.steps;
+        for (i, ((place, writer), SavedSeat { progress, environment })) in
+            places.into_iter().zip(writers).zip(saved.seats).enumerate()
+        {
+            let mut seat = Seat::resume(place, progress, writer);
+            match environment {
+                Some(bytes) => player.environments.restore(i / size, i % size, &bytes)?,
+                None => seat.abandon(bandit)?,
+            }
+            player.seats.push(seat);
+        }
+        Ok(player)
+    }
+
+    /// What the environments look like.
+    pub fn spec(&self) -> &envs::EnvSpec {
+        self.environments.spec()
+    }
+
+    /// Number of groups.
+    pub fn groups(&self) -> usize {
+        self.going.len()
+    }
+
+    /// Agent steps so far, all environments together.
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Agent steps of each environment so far.
+    pub fn steps_each(&self) -> u64 {
+        self.steps / self.seats.len().max(1) as u64
+    }
+
+    /// What went wrong and was mended since the last call, a sentence each.
+    pub fn take_faults(&mut self) -> Vec<String> {
+        self.environments.take_faults()
+    }
+
+    /// Lets the networks decide for a group and sets its environments going.
+    pub fn decide(&mut self, group: usize, networks: &mut dyn Decide) -> Result<()> {
+        let size = self.environments.group_size();
+        let bytes = self.environments.spec().observation_bytes();
+        self.turns.clear();
+        self.observations.resize(size * bytes, 0);
+        for env in 0..size {
+            let observation = &mut self.observations[env * bytes..(env + 1) * bytes];
+            self.environments.observation(group, env, observation);
+            self.seats[group * size + env].ask(observation, &mut self.turns);
+        }
+        let mut decisions = networks.decide(&mut self.turns)?.into_iter();
+        let mut actions = Vec::with_capacity(size);
+        for env in 0..size {
+            let observation = &self.observations[env * bytes..(env + 1) * bytes];
+            actions.push(self.seats[group * size + env].choose(observation, &mut decisions)?);
+        }
+        self.environments.start(group, &actions)?;
+        self.going[group] = true;
+        Ok(())
+    }
+
+    /// Waits for a group's environments and takes in what its actions led to. Nothing is done for a group at rest.
+    pub fn absorb(&mut self, group: usize, bandit: &CentralBandit, ended: &mut dyn FnMut(EpisodeReport)) -> Result<()> {
+        if !std::mem::replace(&mut self.going[group], false) {
+            return Ok(());
+        }
+        let size = self.environments.group_size();
+        let bytes = self.environments.spec().observation_bytes();
+        let steps = self.environments.finish(group)?.to_vec();
+        for (env, step) in steps.iter().enumerate() {
+            let environments = &self.environments;
+            let last = || {
+                let mut observation = vec![0; bytes];
+                environments.last_observation(group, env, &mut observation);
+                observation
+            };
+            if let Some(report) = self.seats[group * size + env].take(step, last, bandit)? {
+                ended(report);
+            }
+        }
+        self.steps += size as u64;
+        Ok(())
+    }
+
+    /// Puts complete sequences into replay, waiting for the rate limiter at most `timeout` in all; whether none are left.
+    pub fn flush(&mut self, timeout: Duration) -> Result<bool> {
+        let begun = std::time::Instant::now();
+        for writer in self.seats.iter_mut().filter_map(Seat::writer_mut) {
+            match writer.flush(timeout.saturating_sub(begun.elapsed())) {
+                Ok(()) => {}
+                Err(ReplayError::Timeout { .. }) => return Ok(false),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// What continues from here; every group must be at rest.
+    pub fn save(&mut self) -> Result<SavedPlayer> {
+        let size = self.environments.group_size();
+        let mut seats = Vec::with_capacity(self.seats.len());
+        for (i, seat) in self.seats.iter().enumerate() {
+            let environment = match self.environments.save(i / size, i % size) {
+                Ok(saved) => Some(saved),
+                Err(envs::EnvError::Unsupported { .. }) => None,
+                Err(error) => return Err(error.into()),
+            };
+            seats.push(SavedSeat { progress: seat.progress().clone(), environment });
+        }
+        Ok(SavedPlayer { steps: self.steps, seats })
+    }
+
+    /// The writers' states, in the order of the environments.
+    pub fn writers(&self) -> Vec<WriterState> {
+        self.seats.iter().filter_map(Seat::writer).map(Writer::state).collect()
+    }
+}

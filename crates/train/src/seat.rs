@@ -1,0 +1,297 @@
+//! The agent's side of one environment: what it remembers of the episode, and what it writes down.
+
+use agent::math::ngu::{EpisodicNovelty, Kernel, ngu_reward};
+use agent::math::policy::argmax;
+use agent::random::Random;
+use envs::{Ending, EpisodeEnd, Step};
+use half::f16;
+use replay::{LastStep, SequenceStart, Writer};
+use serde::{Deserialize, Serialize};
+
+use crate::bandit::CentralBandit;
+use crate::config::IntrinsicConfig;
+use crate::error::Result;
+use crate::messages::{Decision, EpisodeReport, Novelty, Place, Previous, Role, Turn, Turns};
+
+/// Everything about one environment that lives on this side of the networks.
+///
+/// A step goes: [`ask`](Self::ask) with the observation, [`choose`](Self::choose) with the networks' decision, the
+/// environment's step, [`take`](Self::take) with its outcome.
+#[derive(Debug)]
+pub struct Seat {
+    place: SeatPlace,
+    progress: Progress,
+    /// `None`: nothing is written down, as for an evaluator.
+    writer: Option<Writer>,
+}
+
+/// Who sits here.
+#[derive(Clone, Copy, Debug)]
+pub struct SeatPlace {
+    /// Actor or evaluator.
+    pub role: Role,
+    /// The number among the environments of the role.
+    pub environment: usize,
+    /// Which recurrent state is its own.
+    pub slot: usize,
+    /// Probability of a random action.
+    pub epsilon: f64,
+}
+
+/// What continues from a saved run, beside the writer's state.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Progress {
+    random: Random,
+    novelty: EpisodicNovelty,
+    policy: usize,
+    place: Place,
+    previous: Previous,
+    /// The observation that the last action was chosen for, and what was decided, until its outcome is known.
+    chosen: Option<Chosen>,
+    /// The observation that ended the last episode, and its policy, until the networks have seen it.
+    ended: Option<Ended>,
+    /// Sum of the intrinsic rewards of the episode.
+    intrinsic: f64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Chosen {
+    observation: Vec<u8>,
+    action: u16,
+    probability: f32,
+    novelty: Novelty,
+    embedding: Vec<f16>,
+    state: Option<Vec<f32>>,
+    version: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Ended {
+    observation: Vec<u8>,
+    policy: usize,
+    previous: Previous,
+}
+
+impl Seat {
+    /// A seat before its first episode, with the first policy from the bandit.
+    pub fn new(
+        place: SeatPlace,
+        intrinsic: &IntrinsicConfig,
+        embedding: usize,
+        seed: u64,
+        writer: Option<Writer>,
+        bandit: &CentralBandit,
+    ) -> Result<Self> {
+        let kernel: Kernel = intrinsic.kernel.clone();
+        let progress = Progress {
+            random: Random::new(seed),
+            novelty: EpisodicNovelty::new(kernel, intrinsic.memory_capacity, embedding)?,
+            policy: bandit.choose(place.role),
+            place: Place::First,
+            previous: Previous::nothing(embedding),
+            chosen: None,
+            ended: None,
+            intrinsic: 0.0,
+        };
+        Ok(Self { place, progress, writer })
+    }
+
+    /// A seat that goes on from a saved one.
+    pub fn resume(place: SeatPlace, progress: Progress, writer: Option<Writer>) -> Self {
+        Self { place, progress, writer }
+    }
+
+    /// What continues from here, beside the writer's state.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// What writes this environment's steps down.
+    pub fn writer(&self) -> Option<&Writer> {
+        self.writer.as_ref()
+    }
+
+    /// The same, to put sequences into replay.
+    pub fn writer_mut(&mut self) -> Option<&mut Writer> {
+        self.writer.as_mut()
+    }
+
+    /// Adds this environment's turns for its present `observation`: one, or two after an episode's end.
+    pub fn ask(&self, observation: &[u8], turns: &mut Turns) {
+        let Progress { policy, place, previous, ended, .. } = &self.progress;
+        let turn = |place, policy, previous: &Previous, wants_state| Turn {
+            slot: self.place.slot,
+            role: self.place.role,
+            place,
+            policy,
+            wants_state,
+            previous: previous.clone(),
+        };
+        if let Some(ended) = ended {
+            turns.turns.push(turn(Place::Last, ended.policy, &ended.previous, false));
+            turns.observations.extend_from_slice(&ended.observation);
+        }
+        // An episode is opened for writing only when its first decision is there.
+        let begins = self.writer.as_ref().is_some_and(|writer| *place == Place::First || writer.wants_start());
+        turns.turns.push(turn(*place, *policy, previous, begins));
+        turns.observations.extend_from_slice(observation);
+    }
+
+    /// Takes this environment's decisions, as many as it asked for, and chooses the action for `observation`.
+    pub fn choose(&mut self, observation: &[u8], decisions: &mut impl Iterator<Item = Decision>) -> Result<usize> {
+        if let Some(ended) = self.progress.ended.take() {
+            if let Some(decision) = decisions.next() {
+                self.end_episode(&ended, &decision)?;
+            }
+        }
+        if self.progress.place == Place::First {
+            self.progress.novelty.start_episode();
+            self.progress.intrinsic = 0.0;
+            if let Some(writer) = &mut self.writer {
+                writer.begin_episode(self.progress.policy as u16)?;
+            }
+        }
+        let decision = decisions.next().ok_or(crate::error::TrainError::MissingDecision)?;
+        let novelty = self.novelty_of(&decision)?;
+        let actions = decision.preferences.len();
+        let greedy = argmax(&decision.preferences);
+        let epsilon = self.place.epsilon;
+        let random = &mut self.progress.random;
+        let action = if random.uniform() < epsilon { random.below(actions) } else { greedy };
+        let probability = epsilon / actions as f64 + if action == greedy { 1.0 - epsilon } else { 0.0 };
+        self.progress.chosen = Some(Chosen {
+            observation: observation.to_vec(),
+            action: action as u16,
+            probability: probability as f32,
+            novelty,
+            embedding: stored(&decision.embedding),
+            state: decision.state,
+            version: decision.version,
+        });
+        Ok(action)
+    }
+
+    /// Takes what the chosen action led to; where that ended the episode, `last` is the observation that did, and the
+    /// next episode's policy is asked of the bandit.
+    pub fn take(
+        &mut self,
+        step: &Step,
+        last: impl FnOnce() -> Vec<u8>,
+        bandit: &CentralBandit,
+    ) -> Result<Option<EpisodeReport>> {
+        let chosen = self.progress.chosen.take().ok_or(crate::error::TrainError::MissingDecision)?;
+        match step.end {
+            Some(EpisodeEnd { ending: Ending::CutOff, .. }) => {
+                self.cut_off(&chosen)?;
+                bandit.abandon(self.place.role, self.progress.policy)?;
+                self.next_episode(bandit);
+                Ok(None)
+            }
+            Some(end) => {
+                self.write(&chosen, step, if end.ending == Ending::Terminated { 0.0 } else { 1.0 })?;
+                let report = EpisodeReport {
+                    role: self.place.role,
+                    environment: self.place.environment,
+                    policy: self.progress.policy,
+                    epsilon: self.place.epsilon,
+                    score: end.score,
+                    frames: end.frames,
+                    intrinsic: self.progress.intrinsic,
+                };
+                bandit.report(self.place.role, self.progress.policy, end.score)?;
+                if self.writer.is_some() {
+                    let (policy, previous) = (self.progress.policy, following(chosen, step));
+                    self.progress.ended = Some(Ended { observation: last(), policy, previous });
+                }
+                self.next_episode(bandit);
+                Ok(Some(report))
+            }
+            None => {
+                self.write(&chosen, step, 1.0)?;
+                self.progress.previous = following(chosen, step);
+                self.progress.place = Place::Middle;
+                Ok(None)
+            }
+        }
+    }
+
+    /// Forgets the episode, which can't go on: the environment has begun another.
+    pub fn abandon(&mut self, bandit: &CentralBandit) -> Result<()> {
+        if let Some(writer) = &mut self.writer {
+            writer.abandon_episode();
+        }
+        bandit.abandon(self.place.role, self.progress.policy)?;
+        (self.progress.ended, self.progress.chosen) = (None, None);
+        self.next_episode(bandit);
+        Ok(())
+    }
+
+    fn next_episode(&mut self, bandit: &CentralBandit) {
+        self.progress.policy = bandit.choose(self.place.role);
+        self.progress.place = Place::First;
+        self.progress.previous = Previous::nothing(self.progress.previous.embedding.len());
+    }
+
+    /// r_NGU of the observation that was decided on.
+    fn novelty_of(&mut self, decision: &Decision) -> Result<Novelty> {
+        let episodic = self.progress.novelty.observe(&decision.embedding)?;
+        let ngu = ngu_reward(episodic, f64::from(decision.rnd));
+        self.progress.intrinsic += ngu;
+        Ok(Novelty { ngu: ngu as f32, rnd: decision.rnd, episodic: episodic as f32 })
+    }
+
+    fn write(&mut self, chosen: &Chosen, step: &Step, discount: f32) -> Result<()> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let start = chosen
+            .state
+            .as_ref()
+            .map(|state| SequenceStart { state: state.as_slice(), parameter_version: chosen.version });
+        let step = replay::Step {
+            action: chosen.action,
+            behaviour_probability: chosen.probability,
+            reward_extrinsic: step.reward as f32,
+            reward_ngu: chosen.novelty.ngu,
+            reward_rnd: chosen.novelty.rnd,
+            reward_episodic: chosen.novelty.episodic,
+            discount,
+            embedding: &chosen.embedding,
+        };
+        Ok(writer.append(&chosen.observation, &step, start)?)
+    }
+
+    /// The episode's last observation has been seen by the networks.
+    fn end_episode(&mut self, ended: &Ended, decision: &Decision) -> Result<()> {
+        let novelty = self.novelty_of(decision)?;
+        let embedding = stored(&decision.embedding);
+        match &mut self.writer {
+            Some(writer) => Ok(writer.end_episode(&ended.observation, &last_step(novelty, &embedding))?),
+            None => Ok(()),
+        }
+    }
+
+    /// The action had no outcome: the observation it was chosen for is the episode's last.
+    fn cut_off(&mut self, chosen: &Chosen) -> Result<()> {
+        match &mut self.writer {
+            Some(writer) => Ok(writer.end_episode(&chosen.observation, &last_step(chosen.novelty, &chosen.embedding))?),
+            None => Ok(()),
+        }
+    }
+}
+
+fn last_step(novelty: Novelty, embedding: &[f16]) -> LastStep<'_> {
+    LastStep { reward_ngu: novelty.ngu, reward_rnd: novelty.rnd, reward_episodic: novelty.episodic, embedding }
+}
+
+/// f(x) as it is kept: acting and learning are fed the same bits.
+fn stored(embedding: &[f32]) -> Vec<f16> {
+    embedding.iter().map(|&value| f16::from_f32(value)).collect()
+}
+
+fn following(chosen: Chosen, step: &Step) -> Previous {
+    Previous {
+        action: i64::from(chosen.action),
+        reward_extrinsic: step.reward as f32,
+        novelty: chosen.novelty,
+        embedding: chosen.embedding,
+    }
+}

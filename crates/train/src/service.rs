@@ -1,0 +1,165 @@
+//! Inference as a service: a thread that answers the turns of many players in common batches.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::config::InferenceConfig;
+use crate::error::{Result, TrainError};
+use crate::inference::{Decide, Inference, Published, SavedStates};
+use crate::messages::{Decision, Turns};
+
+/// What the service is asked.
+enum Request {
+    Decide { turns: Turns, answer: Sender<Result<Answer>> },
+    Refresh(Box<Published>),
+    Save(Sender<Result<SavedStates>>),
+}
+
+/// Decisions, and the turns back, whose memory is used again.
+struct Answer {
+    decisions: Vec<Decision>,
+    turns: Turns,
+}
+
+/// A running service; dropping it and all its clients ends the thread.
+pub struct Service {
+    requests: Sender<Request>,
+    thread: JoinHandle<()>,
+}
+
+/// A player's connection to the service.
+pub struct Client {
+    requests: Sender<Request>,
+    answers: (Sender<Result<Answer>>, Receiver<Result<Answer>>),
+}
+
+impl Service {
+    /// Starts the thread.
+    pub fn start(inference: Inference, config: &InferenceConfig) -> Result<Self> {
+        let (requests, inbox) = channel();
+        let desk = Desk {
+            inference,
+            inbox,
+            max_batch: config.max_batch,
+            max_wait: Duration::from_micros(config.max_wait_microseconds),
+        };
+        let thread = thread::Builder::new().name("inference".to_owned()).spawn(move || desk.serve());
+        Ok(Self { requests, thread: thread.map_err(|cause| TrainError::Thread { role: "inference", cause })? })
+    }
+
+    /// A connection for one player.
+    pub fn client(&self) -> Client {
+        Client { requests: self.requests.clone(), answers: channel() }
+    }
+
+    /// Hands newer parameters over; they are used from the next batch on.
+    pub fn refresh(&self, published: Published) -> Result<()> {
+        self.requests.send(Request::Refresh(Box::new(published))).map_err(|_| gone())
+    }
+
+    /// Every environment's recurrent state.
+    pub fn save(&self) -> Result<SavedStates> {
+        let (answer, states) = channel();
+        self.requests.send(Request::Save(answer)).map_err(|_| gone())?;
+        states.recv().map_err(|_| gone())?
+    }
+
+    /// Ends the thread once all clients are gone; whether it ended well.
+    pub fn finish(self) -> Result<()> {
+        drop(self.requests);
+        self.thread.join().map_err(|_| TrainError::Panicked { role: "inference" })
+    }
+}
+
+fn gone() -> TrainError {
+    TrainError::Gone { role: "inference" }
+}
+
+impl Decide for Client {
+    fn decide(&mut self, turns: &mut Turns) -> Result<Vec<Decision>> {
+        let request = Request::Decide { turns: std::mem::take(turns), answer: self.answers.0.clone() };
+        self.requests.send(request).map_err(|_| gone())?;
+        let answer = self.answers.1.recv().map_err(|_| gone())??;
+        *turns = answer.turns;
+        Ok(answer.decisions)
+    }
+}
+
+/// The thread's side.
+struct Desk {
+    inference: Inference,
+    inbox: Receiver<Request>,
+    max_batch: usize,
+    max_wait: Duration,
+}
+
+struct Waiting {
+    turns: Turns,
+    answer: Sender<Result<Answer>>,
+}
+
+impl Desk {
+    fn serve(mut self) {
+        let mut waiting: Vec<Waiting> = Vec::new();
+        while let Ok(request) = self.inbox.recv() {
+            self.take(request, &mut waiting);
+            // The first turn of a batch waits for others, but not long.
+            let until = Instant::now() + self.max_wait;
+            while !waiting.is_empty() && rows(&waiting) < self.max_batch {
+                match self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                    Ok(request) => self.take(request, &mut waiting),
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+                }
+            }
+            if !waiting.is_empty() {
+                self.answer(&mut waiting);
+            }
+        }
+    }
+
+    fn take(&mut self, request: Request, waiting: &mut Vec<Waiting>) {
+        match request {
+            Request::Decide { turns, answer } => waiting.push(Waiting { turns, answer }),
+            Request::Refresh(published) => {
+                if let Err(error) = self.inference.refresh(&published) {
+                    // Whoever asks next hears of it; there may be nobody now.
+                    waiting
+                        .drain(..)
+                        .for_each(|one| drop(one.answer.send(Err(TrainError::Inference(error.to_string())))));
+                }
+            }
+            // A client that went away needs no answer, here and below.
+            Request::Save(answer) => drop(answer.send(self.inference.save())),
+        }
+    }
+
+    fn answer(&mut self, waiting: &mut Vec<Waiting>) {
+        let mut together = Turns::default();
+        for one in waiting.iter() {
+            together.turns.extend_from_slice(&one.turns.turns);
+            together.observations.extend_from_slice(&one.turns.observations);
+        }
+        match self.inference.decide(&mut together) {
+            Ok(decisions) => {
+                let mut decisions = decisions.into_iter();
+                for Waiting { turns, answer } in waiting.drain(..) {
+                    let decisions = decisions.by_ref().take(turns.turns.len()).collect();
+                    drop(answer.send(Ok(Answer { decisions, turns })));
+                }
+            }
+            Err(error) => {
+                let sentence = error.to_string();
+                let mut first = Some(error);
+                for one in waiting.drain(..) {
+                    let error = first.take().unwrap_or_else(|| TrainError::Inference(sentence.clone()));
+                    drop(one.answer.send(Err(error)));
+                }
+            }
+        }
+    }
+}
+
+fn rows(waiting: &[Waiting]) -> usize {
+    waiting.iter().map(|one| one.turns.turns.len()).sum()
+}

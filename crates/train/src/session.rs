@@ -1,0 +1,35 @@
+//! A run that goes on, whether on one thread or on many.
+
+use replay::Replay;
+
+use crate::bandit::CentralBandit;
+use crate::error::Result;
+use crate::learning::{Learning, Update};
+use crate::messages::EpisodeReport;
+use crate::saving::Copied;
+
+/// What happens while a run goes on, for whoever keeps the books.
+pub trait Watch {
+    /// An episode ended.
+    fn episode(&mut self, report: &EpisodeReport);
+    /// The learner made an update.
+    fn update(&mut self, update: &Update);
+    /// A worker was lost and replaced.
+    fn fault(&mut self, sentence: &str);
+}
+
+/// A run that is moved on by its caller.
+pub trait Session {
+    /// Moves the run on a little: an update, a round of steps, or a short wait.
+    fn advance(&mut self, watch: &mut dyn Watch) -> Result<()>;
+    /// Emulator frames that the actors have played.
+    fn frames(&self) -> u64;
+    /// Which policy plays an episode.
+    fn bandit(&self) -> &CentralBandit;
+    /// What is remembered.
+    fn replay(&self) -> &Replay;
+    /// What is learned with.
+    fn learning(&self) -> &Learning;
+    /// Brings all parts to rest, copies everything that continues, and lets them go on.
+    fn copy(&mut self, watch: &mut dyn Watch) -> Result<Copied>;
+}

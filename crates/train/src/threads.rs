@@ -1,0 +1,376 @@
+//! Every role on threads of its own: players, inference, the sampler ahead of the learner, and the learner here.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use replay::{Batch, Replay, ReplayError, Sampler, Snapshot, WriterState};
+
+use crate::assembly::Parts;
+use crate::bandit::CentralBandit;
+use crate::config::Config;
+use crate::error::{Result, TrainError};
+use crate::learning::{self, Learning};
+use crate::messages::{EpisodeReport, Role};
+use crate::player::{Player, SavedPlayer};
+use crate::saving::{Copied, Play};
+use crate::service::{Client, Service};
+use crate::session::{Session, Watch};
+
+/// How long a role waits in one go before it looks whether to stop or to rest.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// A run on many threads. The caller's thread is the learner's.
+pub struct Threads {
+    learning: Learning,
+    replay: Arc<Replay>,
+    bandit: Arc<CentralBandit>,
+    service: Option<Service>,
+    crew: Arc<Crew>,
+    players: Vec<JoinHandle<()>>,
+    sampler: Option<JoinHandle<()>>,
+    news: Receiver<News>,
+    batches: Receiver<Batch>,
+    used: Sender<Batch>,
+    frames_per_step: u64,
+    publish_every: u64,
+}
+
+/// What players and sampler tell the learner's thread.
+enum News {
+    Episode(EpisodeReport),
+    Fault(String),
+    Saved { role: Role, index: usize, player: SavedPlayer, writers: Vec<WriterState> },
+    Failed(TrainError),
+}
+
+/// What all threads share.
+struct Crew {
+    stopping: AtomicBool,
+    resting: Mutex<bool>,
+    changed: Condvar,
+    actor_steps: AtomicU64,
+    actor_environments: u64,
+}
+
+impl Crew {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn is_resting(&self) -> bool {
+        *self.resting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn rest(&self, rest: bool) {
+        *self.resting.lock().unwrap_or_else(PoisonError::into_inner) = rest;
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until the rest is over, or all stop.
+    fn wait_out_rest(&self) {
+        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+        while *resting && !self.is_stopping() {
+            resting = self.changed.wait(resting).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// An evaluator keeps the actors' pace: whether it is ahead after so many steps of each of its environments. Sleeps
+    /// a little if so.
+    fn is_ahead(&self, steps: u64) -> bool {
+        let ahead = || steps > self.actor_steps.load(Ordering::Relaxed) / self.actor_environments;
+        if ahead() {
+            let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
+            drop(self.changed.wait_timeout(resting, PATIENCE));
+        }
+        ahead()
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        // Under the lock, so that nobody misses it between looking and sleeping.
+        drop(self.resting.lock());
+        self.changed.notify_all();
+    }
+}
+
+impl Threads {
+    /// Starts all threads.
+    pub fn start(parts: Parts, config: &Config) -> Result<Self> {
+        let Parts { learning, replay, inference, bandit, actors, evaluators } = parts;
+        let frames_per_step = actors.first().map_or(1, |actor| u64::from(actor.spec().frames_per_step));
+        let crew = Arc::new(Crew {
+            stopping: AtomicBool::new(false),
+            resting: Mutex::new(false),
+            changed: Condvar::new(),
+            actor_steps: AtomicU64::new(actors.iter().map(Player::steps).sum()),
+            actor_environments: config.actors.environments as u64,
+        });
+        let service = Service::start(inference, &config.inference)?;
+        let (tell, news) = channel();
+        let mut players = Vec::new();
+        let roles = [(Role::Actor, actors), (Role::Evaluator, evaluators)];
+        for (role, index, player) in roles
+            .into_iter()
+            .flat_map(|(role, players)| players.into_iter().enumerate().map(move |(i, p)| (role, i, p)))
+        {
+            let seat = PlayerThread {
+                role,
+                index,
+                player,
+                client: service.client(),
+                bandit: Arc::clone(&bandit),
+                crew: Arc::clone(&crew),
+                tell: tell.clone(),
+            };
+            players.push(spawn("a player", move || seat.run())?);
+        }
+        let (used, empty) = channel();
+        let (ahead, batches) = sync_channel(config.learner.prefetch);
+        let layout = replay.config().layout;
+        for _ in 0..config.learner.prefetch + 2 {
+            // The receiver is alive: it is moved into the thread below.
+            let _ = used.send(Batch::new(&layout, config.learner.batch_size));
+        }
+        let sampler = Sampler::new(&replay, config.replay.sampler_threads);
+        let (sampler_crew, sampler_tell) = (Arc::clone(&crew), tell);
+        let sampler = spawn("the sampler", move || {
+            if let Err(error) = prefetch(sampler, &sampler_crew, &empty, &ahead) {
+                let _ = sampler_tell.send(News::Failed(error));
+            }
+        })?;
+        let publish_every = config.learner.publish_every;
+        let (service, sampler) = (Some(service), Some(sampler));
+        Ok(Self {
+            learning,
+            replay,
+            bandit,
+            service,
+            crew,
+            players,
+            sampler,
+            news,
+            batches,
+            used,
+            frames_per_step,
+            publish_every,
+        })
+    }
+
+    fn hear(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        while let Ok(news) = self.news.try_recv() {
+            match news {
+                News::Episode(report) => watch.episode(&report),
+                News::Fault(sentence) => watch.fault(&sentence),
+                News::Failed(error) => return Err(error),
+                // Only asked for in `copy`, which waits for them.
+                News::Saved { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn service(&self) -> Result<&Service> {
+        self.service.as_ref().ok_or(TrainError::Gone { role: "inference" })
+    }
+}
+
+impl Session for Threads {
+    fn advance(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        self.hear(watch)?;
+        match self.batches.recv_timeout(PATIENCE) {
+            Ok(batch) => {
+                let update = self.learning.update(&batch)?;
+                // The sampler may have ended; its batch is then nobody's.
+                let _ = self.used.send(batch);
+                watch.update(&update);
+                if update.report.update.is_multiple_of(self.publish_every) {
+                    self.service()?.refresh(self.learning.publish()?)?;
+                }
+                Ok(())
+            }
+            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Disconnected) => {
+                self.hear(watch)?;
+                Err(TrainError::Gone { role: "the sampler" })
+            }
+        }
+    }
+
+    fn frames(&self) -> u64 {
+        self.crew.actor_steps.load(Ordering::Relaxed) * self.frames_per_step
+    }
+
+    fn bandit(&self) -> &CentralBandit {
+        &self.bandit
+    }
+
+    fn replay(&self) -> &Replay {
+        &self.replay
+    }
+
+    fn learning(&self) -> &Learning {
+        &self.learning
+    }
+
+    fn copy(&mut self, watch: &mut dyn Watch) -> Result<Copied> {
+        self.crew.rest(true);
+        let mut saved: Vec<(Role, usize, SavedPlayer, Vec<WriterState>)> = Vec::new();
+        while saved.len() < self.players.len() {
+            match self.news.recv().map_err(|_| TrainError::Gone { role: "the players" })? {
+                News::Saved { role, index, player, writers } => saved.push((role, index, player, writers)),
+                News::Episode(report) => watch.episode(&report),
+                News::Fault(sentence) => watch.fault(&sentence),
+                News::Failed(error) => return Err(error),
+            }
+        }
+        saved.sort_by_key(|(role, index, ..)| (*role == Role::Evaluator, *index));
+        let mut play = Play {
+            states: self.service()?.save()?,
+            bandit: self.bandit.state(),
+            actors: Vec::new(),
+            evaluators: Vec::new(),
+        };
+        let mut writers = Vec::new();
+        for (role, _, player, own) in saved {
+            writers.extend(own);
+            match role {
+                Role::Actor => play.actors.push(player),
+                Role::Evaluator => play.evaluators.push(player),
+            }
+        }
+        let replay = Snapshot::take(&self.replay, writers);
+        self.crew.rest(false);
+        Ok(Copied::new(self.learning.learner().save()?, replay, play))
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.crew.stop();
+        self.replay.limiter().stop();
+        // A batch may be on its way to nobody; taking it lets the sampler end.
+        while self.batches.try_recv().is_ok() {}
+        for thread in self.players.drain(..).chain(self.sampler.take()) {
+            // What it had to say was said through the channel.
+            let _ = thread.join();
+        }
+        if let Some(service) = self.service.take() {
+            let _ = service.finish();
+        }
+    }
+}
+
+fn spawn(role: &'static str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    thread::Builder::new().name(role.to_owned()).spawn(run).map_err(|cause| TrainError::Thread { role, cause })
+}
+
+/// Draws batches ahead of the learner until all stop.
+fn prefetch(mut sampler: Sampler, crew: &Crew, empty: &Receiver<Batch>, ahead: &SyncSender<Batch>) -> Result<()> {
+    while let Ok(mut batch) = empty.recv() {
+        loop {
+            if crew.is_stopping() {
+                return Ok(());
+            }
+            match learning::draw(&mut sampler, &mut batch, PATIENCE) {
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(TrainError::Replay(ReplayError::Stopped)) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        if ahead.send(batch).is_err() {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// One player on a thread.
+struct PlayerThread {
+    role: Role,
+    index: usize,
+    player: Player,
+    client: Client,
+    bandit: Arc<CentralBandit>,
+    crew: Arc<Crew>,
+    tell: Sender<News>,
+}
+
+impl PlayerThread {
+    fn run(mut self) {
+        if let Err(error) = self.play() {
+            if !self.crew.is_stopping() {
+                let _ = self.tell.send(News::Failed(error));
+            }
+        }
+    }
+
+    fn play(&mut self) -> Result<()> {
+        loop {
+            for group in 0..self.player.groups() {
+                self.absorb(group)?;
+                if self.crew.is_resting() {
+                    self.save()?;
+                }
+                if self.crew.is_stopping() {
+                    return Ok(());
+                }
+                self.player.decide(group, &mut self.client)?;
+                if !self.flush()? {
+                    return Ok(());
+                }
+            }
+            while self.role == Role::Evaluator && self.crew.is_ahead(self.player.steps_each()) {
+                if self.crew.is_resting() || self.crew.is_stopping() {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn absorb(&mut self, group: usize) -> Result<()> {
+        let before = self.player.steps();
+        let tell = &self.tell;
+        self.player.absorb(group, &self.bandit, &mut |report| drop(tell.send(News::Episode(report))))?;
+        if self.role == Role::Actor {
+            self.crew.actor_steps.fetch_add(self.player.steps() - before, Ordering::Relaxed);
+        }
+        for fault in self.player.take_faults() {
+            drop(tell.send(News::Fault(fault)));
+        }
+        Ok(())
+    }
+
+    /// Puts sequences into replay, as long as that takes; false when all stop.
+    fn flush(&mut self) -> Result<bool> {
+        loop {
+            match self.player.flush(PATIENCE) {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(TrainError::Replay(ReplayError::Stopped)) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            if self.crew.is_stopping() {
+                return Ok(false);
+            }
+            if self.crew.is_resting() {
+                // What can't be put in now is saved with the writers.
+                return Ok(true);
+            }
+        }
+    }
+
+    /// All groups at rest, a copy handed over, and on when the rest is over.
+    fn save(&mut self) -> Result<()> {
+        for group in 0..self.player.groups() {
+            self.absorb(group)?;
+        }
+        let (player, writers) = (self.player.save()?, self.player.writers());
+        drop(self.tell.send(News::Saved { role: self.role, index: self.index, player, writers }));
+        self.crew.wait_out_rest();
+        Ok(())
+    }
+}
