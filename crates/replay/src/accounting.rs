@@ -131,10 +131,10 @@ impl fmt::Display for Forecast {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{} sequences are about {} million steps: {} at 150 bytes a frame, {} at 2 500 ({} if frames were kept as \
+            "{} sequences are about {} steps: {} at 150 bytes a frame, {} at 2 500 ({} if frames were kept as \
              they are)",
             grouped(self.sequences),
-            millions(self.steps),
+            rounded(self.steps),
             size(self.bytes_at_150),
             size(self.bytes_at_2500),
             size(self.bytes_raw),
@@ -146,9 +146,8 @@ impl fmt::Display for Forecast {
     }
 }
 
-fn millions(count: u64) -> String {
-    let millions = count as f64 / 1e6;
-    if millions < 0.1 { format!("{millions:.3}") } else { format!("{millions:.1}") }
+fn rounded(count: u64) -> String {
+    if count < 1_000_000 { grouped(count) } else { format!("{:.1} million", count as f64 / 1e6) }
 }
 
 fn size(bytes: u64) -> String {
@@ -189,7 +188,7 @@ mod tests {
         config.check().unwrap();
         assert_eq!(
             config.forecast().to_string(),
-            "1 000 sequences are about 0.1 million steps: 19.9 MB at 150 bytes a frame, 207.9 MB at 2 500 (15.9 MB if \
+            "1 000 sequences are about 80 000 steps: 19.8 MB at 150 bytes a frame, 207.8 MB at 2 500 (15.8 MB if \
              frames were kept as they are); the oldest go at 67.1 MB"
         );
     }

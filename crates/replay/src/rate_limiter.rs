@@ -10,6 +10,9 @@
 //! while fewer than `min_fill` sequences were inserted. The balance begins at 0, which is below `low` for as long as
 //! the replay fills: then only inserts go on, and the lower bound holds from the first sample on.
 //!
+//! What was let through but is not done yet counts against the side that does it and not yet for the other one. So the
+//! invariant holds for what is really in the shards and really drawn at any moment, a snapshot's too.
+//!
 //! Nothing here sleeps or polls: a side that waits is woken by the other, by its timeout or by [`RateLimiter::stop`].
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -29,15 +32,24 @@ pub struct RateLimiter {
 
 #[derive(Clone, Copy, Debug)]
 struct Counts {
-    inserts: u64,
-    samples: u64,
+    inserts: Count,
+    samples: Count,
     stopped: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Count {
+    /// Let through.
+    begun: u64,
+    /// Let through and done.
+    done: u64,
 }
 
 impl RateLimiter {
     /// A limiter that goes on from these counts.
     pub(crate) fn new(config: RateLimiterConfig, inserts: u64, samples: u64) -> Self {
-        let counts = Mutex::new(Counts { inserts, samples, stopped: false });
+        let count = |n| Count { begun: n, done: n };
+        let counts = Mutex::new(Counts { inserts: count(inserts), samples: count(samples), stopped: false });
         Self { config, counts, inserted: Condvar::new(), sampled: Condvar::new() }
     }
 
@@ -50,7 +62,7 @@ impl RateLimiter {
     /// Sequences inserted and sampled so far.
     pub fn counts(&self) -> (u64, u64) {
         let counts = self.lock();
-        (counts.inserts, counts.samples)
+        (counts.inserts.done, counts.samples.done)
     }
 
     /// Whether `n` sequences could be inserted now without waiting.
@@ -63,25 +75,35 @@ impl RateLimiter {
         self.sample_fits(&self.lock(), n)
     }
 
-    /// Counts an insert of one sequence, waiting for room at most `timeout`.
-    pub(crate) fn insert(&self, timeout: Duration) -> Result<()> {
+    /// Does an insert of one sequence, after waiting for room at most `timeout`.
+    pub(crate) fn insert(&self, timeout: Duration, insert: impl FnOnce()) -> Result<()> {
         let fits = |counts: &Counts| self.insert_fits(counts, 1);
-        self.wait("an insert", &self.sampled, timeout, fits)?.inserts += 1;
+        self.wait("an insert", &self.sampled, timeout, fits)?.inserts.begun += 1;
+        insert();
+        self.lock().inserts.done += 1;
         self.inserted.notify_all();
         Ok(())
     }
 
-    /// Counts a sample of `n` sequences, waiting for enough inserts at most `timeout`.
-    pub(crate) fn sample(&self, n: usize, timeout: Duration) -> Result<()> {
+    /// Does a sample of `n` sequences, after waiting for enough inserts at most `timeout`; one that fails does not
+    /// count.
+    pub(crate) fn sample(&self, n: usize, timeout: Duration, sample: impl FnOnce() -> Result<()>) -> Result<()> {
         let RateLimiterConfig { samples_per_insert, slack, .. } = self.config;
         let most = 2.0 * slack - samples_per_insert;
         if n as f64 > most {
             return Err(ReplayError::BatchTooLarge { batch: n, samples_per_insert, slack, most });
         }
         let fits = |counts: &Counts| self.sample_fits(counts, n as u64);
-        self.wait("a sample", &self.inserted, timeout, fits)?.samples += n as u64;
+        self.wait("a sample", &self.inserted, timeout, fits)?.samples.begun += n as u64;
+        let sampled = sample();
+        let mut counts = self.lock();
+        match sampled {
+            Ok(()) => counts.samples.done += n as u64,
+            Err(_) => counts.samples.begun -= n as u64,
+        }
+        drop(counts);
         self.sampled.notify_all();
-        Ok(())
+        sampled
     }
 
     /// Wakes everyone who waits; from now on every insert and sample is refused as stopped.
@@ -97,11 +119,12 @@ impl RateLimiter {
     }
 
     fn insert_fits(&self, counts: &Counts, n: u64) -> bool {
-        self.balance(counts.inserts + n, counts.samples) <= self.bounds().1
+        self.balance(counts.inserts.begun + n, counts.samples.done) <= self.bounds().1
     }
 
     fn sample_fits(&self, counts: &Counts, n: u64) -> bool {
-        counts.inserts >= self.config.min_fill && self.balance(counts.inserts, counts.samples + n) >= self.bounds().0
+        counts.inserts.done >= self.config.min_fill
+            && self.balance(counts.inserts.done, counts.samples.begun + n) >= self.bounds().0
     }
 
     fn balance(&self, inserts: u64, samples: u64) -> f64 {
@@ -126,7 +149,7 @@ impl RateLimiter {
             }
             let waited = begun.elapsed();
             let Some(left) = timeout.checked_sub(waited).filter(|left| !left.is_zero()) else {
-                let Counts { inserts, samples, .. } = *counts;
+                let (inserts, samples) = (counts.inserts.done, counts.samples.done);
                 return Err(ReplayError::Timeout { what, waited, inserts, samples });
             };
             counts = moved.wait_timeout(counts, left).unwrap_or_else(PoisonError::into_inner).0;
@@ -147,41 +170,65 @@ mod tests {
         RateLimiter::new(RateLimiterConfig { samples_per_insert, min_fill, slack }, 0, 0)
     }
 
+    fn insert(limiter: &RateLimiter, timeout: Duration) -> Result<()> {
+        limiter.insert(timeout, || ())
+    }
+
+    fn sample(limiter: &RateLimiter, n: usize, timeout: Duration) -> Result<()> {
+        limiter.sample(n, timeout, || Ok(()))
+    }
+
     #[test]
     fn the_bounds_hold_to_the_last_sequence() {
         let limiter = limiter(6.0, 10, 20.0);
         assert_eq!(limiter.bounds(), (40.0, 80.0));
         for _ in 0..9 {
-            limiter.insert(Duration::ZERO).unwrap();
+            insert(&limiter, Duration::ZERO).unwrap();
         }
         assert!(!limiter.can_sample(1), "nine of ten are filled");
-        limiter.insert(Duration::ZERO).unwrap();
+        insert(&limiter, Duration::ZERO).unwrap();
         assert!(limiter.can_sample(20));
         assert!(!limiter.can_sample(21));
         assert!(limiter.can_insert(3));
         assert!(!limiter.can_insert(4));
         for _ in 0..3 {
-            limiter.insert(Duration::ZERO).unwrap();
+            insert(&limiter, Duration::ZERO).unwrap();
         }
-        let refused = limiter.insert(Duration::from_millis(1)).unwrap_err().to_string();
+        let refused = insert(&limiter, Duration::from_millis(1)).unwrap_err().to_string();
         assert!(refused.starts_with("an insert waited") && refused.ends_with("13 inserts and 0 samples so far"));
-        limiter.sample(34, Duration::ZERO).unwrap();
-        assert!(matches!(limiter.sample(5, Duration::ZERO), Err(ReplayError::Timeout { what: "a sample", .. })));
+        sample(&limiter, 34, Duration::ZERO).unwrap();
+        assert!(matches!(sample(&limiter, 5, Duration::ZERO), Err(ReplayError::Timeout { what: "a sample", .. })));
         assert_eq!(limiter.counts(), (13, 34));
     }
 
     #[test]
     fn a_batch_that_could_never_pass_is_refused_at_once() {
         let limiter = limiter(6.0, 10, 20.0);
-        assert!(matches!(limiter.sample(35, Duration::MAX), Err(ReplayError::BatchTooLarge { batch: 35, .. })));
+        assert!(matches!(sample(&limiter, 35, Duration::MAX), Err(ReplayError::BatchTooLarge { batch: 35, .. })));
+    }
+
+    #[test]
+    fn what_is_not_done_yet_does_not_count_for_the_other_side() {
+        let limiter = limiter(1.0, 1, 2.0);
+        limiter
+            .insert(Duration::ZERO, || assert!(!limiter.can_sample(1), "the sequence is not in its shard yet"))
+            .unwrap();
+        assert!(limiter.can_sample(2));
+        let failed = limiter.sample(2, Duration::ZERO, || {
+            assert!(!limiter.can_sample(1) && limiter.can_insert(2) && !limiter.can_insert(3));
+            Err(ReplayError::Empty)
+        });
+        assert!(matches!(failed, Err(ReplayError::Empty)));
+        assert_eq!(limiter.counts(), (1, 0));
+        assert!(limiter.can_sample(2), "what failed does not count");
     }
 
     #[test]
     fn an_infinite_slack_holds_nothing_but_the_fill() {
         let limiter = limiter(6.0, 2, f64::INFINITY);
-        limiter.insert(Duration::ZERO).unwrap();
+        insert(&limiter, Duration::ZERO).unwrap();
         assert!(!limiter.can_sample(1));
-        limiter.insert(Duration::ZERO).unwrap();
+        insert(&limiter, Duration::ZERO).unwrap();
         assert!(limiter.can_insert(1 << 40) && limiter.can_sample(1 << 40));
     }
 
@@ -189,18 +236,18 @@ mod tests {
     fn each_side_wakes_the_other_and_stop_wakes_both() {
         let limiter = limiter(1.0, 4, 4.0);
         std::thread::scope(|scope| {
-            let sampler = scope.spawn(|| limiter.sample(4, Duration::MAX));
+            let sampler = scope.spawn(|| sample(&limiter, 4, Duration::MAX));
             for _ in 0..4 {
-                limiter.insert(Duration::MAX).unwrap();
+                insert(&limiter, Duration::MAX).unwrap();
             }
             sampler.join().unwrap().unwrap();
-            let starved = scope.spawn(|| limiter.sample(7, Duration::MAX));
-            let full = scope.spawn(|| (0..100).try_for_each(|_| limiter.insert(Duration::MAX)));
+            let starved = scope.spawn(|| sample(&limiter, 7, Duration::MAX));
+            let full = scope.spawn(|| (0..100).try_for_each(|_| insert(&limiter, Duration::MAX)));
             starved.join().unwrap().unwrap();
             limiter.stop();
             assert!(matches!(full.join().unwrap(), Err(ReplayError::Stopped)));
         });
-        assert!(matches!(limiter.insert(Duration::MAX), Err(ReplayError::Stopped)));
+        assert!(matches!(insert(&limiter, Duration::MAX), Err(ReplayError::Stopped)));
         assert!(limiter.is_stopped());
     }
 }

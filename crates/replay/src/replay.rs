@@ -122,16 +122,17 @@ impl Replay {
 
     /// Inserts a sequence, waiting for the limiter at most `timeout`; where that fails the sequence stays the caller's.
     pub(crate) fn insert(&self, shard: usize, sequence: &Arc<Sequence>, timeout: Duration) -> Result<()> {
-        self.limiter.insert(timeout)?;
-        lock(&self.shards[shard]).insert(Arc::clone(sequence));
-        Ok(())
+        self.limiter.insert(timeout, || lock(&self.shards[shard]).insert(Arc::clone(sequence)))
     }
 
     /// Draws `n` sequences, evenly over the shards that have any, waiting for the limiter at most `timeout`; their
     /// probabilities are those over all shards.
     pub(crate) fn draw(&self, n: usize, timeout: Duration, drawn: &mut Vec<Drawn>) -> Result<()> {
         drawn.clear();
-        self.limiter.sample(n, timeout)?;
+        self.limiter.sample(n, timeout, || self.draw_now(n, drawn))
+    }
+
+    fn draw_now(&self, n: usize, drawn: &mut Vec<Drawn>) -> Result<()> {
         let mut draws = lock(&self.draws);
         let filled = self.shards.iter().filter(|shard| !lock(shard).is_empty()).count();
         if filled == 0 {

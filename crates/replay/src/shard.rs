@@ -210,3 +210,112 @@ impl Shard {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chunk::Chunk;
+    use crate::sequence::{Before, Start};
+
+    fn chunk(bytes: usize) -> Arc<Chunk> {
+        let (frames, columns) = (vec![0; bytes].into(), vec![0; 10].into());
+        Arc::new(Chunk { steps: 4, span_bytes: 0, frames, columns, uses: Default::default() })
+    }
+
+    fn sequence(chunks: &[&Arc<Chunk>]) -> Arc<Sequence> {
+        let before = Before { action: 0, scalars: [0.0; 6], embedding: [].into() };
+        let start = Start { state: [].into(), before, parameter_version: 0, policy: 0, actor: 0 };
+        Arc::new(Sequence { start, length: 4, chunks: chunks.iter().map(|&chunk| Arc::clone(chunk)).collect() })
+    }
+
+    fn key(slot: u32, generation: u64) -> Key {
+        Key { shard: 0, slot, generation }
+    }
+
+    #[test]
+    fn the_oldest_goes_first_and_shared_chunks_with_the_last_that_holds_them() {
+        let mut shard = Shard::new(0, 2, u64::MAX, 1.0);
+        let chunks: Vec<_> = (0..4).map(|_| chunk(100)).collect();
+        shard.insert(sequence(&[&chunks[0], &chunks[1]]));
+        shard.insert(sequence(&[&chunks[1], &chunks[2]]));
+        assert_eq!((shard.accounting().sequences, shard.accounting().steps), (2, 12));
+        shard.insert(sequence(&[&chunks[2], &chunks[3]]));
+        let held = shard.accounting();
+        assert_eq!((held.sequences, held.steps, held.frame_bytes), (2, 12, 300));
+        assert_eq!((held.inserted, held.evicted, held.oldest_age), (3, 1, 1));
+        assert_eq!(Arc::strong_count(&chunks[0]), 1, "only the test holds it");
+        assert_eq!(Arc::strong_count(&chunks[1]), 2);
+        shard.insert(sequence(&[&chunks[3]]));
+        shard.insert(sequence(&[&chunks[3]]));
+        let held = shard.accounting();
+        assert_eq!((held.steps, held.frame_bytes), (4, 100));
+    }
+
+    #[test]
+    fn the_memory_limit_holds_whatever_the_slots_allow() {
+        let limit = Shard::index_bytes(64) + 10_000;
+        let mut shard = Shard::new(0, 64, limit, 1.0);
+        for i in 0..500 {
+            shard.insert(sequence(&[&chunk(1 + (i * 7919) % 3_000)]));
+            assert!(shard.accounting().bytes() <= limit);
+        }
+        assert!((2..64).contains(&shard.len()));
+        assert_eq!(shard.held().count() as u64, shard.len());
+    }
+
+    #[test]
+    fn a_new_sequence_has_the_greatest_priority() {
+        let mut shard = Shard::new(0, 4, u64::MAX, 0.5);
+        shard.insert(sequence(&[&chunk(1)]));
+        assert!(shard.set_priority(key(0, 0), 16.0));
+        shard.insert(sequence(&[&chunk(1)]));
+        assert!(shard.set_priority(key(0, 0), 0.0));
+        shard.insert(sequence(&[&chunk(1)]));
+        let weights: Vec<f64> = shard.held().map(|(_, weight)| weight).collect();
+        assert_eq!(weights, [0.0, 4.0, 4.0]);
+        for generation in 0..3 {
+            assert!(shard.set_priority(key(generation as u32, generation), 0.0));
+        }
+        shard.insert(sequence(&[&chunk(1)]));
+        assert_eq!(shard.held().last().unwrap().1, 1.0, "where all are zero");
+    }
+
+    #[test]
+    fn a_late_priority_is_counted_and_ignored() {
+        let mut shard = Shard::new(0, 2, u64::MAX, 1.0);
+        for _ in 0..3 {
+            shard.insert(sequence(&[&chunk(1)]));
+        }
+        assert!(!shard.set_priority(key(0, 0), 9.0));
+        assert!(shard.set_priority(key(0, 2), 5.0));
+        assert_eq!(shard.accounting().late_priorities, 1);
+        assert_eq!(shard.held().map(|(_, weight)| weight).collect::<Vec<_>>(), [1.0, 5.0]);
+        assert!(shard.issued(key(0, 0)) && shard.issued(key(0, 2)));
+        assert!(!shard.issued(key(1, 0)) && !shard.issued(key(1, 3)) && !shard.issued(key(0, 4)));
+    }
+
+    #[test]
+    fn zeros_are_drawn_only_where_all_are_zero() {
+        let mut shard = Shard::new(0, 3, u64::MAX, 0.6);
+        for _ in 0..5 {
+            shard.insert(sequence(&[&chunk(1)]));
+        }
+        let mut rng = Rng::new(5);
+        shard.set_priority(key(2, 2), 0.0);
+        for _ in 0..1_000 {
+            let drawn = shard.draw(&mut rng).unwrap();
+            assert!(drawn.key != key(2, 2) && drawn.probability == 0.5);
+            assert_eq!(drawn.age, 4 - drawn.key.generation);
+        }
+        shard.set_priority(key(0, 3), 0.0);
+        shard.set_priority(key(1, 4), 0.0);
+        let mut seen = [0; 3];
+        for _ in 0..3_000 {
+            let drawn = shard.draw(&mut rng).unwrap();
+            assert_eq!(drawn.probability, 1.0 / 3.0);
+            assert_eq!(u64::from(drawn.key.slot), drawn.key.generation % 3);
+            seen[drawn.key.slot as usize] += 1;
+        }
+        assert!(seen.iter().all(|&times| times > 850), "{seen:?}");
+    }
+}

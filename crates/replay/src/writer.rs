@@ -270,3 +270,144 @@ impl OpenSequence {
         Arc::new(Sequence { start: self.start, length: length as u32, chunks: self.chunks.into() })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::ReplayConfig;
+    use half::f16;
+
+    const STEP: Step<'static> = Step {
+        action: 1,
+        behaviour_probability: 0.5,
+        reward_extrinsic: 1.0,
+        reward_ngu: 0.1,
+        reward_rnd: 0.2,
+        reward_episodic: 0.3,
+        discount: 1.0,
+        embedding: &[f16::ONE],
+    };
+    const LAST: LastStep<'static> =
+        LastStep { reward_ngu: 0.1, reward_rnd: 0.2, reward_episodic: 0.3, embedding: &[f16::ONE] };
+    const START: SequenceStart<'static> = SequenceStart { state: &[0.5, -0.5], parameter_version: 7 };
+
+    fn writer(trace: usize, period: usize) -> Writer {
+        let mut config = ReplayConfig::paper(4, 2);
+        config.layout = Layout { observation_bytes: 4, embedding: 1, state: 2, trace, period };
+        Writer::new(&Replay::new(config).unwrap(), 3)
+    }
+
+    /// An episode of so many observations, the last included.
+    fn play(writer: &mut Writer, observations: usize) {
+        writer.begin_episode(0).unwrap();
+        for t in 0..observations - 1 {
+            let start = writer.wants_start().then_some(START);
+            writer.append(&(t as u32).to_le_bytes(), &STEP, start).unwrap();
+        }
+        writer.end_episode(&[0xff; 4], &LAST).unwrap();
+    }
+
+    #[test]
+    fn every_step_is_in_the_expected_sequences() {
+        for (trace, period) in [(160, 80), (100, 80), (5, 2), (5, 4), (2, 1), (7, 3), (10, 1)] {
+            for observations in 2..3 * trace + 2 {
+                let mut writer = writer(trace, period);
+                play(&mut writer, observations);
+                let lengths: Vec<usize> = writer.state.ready.iter().map(|ready| ready.length as usize).collect();
+                let mut expected = Vec::new();
+                let mut learned = vec![0; observations - 1];
+                let mut first = 0;
+                loop {
+                    let end = observations.min(first + trace);
+                    expected.push(end - first);
+                    learned[first..end - 1].iter_mut().for_each(|times| *times += 1);
+                    if end == observations {
+                        break;
+                    }
+                    first += period;
+                }
+                assert_eq!(lengths, expected, "{observations} observations, {trace} every {period}");
+                assert!(lengths.iter().all(|length| (2..=trace).contains(length)));
+                assert!(learned.iter().all(|&times| times >= 1), "a step is learned from nowhere: {learned:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn overlapping_sequences_share_their_chunks() {
+        let mut writer = writer(160, 80);
+        play(&mut writer, 400);
+        let ready = &writer.state.ready;
+        assert_eq!(ready.len(), 4);
+        for (one, next) in ready.iter().zip(ready.iter().skip(1)) {
+            assert_eq!(one.chunks.len(), 2);
+            assert!(Arc::ptr_eq(&one.chunks[1], &next.chunks[0]));
+        }
+        let chunk = Arc::downgrade(&ready[1].chunks[0]);
+        writer.state.ready.pop_front();
+        assert!(chunk.upgrade().is_some(), "the second sequence still holds it");
+        writer.state.ready.pop_front();
+        assert!(chunk.upgrade().is_none(), "it went with the last sequence that held it");
+    }
+
+    #[test]
+    fn calls_out_of_turn_are_refused() {
+        let mut writer = writer(4, 2);
+        let refused = writer.append(&[0; 4], &STEP, Some(START)).unwrap_err().to_string();
+        assert_eq!(refused, "actor 3: a step came while no episode was open");
+        assert!(writer.end_episode(&[0; 4], &LAST).is_err());
+        writer.begin_episode(0).unwrap();
+        assert!(writer.begin_episode(0).is_err());
+    }
+
+    #[test]
+    fn a_refused_step_changes_nothing() {
+        let mut writer = writer(4, 2);
+        writer.begin_episode(0).unwrap();
+        let refused = |writer: &mut Writer, observation: &[u8], step: &Step<'_>, start| {
+            writer.append(observation, step, start).unwrap_err().to_string()
+        };
+        let cases = [
+            (refused(&mut writer, &[0; 3], &STEP, Some(START)), "the observation has 3 elements, expected 4"),
+            (refused(&mut writer, &[0; 4], &STEP, None), "step 0 of an episode of actor 3 begins a sequence"),
+            (
+                refused(&mut writer, &[0; 4], &Step { reward_ngu: f32::NAN, ..STEP }, Some(START)),
+                "the NGU reward is NaN at step 0 of an episode of actor 3: it must be finite",
+            ),
+            (
+                refused(&mut writer, &[0; 4], &Step { behaviour_probability: 1.5, ..STEP }, Some(START)),
+                "the behaviour probability is 1.5",
+            ),
+            (
+                refused(&mut writer, &[0; 4], &Step { embedding: &[f16::INFINITY], ..STEP }, Some(START)),
+                "a value of the embedding is inf",
+            ),
+            (refused(&mut writer, &[0; 4], &Step { embedding: &[], ..STEP }, Some(START)), "the embedding has 0"),
+            (
+                refused(&mut writer, &[0; 4], &STEP, Some(SequenceStart { state: &[0.0], ..START })),
+                "the recurrent state has 1 elements, expected 2",
+            ),
+            (
+                refused(&mut writer, &[0; 4], &STEP, Some(SequenceStart { state: &[0.0, f32::NAN], ..START })),
+                "a value of the recurrent state is NaN",
+            ),
+        ];
+        for (sentence, expected) in cases {
+            assert!(sentence.starts_with(expected), "{sentence}");
+        }
+        let episode = writer.state.episode.as_ref().unwrap();
+        assert!(episode.observations == 0 && episode.open.is_empty() && episode.spans.bytes().is_empty());
+    }
+
+    #[test]
+    fn an_episode_without_a_step_or_abandoned_leaves_nothing() {
+        let mut writer = writer(4, 2);
+        writer.begin_episode(0).unwrap();
+        writer.end_episode(&[0; 4], &LAST).unwrap();
+        assert_eq!(writer.ready(), 0);
+        writer.begin_episode(0).unwrap();
+        writer.append(&[0; 4], &STEP, Some(START)).unwrap();
+        writer.abandon_episode();
+        assert!(!writer.in_episode() && writer.ready() == 0);
+    }
+}

@@ -1,0 +1,140 @@
+//! The rate limiter with everyone at work.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::play::{Chance, StopAtEnd, append, episode, small_config, test_all};
+use replay::{Batch, RateLimiterConfig, Replay, ReplayConfig, ReplayError, Sampler, Writer};
+
+fn limited_config() -> ReplayConfig {
+    let mut config = small_config();
+    config.shards = 8;
+    config.capacity = 400;
+    config.rate_limiter = RateLimiterConfig { samples_per_insert: 6.0, min_fill: 20, slack: 40.0 };
+    config
+}
+
+/// Runs 8 writers and 4 samplers against a replay until `until` returns, then stops them; what they did.
+fn run(config: ReplayConfig, until: impl FnOnce(&Replay)) -> (u64, u64) {
+    let replay = Replay::new(config).unwrap();
+    let (written, sampled) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&replay);
+        let (replay, written, sampled) = (&replay, &written, &sampled);
+        for actor in 0..8 {
+            scope.spawn(move || {
+                let mut chance = Chance(u64::from(actor));
+                let mut writer = Writer::new(replay, actor);
+                loop {
+                    let length = 2 + chance.below(30);
+                    let episode = episode(&mut chance, &config.layout, actor, length);
+                    writer.begin_episode(episode.policy).unwrap();
+                    for t in 0..length {
+                        append(&mut writer, &episode, 0, t);
+                        let ready = writer.ready() as u64;
+                        match writer.flush(Duration::MAX) {
+                            Ok(()) => written.fetch_add(ready, Ordering::Relaxed),
+                            Err(ReplayError::Stopped) => {
+                                written.fetch_add(ready - writer.ready() as u64, Ordering::Relaxed);
+                                return;
+                            }
+                            Err(error) => panic!("{error}"),
+                        };
+                    }
+                }
+            });
+        }
+        for _ in 0..4 {
+            scope.spawn(move || {
+                let mut sampler = Sampler::new(replay, 1);
+                let mut batch = Batch::new(&config.layout, 16);
+                loop {
+                    match sampler.sample(batch.as_mut(), Duration::MAX) {
+                        Ok(()) => sampled.fetch_add(16, Ordering::Relaxed),
+                        Err(ReplayError::Stopped) => return,
+                        Err(error) => panic!("{error}"),
+                    };
+                }
+            });
+        }
+        until(replay);
+    });
+    assert_eq!(replay.limiter().counts(), (written.load(Ordering::Relaxed), sampled.load(Ordering::Relaxed)));
+    replay.limiter().counts()
+}
+
+#[test]
+fn the_invariant_holds_under_8_writers_and_4_samplers() {
+    let time = Duration::from_secs(if test_all() { 60 } else { 2 });
+    let mut looks = 0u64;
+    let (inserts, samples) = run(limited_config(), |replay| {
+        let (low, high) = replay.limiter().bounds();
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            let (inserts, samples) = replay.limiter().counts();
+            let balance = inserts as f64 * 6.0 - samples as f64;
+            assert!(balance <= high, "{inserts} inserts, {samples} samples");
+            assert!(samples == 0 || balance >= low, "{inserts} inserts, {samples} samples");
+            looks += 1;
+            std::thread::yield_now();
+        }
+    });
+    assert!(looks > 1_000, "{looks} looks");
+    assert!(inserts > 1_000 && samples > 1_000, "{inserts} inserts, {samples} samples");
+}
+
+#[test]
+fn stopping_at_any_moment_never_deadlocks() {
+    let mut chance = Chance(4);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // Were somebody left waiting, the scope would never end: say so instead.
+        scope.spawn(|| {
+            let begun = Instant::now();
+            while !done.load(Ordering::Relaxed) {
+                if begun.elapsed() > Duration::from_secs(120) {
+                    eprintln!("somebody still waits after the stop");
+                    std::process::abort();
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        for _ in 0..if test_all() { 500 } else { 50 } {
+            let wait = Duration::from_micros(chance.next() % 5_000);
+            run(limited_config(), |_| std::thread::sleep(wait));
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn one_thread_asks_instead_of_waiting() {
+    let config = limited_config();
+    let replay = Replay::new(config).unwrap();
+    let mut writer = Writer::new(&replay, 0);
+    let mut chance = Chance(5);
+    let mut sampler = Sampler::new(&replay, 1);
+    let mut batch = Batch::new(&config.layout, 16);
+    let (mut inserted, mut sampled) = (0, 0);
+    for _ in 0..500 {
+        let episode = episode(&mut chance, &config.layout, 0, 10);
+        writer.begin_episode(episode.policy).unwrap();
+        (0..10).for_each(|t| append(&mut writer, &episode, 0, t));
+        while writer.ready() > 0 {
+            let before = writer.ready();
+            let flushed = writer.flush(Duration::ZERO);
+            inserted += before - writer.ready();
+            match flushed {
+                Ok(()) => {}
+                Err(ReplayError::Timeout { .. }) => {
+                    assert!(!replay.limiter().can_insert(1) && replay.limiter().can_sample(16));
+                    sampler.sample(batch.as_mut(), Duration::ZERO).unwrap();
+                    sampled += 16;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    assert_eq!(replay.limiter().counts(), (inserted as u64, sampled));
+    assert!((sampled as f64 / inserted as f64 - 6.0).abs() < 0.2);
+}

@@ -1,0 +1,207 @@
+//! Made-up play whose every value can be told again from where it belongs, so that what is sampled can be compared
+//! with what was written.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use half::f16;
+use replay::{Batch, LastStep, Layout, RateLimiterConfig, Replay, ReplayConfig, Sampler, SequenceStart, Step, Writer};
+
+/// A small generator for the tests' own choices.
+pub struct Chance(pub u64);
+
+impl Chance {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+
+    pub fn unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 24) as f32
+    }
+}
+
+/// A limiter that lets everything through.
+pub const UNLIMITED: RateLimiterConfig =
+    RateLimiterConfig { samples_per_insert: 1.0, min_fill: 1, slack: f64::INFINITY };
+
+/// Small sizes, one shard, no limiter: what most tests start from.
+pub fn small_config() -> ReplayConfig {
+    let mut config = ReplayConfig::paper(12, 4);
+    config.layout = Layout { observation_bytes: 12, embedding: 3, state: 4, trace: 6, period: 3 };
+    config.shards = 1;
+    config.capacity = 50;
+    config.rate_limiter = UNLIMITED;
+    config
+}
+
+/// One episode as it was played.
+pub struct Episode {
+    pub actor: u32,
+    pub policy: u16,
+    pub observations: Vec<Vec<u8>>,
+    /// One for each observation; the last has no decision.
+    pub steps: Vec<PlayedStep>,
+    /// Recurrent states by observation.
+    pub states: Vec<Vec<f32>>,
+}
+
+#[derive(Clone, Default)]
+pub struct PlayedStep {
+    pub action: u16,
+    pub scalars: [f32; 6],
+    pub embedding: Vec<f16>,
+}
+
+/// An episode of so many observations; frames mostly stand still, like a game's.
+pub fn episode(chance: &mut Chance, layout: &Layout, actor: u32, observations: usize) -> Episode {
+    let mut frame: Vec<u8> = (0..layout.observation_bytes).map(|_| chance.next() as u8).collect();
+    let mut episode = Episode {
+        actor,
+        policy: chance.below(16) as u16,
+        observations: Vec::new(),
+        steps: Vec::new(),
+        states: Vec::new(),
+    };
+    for t in 0..observations {
+        for _ in 0..chance.below(4) {
+            let at = chance.below(frame.len());
+            frame[at] = chance.next() as u8;
+        }
+        let last = t + 1 == observations;
+        let decided = |value: f32| if last { 0.0 } else { value };
+        episode.observations.push(frame.clone());
+        episode.steps.push(PlayedStep {
+            action: if last { 0 } else { chance.below(18) as u16 },
+            scalars: [
+                decided(chance.unit()),
+                decided(chance.unit() * 200.0 - 100.0),
+                chance.unit(),
+                chance.unit(),
+                chance.unit(),
+                decided(f32::from(u8::from(t + 2 < observations))),
+            ],
+            embedding: (0..layout.embedding).map(|_| f16::from_f32(chance.unit())).collect(),
+        });
+        episode.states.push((0..layout.state).map(|_| chance.unit() - 0.5).collect());
+    }
+    episode
+}
+
+/// Everything that was played; a sequence's parameter version says which episode and which observation it begins at.
+#[derive(Default)]
+pub struct Played {
+    pub episodes: HashMap<u64, Episode>,
+}
+
+impl Played {
+    /// Writes a whole episode and flushes.
+    pub fn write(&mut self, writer: &mut Writer, episode: Episode) {
+        let number = self.episodes.len() as u64;
+        writer.begin_episode(episode.policy).unwrap();
+        for t in 0..episode.observations.len() {
+            append(writer, &episode, number, t);
+        }
+        self.episodes.insert(number, episode);
+        writer.flush(Duration::ZERO).unwrap();
+    }
+
+    /// Compares every sequence of a batch, field by field, with what was played.
+    pub fn check(&self, layout: &Layout, batch: &Batch) {
+        for i in 0..batch.keys.len() {
+            let first = (batch.parameter_version[i] & 0xffff_ffff) as usize;
+            let episode = &self.episodes[&(batch.parameter_version[i] >> 32)];
+            let total = episode.observations.len();
+            assert!(first.is_multiple_of(layout.period));
+            assert!(first == 0 || first - layout.period + layout.trace < total, "a sequence with nothing new");
+            let length = layout.trace.min(total - first);
+            assert_eq!(batch.length[i], length as i64);
+            assert_eq!(batch.policy[i], i64::from(episode.policy));
+            assert_eq!(batch.actor[i], episode.actor);
+            assert_eq!(part(&batch.state, i, layout.state), episode.states[first]);
+            for t in 0..layout.trace {
+                let observation = part(&batch.observations, i * layout.trace + t, layout.observation_bytes);
+                if t < length {
+                    assert_eq!(observation, episode.observations[first + t]);
+                } else {
+                    assert!(observation.iter().all(|&byte| byte == 0));
+                }
+            }
+            for entry in 0..=layout.trace {
+                let at = i * (layout.trace + 1) + entry;
+                let nothing = PlayedStep { embedding: vec![f16::ZERO; layout.embedding], ..PlayedStep::default() };
+                let step = match (first + entry).checked_sub(1) {
+                    Some(t) if entry <= length => &episode.steps[t],
+                    _ => &nothing,
+                };
+                assert_eq!(batch.action[at], i64::from(step.action));
+                let scalars = [
+                    batch.behaviour_probability[at],
+                    batch.reward_extrinsic[at],
+                    batch.reward_ngu[at],
+                    batch.reward_rnd[at],
+                    batch.reward_episodic[at],
+                    batch.discount[at],
+                ];
+                assert_eq!(scalars, step.scalars);
+                assert_eq!(part(&batch.embedding, at, layout.embedding), step.embedding);
+            }
+        }
+    }
+}
+
+fn part<T>(array: &[T], i: usize, size: usize) -> &[T] {
+    &array[i * size..(i + 1) * size]
+}
+
+/// Writes observation `t` of an episode with everything that belongs to it.
+pub fn append(writer: &mut Writer, episode: &Episode, number: u64, t: usize) {
+    let step = &episode.steps[t];
+    let [behaviour_probability, reward_extrinsic, reward_ngu, reward_rnd, reward_episodic, discount] = step.scalars;
+    let embedding = &step.embedding[..];
+    if t + 1 == episode.observations.len() {
+        let last = LastStep { reward_ngu, reward_rnd, reward_episodic, embedding };
+        return writer.end_episode(&episode.observations[t], &last).unwrap();
+    }
+    let action = step.action;
+    let step = Step {
+        action,
+        behaviour_probability,
+        reward_extrinsic,
+        reward_ngu,
+        reward_rnd,
+        reward_episodic,
+        discount,
+        embedding,
+    };
+    let start = SequenceStart { state: &episode.states[t], parameter_version: number << 32 | t as u64 };
+    writer.append(&episode.observations[t], &step, writer.wants_start().then_some(start)).unwrap();
+}
+
+/// The next batch of this size.
+pub fn sample(replay: &Arc<Replay>, sampler: &mut Sampler, size: usize) -> Batch {
+    let mut batch = Batch::new(&replay.config().layout, size);
+    sampler.sample(batch.as_mut(), Duration::ZERO).unwrap();
+    batch
+}
+
+/// Whether the long versions of the tests are asked for.
+pub fn test_all() -> bool {
+    std::env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1")
+}
+
+/// Stops everybody when a test's own part is over, be it by a failed assertion, which would else hang.
+pub struct StopAtEnd<'a>(pub &'a Replay);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.limiter().stop();
+    }
+}

@@ -1,0 +1,308 @@
+//! Files: whole or refused.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::play::{Chance, Episode, Played, StopAtEnd, append, episode, sample, small_config};
+use replay::{Batch, RateLimiterConfig, Replay, ReplayConfig, ReplayError, Sampler, Snapshot, Writer};
+
+/// A folder that goes when the test ends.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("meme-replay-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("replay.snapshot")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+fn config() -> ReplayConfig {
+    let mut config = small_config();
+    config.shards = 3;
+    config.capacity = 40;
+    config.memory_limit = Some(100_000);
+    config.rate_limiter = RateLimiterConfig { samples_per_insert: 4.0, min_fill: 10, slack: 30.0 };
+    config
+}
+
+/// A training run in small: writers, a sampler and priorities, all in one thread and a fixed order.
+struct Run {
+    replay: Arc<Replay>,
+    writers: Vec<Writer>,
+    sampler: Sampler,
+    chance: Chance,
+    open: Vec<(Episode, u64, usize)>,
+    batches: Vec<Batch>,
+}
+
+impl Run {
+    fn new(config: ReplayConfig) -> Self {
+        let replay = Replay::new(config).unwrap();
+        let writers = (0..4).map(|actor| Writer::new(&replay, actor)).collect();
+        let mut chance = Chance(11);
+        let open = (0..4).map(|actor| (episode(&mut chance, &config.layout, actor, 20), u64::from(actor), 0)).collect();
+        let sampler = Sampler::new(&replay, 1);
+        Self { replay, writers, sampler, chance, open, batches: Vec::new() }
+    }
+
+    fn step(&mut self) {
+        let layout = self.replay.config().layout;
+        for (writer, (episode, number, t)) in self.writers.iter_mut().zip(&mut self.open) {
+            if writer.ready() == 0 {
+                if *t == 0 {
+                    writer.begin_episode(episode.policy).unwrap();
+                }
+                append(writer, episode, *number, *t);
+                *t += 1;
+                if *t == episode.observations.len() {
+                    let length = 2 + self.chance.below(40);
+                    *episode = crate::play::episode(&mut self.chance, &layout, writer.actor(), length);
+                    *number += 4;
+                    *t = 0;
+                }
+            }
+            match writer.flush(Duration::ZERO) {
+                Ok(()) | Err(ReplayError::Timeout { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        if self.replay.limiter().can_sample(8) {
+            let batch = sample(&self.replay, &mut self.sampler, 8);
+            let priorities: Vec<f32> = batch.keys.iter().map(|_| self.chance.unit()).collect();
+            self.replay.update_priorities(&batch.keys, &priorities).unwrap();
+            self.batches.push(batch);
+        }
+    }
+
+    /// The same run, gone on from a file.
+    fn through(self, file: &Path) -> Self {
+        let states = self.writers.iter().map(Writer::state).collect();
+        Snapshot::take(&self.replay, states).write(file).unwrap();
+        let restored = Snapshot::restore(file, self.replay.config()).unwrap();
+        assert_eq!(restored.replay.accounting(), self.replay.accounting());
+        assert_eq!(restored.replay.limiter().counts(), self.replay.limiter().counts());
+        let writers = restored.writers.into_iter().map(|s| Writer::resume(&restored.replay, s).unwrap()).collect();
+        Self { sampler: Sampler::new(&restored.replay, 1), replay: restored.replay, writers, ..self }
+    }
+}
+
+#[test]
+fn a_run_that_goes_on_from_a_file_equals_one_that_never_stopped() {
+    let folder = Folder::new();
+    let mut whole = Run::new(config());
+    let mut stopped = Run::new(config());
+    for i in 0..600 {
+        whole.step();
+        stopped.step();
+        if i % 29 == 7 {
+            stopped = stopped.through(&folder.file());
+        }
+    }
+    assert!(whole.batches.len() > 100);
+    assert!(whole.batches == stopped.batches);
+    assert_eq!(whole.replay.accounting(), stopped.replay.accounting());
+    assert!(whole.replay.accounting().evicted > 100);
+}
+
+#[test]
+fn a_snapshot_is_a_cut_while_writers_and_samplers_go_on() {
+    let folder = Folder::new();
+    let mut config = config();
+    config.capacity = 3_000;
+    config.memory_limit = None;
+    let replay = Replay::new(config).unwrap();
+    std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&replay);
+        for actor in 0..3 {
+            let replay = &replay;
+            scope.spawn(move || {
+                let mut chance = Chance(u64::from(actor));
+                let mut writer = Writer::new(replay, actor);
+                loop {
+                    let length = 2 + chance.below(30);
+                    let episode = episode(&mut chance, &config.layout, actor, length);
+                    writer.begin_episode(episode.policy).unwrap();
+                    (0..length).for_each(|t| append(&mut writer, &episode, 0, t));
+                    if writer.flush(Duration::MAX).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            let mut sampler = Sampler::new(&replay, 1);
+            let mut batch = Batch::new(&config.layout, 8);
+            while sampler.sample(batch.as_mut(), Duration::MAX).is_ok() {
+                match replay.update_priorities(&batch.keys, &[1.5; 8]) {
+                    Ok(_) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        });
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(10));
+            Snapshot::take(&replay, Vec::new()).write(&folder.file()).unwrap();
+            let restored = Snapshot::restore(&folder.file(), &config).unwrap().replay;
+            let held = restored.accounting();
+            let (inserts, samples) = restored.limiter().counts();
+            assert_eq!((held.inserted, held.sampled), (inserts, samples), "counts and content are of one moment");
+            let (low, high) = restored.limiter().bounds();
+            let balance = inserts as f64 * 4.0 - samples as f64;
+            assert!(balance <= high && (samples == 0 || balance >= low), "{inserts} inserts and {samples} samples");
+        }
+    });
+}
+
+/// A small file, as bytes, and what it was made with.
+fn small_file(folder: &Folder) -> (Vec<u8>, ReplayConfig) {
+    let config = small_config();
+    let replay = Replay::new(config).unwrap();
+    let mut played = Played::default();
+    let mut chance = Chance(21);
+    let mut writer = Writer::new(&replay, 0);
+    for _ in 0..6 {
+        played.write(&mut writer, episode(&mut chance, &config.layout, 0, 9));
+    }
+    let open = episode(&mut chance, &config.layout, 0, 30);
+    writer.begin_episode(0).unwrap();
+    (0..8).for_each(|t| append(&mut writer, &open, 99, t));
+    let size = Snapshot::take(&replay, vec![writer.state()]).write(&folder.file()).unwrap();
+    let bytes = fs::read(folder.file()).unwrap();
+    assert_eq!(bytes.len() as u64, size);
+    Snapshot::restore(&folder.file(), &config).unwrap();
+    (bytes, config)
+}
+
+fn refusal(folder: &Folder, bytes: &[u8], config: &ReplayConfig) -> String {
+    fs::write(folder.file(), bytes).unwrap();
+    match Snapshot::restore(&folder.file(), config) {
+        Ok(_) => panic!("a damaged file was loaded"),
+        Err(ReplayError::Snapshot { reason, .. }) => reason,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn ten_thousand_damaged_files_are_refused() {
+    let folder = Folder::new();
+    let (whole, config) = small_file(&folder);
+    let mut chance = Chance(31);
+    for case in 0..10_000 {
+        let mut bytes = whole.clone();
+        match case % 4 {
+            0 => bytes[chance.below(whole.len())] ^= 1 << chance.below(8),
+            1 => bytes.truncate(chance.below(whole.len())),
+            2 => {
+                let from = chance.below(whole.len());
+                let to = (from + 1 + chance.below(64)).min(whole.len());
+                bytes[from..to].iter_mut().for_each(|byte| *byte = chance.next() as u8);
+                if bytes == whole {
+                    continue;
+                }
+            }
+            _ => {
+                // Half of them begin like a snapshot.
+                let length = chance.below(600);
+                bytes = (0..length).map(|_| chance.next() as u8).collect();
+                if case % 8 == 3 {
+                    bytes.splice(..length.min(12), whole[..12].iter().copied());
+                }
+            }
+        }
+        assert!(!refusal(&folder, &bytes, &config).is_empty());
+    }
+}
+
+#[test]
+fn every_single_bit_counts() {
+    let folder = Folder::new();
+    let (whole, config) = small_file(&folder);
+    for at in (0..whole.len()).step_by(7) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << (at % 8);
+        refusal(&folder, &bytes, &config);
+    }
+}
+
+#[test]
+fn refusals_say_what_is_wrong() {
+    let folder = Folder::new();
+    let (whole, config) = small_file(&folder);
+    assert_eq!(refusal(&folder, b"", &config), "it does not begin like a replay snapshot");
+    assert_eq!(refusal(&folder, b"PK\x03\x04 something else", &config), "it does not begin like a replay snapshot");
+    let mut newer = whole.clone();
+    newer[8] = 9;
+    assert_eq!(refusal(&folder, &newer, &config), "it is of version 9, and version 1 is what can be read");
+    assert_eq!(refusal(&folder, &whole[..whole.len() - 1], &config), "it is cut off in block 1");
+    let mut flipped = whole.clone();
+    flipped[500] ^= 4;
+    assert_eq!(refusal(&folder, &flipped, &config), "the checksum of its block 0 is wrong, so it is damaged");
+    let mut longer = whole.clone();
+    longer.push(0);
+    assert_eq!(refusal(&folder, &longer, &config), "it goes on after its end");
+
+    let mut other = config;
+    other.layout.trace = 8;
+    assert_eq!(refusal(&folder, &whole, &other), "its layout.trace is 6, but 8 is configured");
+    let mut other = config;
+    other.capacity = 51;
+    assert_eq!(refusal(&folder, &whole, &other), "its capacity is 50, but 51 is configured");
+    let mut other = config;
+    other.priority_exponent = 0.7;
+    assert_eq!(refusal(&folder, &whole, &other), "its priority_exponent is 0.6, but 0.7 is configured");
+
+    let missing = Snapshot::restore(&folder.0.join("none"), &config).unwrap_err().to_string();
+    assert!(missing.starts_with("could not open ") && missing.contains("none"), "{missing}");
+}
+
+#[test]
+fn a_failed_write_leaves_the_old_file_and_nothing_else() {
+    let folder = Folder::new();
+    let (whole, config) = small_file(&folder);
+    let replay = Snapshot::restore(&folder.file(), &config).unwrap().replay;
+    // Where the file is written before it is renamed there is a folder in the way.
+    fs::create_dir(folder.0.join("replay.snapshot.partial")).unwrap();
+    let error = Snapshot::take(&replay, Vec::new()).write(&folder.file()).unwrap_err().to_string();
+    assert!(error.starts_with("could not create "), "{error}");
+    assert!(fs::read(folder.file()).unwrap() == whole);
+    fs::remove_dir(folder.0.join("replay.snapshot.partial")).unwrap();
+    Snapshot::take(&replay, Vec::new()).write(&folder.file()).unwrap();
+    let left: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["replay.snapshot"]);
+}
+
+#[test]
+fn a_smaller_memory_limit_holds_after_restoring() {
+    let folder = Folder::new();
+    let mut config = small_config();
+    config.capacity = 1_000;
+    let replay = Replay::new(config).unwrap();
+    let mut writer = Writer::new(&replay, 0);
+    let mut played = Played::default();
+    for _ in 0..300 {
+        played.write(&mut writer, episode(&mut Chance(5), &config.layout, 0, 20));
+    }
+    Snapshot::take(&replay, Vec::new()).write(&folder.file()).unwrap();
+    config.memory_limit = Some(replay.accounting().bytes() / 2);
+    let restored = Snapshot::restore(&folder.file(), &config).unwrap().replay;
+    let held = restored.accounting();
+    assert!(held.bytes() <= config.memory_limit.unwrap());
+    assert_eq!(held.inserted, replay.accounting().inserted);
+    played.check(&config.layout, &sample(&restored, &mut Sampler::new(&restored, 1), 32));
+}
