@@ -1,4 +1,4 @@
-"""What this Python can import, as one JSON document: `python -m meme_worker.doctor GAME...`, asked by `meme doctor`."""
+"""What this Python can import, as one JSON document: `python doctor.py GAME...`, asked by `meme doctor`."""
 
 import contextlib
 import importlib

@@ -89,7 +89,8 @@ fn render(findings: &[Finding]) -> String {
 /// The libtorch that this process runs with, as the dynamic linker found it.
 fn libtorch() -> Finding {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let library = maps.lines().filter_map(|line| line.split_once('/')).map(|(_, path)| PathBuf::from(format!("/{path}")));
+    let library =
+        maps.lines().filter_map(|line| line.split_once('/')).map(|(_, path)| PathBuf::from(format!("/{path}")));
     let Some(library) = library.into_iter().find(|path| path.ends_with("libtorch_cpu.so")) else {
         return Finding::missing("libtorch", "libtorch_cpu.so is not loaded", "run `make build`");
     };
@@ -147,8 +148,8 @@ fn python() -> Vec<Finding> {
         Ok(found) => found,
         Err(error) => return vec![Finding::missing("Python", format!("{error:#}"), "run `make build`")],
     };
-    let output =
-        Command::new(&python).args(["-m", "meme_worker.doctor"]).env("PYTHONPATH", python_path(&package)).output();
+    let games = envs::games::games().iter().map(|game| game.rom.as_str());
+    let output = Command::new(&python).arg(package.join("doctor.py")).args(games).output();
     let mend = "run `make build`, or set MEME_PYTHON to a Python 3.11 or newer";
     let output = match output {
         Ok(output) => output,
@@ -166,16 +167,6 @@ fn python() -> Vec<Finding> {
         package_finding("ale-py", report.ale_py, Some(ALE)),
         roms(report.roms, &report.missing_roms),
     ]
-}
-
-/// The worker package's folder in front of what the user has set.
-fn python_path(package: &Path) -> std::ffi::OsString {
-    let mut path = package.as_os_str().to_owned();
-    if let Some(rest) = std::env::var_os("PYTHONPATH") {
-        path.push(":");
-        path.push(rest);
-    }
-    path
 }
 
 fn package_finding(name: &'static str, version: Option<String>, wanted: Option<&str>) -> Finding {
@@ -199,7 +190,11 @@ fn roms(found: usize, missing: &[String]) -> Finding {
     if missing.is_empty() {
         Finding::found("ROMs", what)
     } else {
-        Finding::missing("ROMs", format!("{what}, without {}", missing.join(", ")), "they come with ale-py; reinstall it")
+        Finding::missing(
+            "ROMs",
+            format!("{what}, without {}", missing.join(", ")),
+            "they come with ale-py; reinstall it",
+        )
     }
 }
 

@@ -28,9 +28,9 @@ fn holds_worker(folder: &Path) -> bool {
     folder.join("python/meme_worker/__main__.py").is_file()
 }
 
-/// The folder that Python finds `meme_worker` in.
+/// The worker package, which Python runs as it is.
 pub fn worker_package() -> Result<PathBuf> {
-    Ok(folder()?.join("python"))
+    Ok(folder()?.join("python/meme_worker"))
 }
 
 /// The Python that runs workers: `MEME_PYTHON`, else the local virtual environment's, else `python3`.

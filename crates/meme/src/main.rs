@@ -1,11 +1,14 @@
 //! `meme`: trains human-level Atari agents on one GPU.
 
 mod bench;
+mod config;
 mod doctor;
 mod games;
 mod home;
 mod output;
 mod play;
+mod runs;
+mod train;
 mod video;
 
 use std::process::ExitCode;
@@ -25,6 +28,13 @@ struct Arguments {
 enum Command {
     /// List the 57 Atari games with their actions and scores
     Games(games::GamesArgs),
+    /// Train an agent, or go on with a run
+    Train(train::TrainArgs),
+    /// Show, check and compare configs
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
+    /// List runs
+    Runs(runs::RunsArgs),
     /// Play a game or task with a simple policy, and make a video of it
     Play(play::PlayArgs),
     /// Measure one part of the system
@@ -36,6 +46,9 @@ enum Command {
 
 fn run(command: Command) -> Result<ExitCode> {
     match command {
+        Command::Train(args) => train::run(&args)?,
+        Command::Config(command) => return config::run(command),
+        Command::Runs(args) => runs::run(&args)?,
         Command::Games(args) => games::run(&args)?,
         Command::Play(args) => play::run(&args)?,
         Command::Bench(bench) => bench::run(bench)?,

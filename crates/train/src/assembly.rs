@@ -7,16 +7,18 @@ use agent::math::ladders::actor_epsilon;
 use agent::{Learner, ObservationKind, ObservationSpec};
 use envs::seeds::mix;
 use envs::{EnvId, EnvSpec, Environments, WorkerConfig};
-use replay::{Replay, Writer, WriterState};
+use replay::{Replay, Restored, Writer, WriterState};
 use tch::Device;
 
-use crate::bandit::{BanditState, CentralBandit};
+use crate::bandit::CentralBandit;
 use crate::config::Config;
 use crate::error::{Result, TrainError};
-use crate::inference::{Inference, SavedStates};
+use crate::inference::Inference;
 use crate::learning::Learning;
 use crate::messages::Role;
 use crate::player::{Player, SavedPlayer};
+use crate::run::checkpoint::Checkpoint;
+use crate::saving::{self, Play};
 use crate::seat::{Seat, SeatPlace};
 
 /// What is trained on, and where its workers come from.
@@ -46,24 +48,6 @@ pub struct Parts {
     pub evaluators: Vec<Player>,
 }
 
-/// What parts go on from.
-pub struct SavedParts {
-    /// The learner.
-    pub learner: agent::TensorFile,
-    /// Replay as it was.
-    pub replay: Arc<Replay>,
-    /// Its writers as they were, in the order of the actors' environments.
-    pub writers: Vec<WriterState>,
-    /// Every environment's recurrent state.
-    pub states: SavedStates,
-    /// The bandit.
-    pub bandit: BanditState,
-    /// The actors.
-    pub actors: Vec<SavedPlayer>,
-    /// The evaluators.
-    pub evaluators: Vec<SavedPlayer>,
-}
-
 /// What a seed is drawn for; each purpose has random numbers of its own.
 #[derive(Clone, Copy)]
 enum Purpose {
@@ -79,24 +63,30 @@ fn seed_for(run: u64, purpose: Purpose) -> u64 {
 }
 
 impl Parts {
-    /// The parts of a run that begins, or that goes on from `saved`.
-    pub fn new(task: &Task, config: &Config, device: Device, saved: Option<SavedParts>) -> Result<Self> {
+    /// The parts of a run that begins, or that goes on from a checkpoint.
+    pub fn new(task: &Task, config: &Config, device: Device, checkpoint: Option<&Checkpoint>) -> Result<Self> {
         let seed = config.run.seed;
         let actors = make_sets(task, config, 0, config.actors.environments)?;
         let evaluators = make_sets(task, config, config.actors.environments, config.evaluation.evaluators)?;
         let spec = actors.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
         let observation = observation_spec(&spec);
-        let (learner, replay, writers, saved) = match saved {
+        let learner = match checkpoint {
             None => {
                 let seed = seed_for(seed, Purpose::Parameters);
-                let learner = Learner::new(&config.agent, &observation, spec.actions(), seed, device)?;
-                let replay = Replay::new(replay_config(config, &learner, &spec))?;
-                (learner, replay, None, None)
+                Learner::new(&config.agent, &observation, spec.actions(), seed, device)?
             }
-            Some(saved) => {
-                let learner = Learner::restore(&config.agent, &observation, spec.actions(), &saved.learner, device)?;
-                let rest = (saved.states, saved.bandit, saved.actors, saved.evaluators);
-                (learner, saved.replay, Some(saved.writers), Some(rest))
+            Some(checkpoint) => {
+                let saved = saving::learner(checkpoint)?;
+                Learner::restore(&config.agent, &observation, spec.actions(), &saved, device)?
+            }
+        };
+        let state = learner.networks().state_length();
+        let replay_config = config.replay_for(spec.observation_bytes(), state, seed_for(seed, Purpose::Draws));
+        let (replay, play) = match checkpoint {
+            None => (Replay::new(replay_config)?, None),
+            Some(checkpoint) => {
+                let Restored { replay, writers } = saving::replay(checkpoint, &replay_config)?;
+                (replay, Some((saving::play(checkpoint)?, writers)))
             }
         };
         let embedding = learner.networks().embedding_length();
@@ -105,31 +95,25 @@ impl Parts {
         let published = learning.publish()?;
         let mut inference =
             Inference::new(&config.agent, &config.intrinsic, &observation, spec.actions(), slots, device, &published)?;
-        let bandit;
-        let mut saved_actors = Vec::new();
-        let mut saved_evaluators = Vec::new();
-        match saved {
+        let (bandit, saved) = match play {
             None => {
-                let policies = config.agent.policies.count;
-                bandit = CentralBandit::new(policies, &config.bandit, seed_for(seed, Purpose::Bandit));
+                let seed = seed_for(seed, Purpose::Bandit);
+                (CentralBandit::new(config.agent.policies.count, &config.bandit, seed), None)
             }
-            Some((states, state, actors, evaluators)) => {
+            Some((Play { states, bandit, actors, evaluators }, writers)) => {
                 inference.restore(&states)?;
-                bandit = CentralBandit::resume(state);
-                (saved_actors, saved_evaluators) = (actors, evaluators);
+                (CentralBandit::resume(bandit), Some((actors, evaluators, writers)))
             }
-        }
+        };
+        let (saved_actors, saved_evaluators, writers) = match saved {
+            None => (Vec::new(), Vec::new(), None),
+            Some((actors, evaluators, writers)) => (actors, evaluators, Some(writers)),
+        };
         let seating = Seating { config, embedding, replay: &replay, bandit: &bandit };
         let actors = seating.players(actors, Role::Actor, saved_actors, writers)?;
         let evaluators = seating.players(evaluators, Role::Evaluator, saved_evaluators, None)?;
         Ok(Self { learning, replay, inference, bandit: Arc::new(bandit), actors, evaluators })
     }
-}
-
-/// The replay of a run: its sizes come from the environment and the networks.
-pub fn replay_config(config: &Config, learner: &Learner, spec: &EnvSpec) -> replay::ReplayConfig {
-    let seed = seed_for(config.run.seed, Purpose::Draws);
-    config.replay_for(spec.observation_bytes(), learner.networks().state_length(), seed)
 }
 
 fn observation_spec(spec: &EnvSpec) -> ObservationSpec {

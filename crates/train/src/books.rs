@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use agent::learner::StepReport;
+use serde::{Deserialize, Serialize};
 
 use crate::bandit::CentralBandit;
 use crate::learning::Update;
@@ -13,7 +14,7 @@ use crate::run::{EVALUATION_SCORE, Row};
 const RECENT: usize = 100;
 
 /// Sums since the last row, and recent episodes.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Books {
     recent: VecDeque<EpisodeReport>,
     /// Scores of the evaluators' last episodes, at most as many as an evaluation has.
@@ -21,24 +22,27 @@ pub struct Books {
     evaluation_episodes: usize,
     /// Evaluator episodes so far.
     evaluated: u64,
+    /// How many of them the last evaluation that was asked for had seen.
+    judged: u64,
     episodes: u64,
     updates: Means,
     last_update: u64,
 }
 
 /// Means of named numbers.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Means {
     count: u64,
-    sums: Vec<(&'static str, f64)>,
-    vectors: Vec<(&'static str, Vec<f64>)>,
+    sums: Vec<(String, f64)>,
+    vectors: Vec<(String, Vec<f64>)>,
 }
 
 impl Means {
     fn add(&mut self, scalars: Vec<(&'static str, f64)>, vectors: Vec<(&'static str, Vec<f64>)>) {
         self.count += 1;
         if self.count == 1 {
-            (self.sums, self.vectors) = (scalars, vectors);
+            self.sums = scalars.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            self.vectors = vectors.into_iter().map(|(name, values)| (name.to_owned(), values)).collect();
             return;
         }
         for ((_, sum), (_, value)) in self.sums.iter_mut().zip(scalars) {
@@ -126,6 +130,15 @@ impl Books {
     /// Mean score of the last evaluation, once it has enough episodes.
     pub fn evaluation(&self) -> Option<f64> {
         (self.evaluation.len() == self.evaluation_episodes).then(|| mean(self.evaluation.iter().copied()))
+    }
+
+    /// The same, if all of its episodes are new since it was last asked for.
+    pub fn new_evaluation(&mut self) -> Option<f64> {
+        if self.evaluated < self.judged + self.evaluation_episodes as u64 {
+            return None;
+        }
+        self.judged = self.evaluated;
+        self.evaluation()
     }
 
     /// Mean score of the actors' recent episodes.

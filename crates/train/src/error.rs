@@ -7,6 +7,7 @@ use envs::EnvError;
 use replay::ReplayError;
 
 use crate::run::checkpoint::CheckpointError;
+use crate::run::{FileError, MetricsError};
 
 /// Why training can't go on.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,18 @@ pub enum TrainError {
     /// What inference answered to others of the same batch.
     #[error("{0}")]
     Inference(String),
+    /// From the files of metrics.
+    #[error(transparent)]
+    Metrics(#[from] MetricsError),
+    /// From another file of the run.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The config asks for a GPU that is not there.
+    #[error(
+        "run.device is cuda, but libtorch finds no GPU; `meme doctor` says what is missing, `--set run.device=cpu` does \
+         without"
+    )]
+    NoGpu,
     /// There is nothing to play.
     #[error("a run needs at least one environment for actors")]
     NoEnvironments,

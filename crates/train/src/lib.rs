@@ -18,6 +18,9 @@ pub mod saving;
 pub mod seat;
 mod service;
 pub mod session;
+pub mod status;
 pub mod threads;
+pub mod trainer;
+mod weights;
 
 pub use error::{Result, TrainError};

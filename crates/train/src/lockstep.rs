@@ -87,6 +87,7 @@ impl Session for Lockstep {
     }
 
     fn copy(&mut self, _watch: &mut dyn Watch) -> Result<Copied> {
+        let frames = self.frames();
         let Parts { learning, replay, inference, bandit, actors, evaluators } = &mut self.parts;
         let writers = actors.iter().flat_map(Player::writers).collect();
         let play = Play {
@@ -95,6 +96,6 @@ impl Session for Lockstep {
             actors: actors.iter_mut().map(Player::save).collect::<Result<_>>()?,
             evaluators: evaluators.iter_mut().map(Player::save).collect::<Result<_>>()?,
         };
-        Ok(Copied::new(learning.learner().save()?, Snapshot::take(replay, writers), play))
+        Ok(Copied::new(frames, learning.learner().save()?, Snapshot::take(replay, writers), play))
     }
 }

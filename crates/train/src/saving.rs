@@ -1,15 +1,14 @@
 //! What a checkpoint holds: everything, so that a run goes on as if it had never stopped.
 
 use std::io::{Read, Write};
-use std::sync::Arc;
 
 use agent::TensorFile;
-use replay::Snapshot;
+use replay::{ReplayConfig, Restored, Snapshot};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::assembly::SavedParts;
 use crate::bandit::BanditState;
+use crate::books::Books;
 use crate::error::{Result, TrainError};
 use crate::inference::SavedStates;
 use crate::player::SavedPlayer;
@@ -18,9 +17,11 @@ use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
 const LEARNER: &str = "learner";
 const REPLAY: &str = "replay";
 const PLAY: &str = "play";
+const BOOKS: &str = "books";
 
 /// A copy of everything that continues, taken while all parts are at rest; writing it need not hold them up.
 pub struct Copied {
+    frames: u64,
     learner: TensorFile,
     replay: Snapshot,
     play: Play,
@@ -41,27 +42,44 @@ pub struct Play {
 
 impl Copied {
     /// A copy of these parts, all of the same moment.
-    pub fn new(learner: TensorFile, replay: Snapshot, play: Play) -> Self {
-        Self { learner, replay, play }
+    pub fn new(frames: u64, learner: TensorFile, replay: Snapshot, play: Play) -> Self {
+        Self { frames, learner, replay, play }
     }
 
-    /// Writes the copy as the parts of a checkpoint.
-    pub fn write(self, checkpoint: &mut CheckpointWriter) -> std::result::Result<(), CheckpointError> {
-        let Self { learner, replay, play } = self;
+    /// Emulator frames that the actors had played.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Writes the copy as the parts of a checkpoint, beside the books of the same moment.
+    pub fn write(self, books: &Books, checkpoint: &mut CheckpointWriter) -> Result<(), CheckpointError> {
+        let Self { learner, replay, play, .. } = self;
+        checkpoint.part(BOOKS, |out| postcard::to_io(books, out).map(drop))?;
         checkpoint.part(LEARNER, |mut out: &mut dyn Write| learner.write_to(&mut out))?;
         checkpoint.part(PLAY, |out| postcard::to_io(&play, out).map(drop))?;
         checkpoint.part(REPLAY, |mut out: &mut dyn Write| replay.write_to(&mut out).map(drop))
     }
 }
 
-/// Reads everything back; nothing is handed out unless all of it is whole and fits `replay`.
-pub fn read(checkpoint: &Checkpoint, replay: &replay::ReplayConfig) -> Result<SavedParts> {
-    let learner = TensorFile::read_from(&mut checkpoint.part(LEARNER)?)?;
-    let Play { states, bandit, actors, evaluators } = decode(checkpoint, PLAY)?;
-    let restored = Snapshot::restore_from(checkpoint.part(REPLAY)?, replay)
-        .map_err(|reason| TrainError::Part { part: REPLAY, reason })?;
-    let replay::Restored { replay, writers } = restored;
-    Ok(SavedParts { learner, replay: Arc::clone(&replay), writers, states, bandit, actors, evaluators })
+/// The learner of a checkpoint.
+pub fn learner(checkpoint: &Checkpoint) -> Result<TensorFile> {
+    Ok(TensorFile::read_from(&mut checkpoint.part(LEARNER)?)?)
+}
+
+/// All that is neither learner nor replay.
+pub fn play(checkpoint: &Checkpoint) -> Result<Play> {
+    decode(checkpoint, PLAY)
+}
+
+/// Replay and its writers, in the order of the actors' environments; it must fit `config`.
+pub fn replay(checkpoint: &Checkpoint, config: &ReplayConfig) -> Result<Restored> {
+    let restored = Snapshot::restore_from(checkpoint.part(REPLAY)?, config);
+    restored.map_err(|reason| TrainError::Part { part: REPLAY, reason })
+}
+
+/// What the books said.
+pub fn books(checkpoint: &Checkpoint) -> Result<Books> {
+    decode(checkpoint, BOOKS)
 }
 
 fn decode<T: DeserializeOwned>(checkpoint: &Checkpoint, part: &'static str) -> Result<T> {

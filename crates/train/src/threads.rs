@@ -242,8 +242,9 @@ impl Session for Threads {
             }
         }
         let replay = Snapshot::take(&self.replay, writers);
+        let frames = self.frames();
         self.crew.rest(false);
-        Ok(Copied::new(self.learning.learner().save()?, replay, play))
+        Ok(Copied::new(frames, self.learning.learner().save()?, replay, play))
     }
 }
 

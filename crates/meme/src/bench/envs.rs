@@ -208,7 +208,7 @@ fn play_one(set: &mut WorkerEnvironments, steps: usize, seed: u64) -> Result<Rou
 }
 
 fn bare_loop(game: &str, environments: usize, steps: usize) -> Result<BareRound> {
-    let script = home::worker_package()?.join("meme_worker/bare_loop.py");
+    let script = home::worker_package()?.join("bare_loop.py");
     let output = Command::new(home::python()?)
         .arg(script)
         .args([game, "--environments", &environments.to_string(), "--steps", &steps.to_string()])

@@ -177,5 +177,7 @@ section! {
     MetricsConfig in "metrics" {
         /// Time between two lines of metrics.
         interval_seconds: f64 = 10.0, Kind::above(0.0, 86_400.0), "s", Ours;
+        /// Frames between two lines of metrics in lockstep, where the clock must not matter.
+        lockstep_frames: u64 = 5000, Whole(1, 1_000_000_000_000), "emulator frames", Ours;
     }
 }

@@ -53,7 +53,7 @@ pub fn shown_whole(whole: i64) -> String {
     let digits = whole.unsigned_abs().to_string();
     let mut text = String::from(if whole < 0 { "-" } else { "" });
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && digits.len() > 4 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && digits.len() > 4 && (digits.len() - i).is_multiple_of(3) {
             text.push('_');
         }
         text.push(digit);

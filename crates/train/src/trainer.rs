@@ -1,0 +1,224 @@
+//! A run from its first frame to its last: moves the session, keeps the books, writes metrics and checkpoints.
+
+use std::time::{Duration, Instant};
+
+use crate::assembly::{Parts, Task};
+use crate::books::Books;
+use crate::config::{Config, Device};
+use crate::error::{Result, TrainError};
+use crate::learning::Update;
+use crate::lockstep::Lockstep;
+use crate::messages::EpisodeReport;
+use crate::run::checkpoint::{Checkpoint, CheckpointStore, Saving};
+use crate::run::stop::Stop;
+use crate::run::{EventWriter, MetricsWriter, RunDirectory, RunFiles};
+use crate::session::{Session, Watch};
+use crate::status::{Rates, Status};
+use crate::threads::Threads;
+use crate::weights;
+
+/// Whoever shows a person how the run goes.
+pub trait Screen {
+    /// How it stands; called often.
+    fn status(&mut self, status: &Status);
+    /// Something a person should know: a sentence.
+    fn say(&mut self, sentence: &str);
+}
+
+/// Trains until the frames are played or a stop is asked for, saves, and returns how it stands.
+pub fn train(
+    task: &Task,
+    config: &Config,
+    directory: &RunDirectory,
+    stop: &Stop,
+    screen: &mut dyn Screen,
+) -> Result<Status> {
+    let store = CheckpointStore::open(&directory.files().checkpoints_folder(), config.checkpoint.keep_last)?;
+    let checkpoint = store.resume(&mut |sentence| screen.say(sentence))?;
+    let mut trainer = Trainer::new(task, config, directory.files(), store, checkpoint.as_ref())?;
+    if let Some(checkpoint) = &checkpoint {
+        screen.say(&format!("going on from {} frames", checkpoint.frames()));
+    }
+    trainer.run(stop, screen)
+}
+
+struct Trainer<'a> {
+    config: &'a Config,
+    session: Box<dyn Session>,
+    books: Books,
+    files: Files,
+    rates: Rates,
+    last_row: Instant,
+    last_save: Instant,
+    saving: Option<Saving>,
+}
+
+struct Files {
+    store: CheckpointStore,
+    metrics: MetricsWriter,
+    events: EventWriter,
+}
+
+/// Passes what happens to the books, and faults to the screen.
+struct Desk<'a> {
+    books: &'a mut Books,
+    screen: &'a mut dyn Screen,
+}
+
+impl Watch for Desk<'_> {
+    fn episode(&mut self, report: &EpisodeReport) {
+        self.books.episode(report);
+    }
+
+    fn update(&mut self, update: &Update) {
+        self.books.update(update);
+    }
+
+    fn fault(&mut self, sentence: &str) {
+        self.screen.say(sentence);
+    }
+}
+
+impl<'a> Trainer<'a> {
+    fn new(
+        task: &Task,
+        config: &'a Config,
+        files: &RunFiles,
+        store: CheckpointStore,
+        checkpoint: Option<&Checkpoint>,
+    ) -> Result<Self> {
+        let parts = Parts::new(task, config, device(config)?, checkpoint)?;
+        let books = match checkpoint {
+            Some(checkpoint) => crate::saving::books(checkpoint)?,
+            None => Books::new(config.evaluation.mean_episodes),
+        };
+        let session: Box<dyn Session> = if config.run.lockstep {
+            Box::new(Lockstep::new(parts, config))
+        } else {
+            Box::new(Threads::start(parts, config)?)
+        };
+        let at = checkpoint.map(Checkpoint::frames);
+        let (metrics, _) = MetricsWriter::open(&files.metrics_file(), at)?;
+        let events = EventWriter::create(&files.events_folder(), at)?;
+        let now = Instant::now();
+        Ok(Self {
+            config,
+            rates: Rates::new(session.frames(), books.last_update()),
+            session,
+            books,
+            files: Files { store, metrics, events },
+            last_row: now,
+            last_save: now,
+            saving: None,
+        })
+    }
+
+    fn run(&mut self, stop: &Stop, screen: &mut dyn Screen) -> Result<Status> {
+        while self.session.frames() < self.config.run.frames && !stop.is_requested() {
+            let before = self.session.frames();
+            self.session.advance(&mut Desk { books: &mut self.books, screen })?;
+            if self.is_time_for_a_row(before) {
+                self.write_row()?;
+                self.keep_best(screen);
+            }
+            self.finish_saving(false, screen);
+            if self.last_save.elapsed() >= Duration::from_secs_f64(self.config.checkpoint.every_minutes * 60.0) {
+                self.save(screen)?;
+            }
+            screen.status(&self.status());
+        }
+        self.finish_saving(true, screen);
+        self.save(screen)?;
+        self.finish_saving(true, screen);
+        Ok(self.status())
+    }
+
+    fn status(&mut self) -> Status {
+        let (frames, updates) = (self.session.frames(), self.books.last_update());
+        self.rates.measure(frames, updates);
+        Status::new(
+            self.config,
+            frames,
+            updates,
+            &self.rates,
+            &self.books,
+            self.session.as_ref(),
+            self.saving.is_some(),
+        )
+    }
+
+    /// By the clock, or in lockstep by the frames, so that rows are the same in every run.
+    fn is_time_for_a_row(&self, frames_before: u64) -> bool {
+        if self.config.run.lockstep {
+            let every = self.config.metrics.lockstep_frames;
+            return self.session.frames() / every > frames_before / every;
+        }
+        self.last_row.elapsed().as_secs_f64() >= self.config.metrics.interval_seconds
+    }
+
+    fn write_row(&mut self) -> Result<()> {
+        let frames = self.session.frames();
+        let accounting = self.session.replay().accounting();
+        let mut row = self.books.row(frames, self.session.bandit(), &accounting);
+        if !self.config.run.lockstep {
+            self.rates.measure(frames, self.books.last_update());
+            row.scalar("speed/frames_per_second", self.rates.frames_per_second);
+            row.scalar("speed/updates_per_second", self.rates.updates_per_second);
+            row.scalar("replay/bytes_per_step", accounting.bytes_per_step());
+        }
+        self.files.metrics.append(&row)?;
+        self.files.events.append(&row)?;
+        self.last_row = Instant::now();
+        Ok(())
+    }
+
+    /// Keeps the averaged parameters if they have the best evaluation so far. That it failed is said; training goes on.
+    fn keep_best(&mut self, screen: &mut dyn Screen) {
+        let Some(score) = self.books.new_evaluation().filter(|_| self.config.checkpoint.keep_best) else { return };
+        let learner = self.session.learning().learner();
+        let kept =
+            self.files.store.save_best(self.session.frames(), score, |checkpoint| weights::write(learner, checkpoint));
+        if let Err(error) = kept {
+            screen.say(&format!("the best parameters so far could not be kept: {error}"));
+        }
+    }
+
+    /// Copies everything and writes it on a thread of its own. That it failed is said; training goes on.
+    fn save(&mut self, screen: &mut dyn Screen) -> Result<()> {
+        if self.saving.is_some() {
+            return Ok(());
+        }
+        let copied = self.session.copy(&mut Desk { books: &mut self.books, screen })?;
+        // Rows up to the checkpoint stay when the run goes on from it, so they must be on the disk before it.
+        self.files.metrics.sync()?;
+        let (books, frames) = (self.books.clone(), copied.frames());
+        self.last_save = Instant::now();
+        match self.files.store.save_in_background(frames, move |checkpoint| copied.write(&books, checkpoint)) {
+            Ok(saving) => self.saving = Some(saving),
+            Err(error) => screen.say(&format!("saving failed, and training goes on: {error}")),
+        }
+        Ok(())
+    }
+
+    fn finish_saving(&mut self, wait: bool, screen: &mut dyn Screen) {
+        if !wait && !self.saving.as_ref().is_some_and(Saving::is_finished) {
+            return;
+        }
+        let Some(saving) = self.saving.take() else { return };
+        match saving.finish() {
+            Ok(saved) => saved.not_removed.iter().for_each(|error| screen.say(&error.to_string())),
+            Err(error) => screen.say(&format!("saving failed, and training goes on: {error}")),
+        }
+    }
+}
+
+/// Where the networks run.
+fn device(config: &Config) -> Result<tch::Device> {
+    let found = tch::Cuda::is_available();
+    match config.run.device {
+        Device::Cpu => Ok(tch::Device::Cpu),
+        Device::Auto => Ok(if found { tch::Device::Cuda(0) } else { tch::Device::Cpu }),
+        Device::Cuda if found => Ok(tch::Device::Cuda(0)),
+        Device::Cuda => Err(TrainError::NoGpu),
+    }
+}
