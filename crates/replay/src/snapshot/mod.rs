@@ -210,3 +210,87 @@ fn sync_folder(path: &Path) -> Result<()> {
 fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ReplayError {
     move |source| ReplayError::Io { action, path: path.to_owned(), source }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Batch, LastStep, Layout, RateLimiterConfig, Sampler, SequenceStart, Step, Writer};
+
+    fn config() -> ReplayConfig {
+        let mut config = ReplayConfig::paper(1, 1);
+        config.layout = Layout { observation_bytes: 9, embedding: 0, state: 1, trace: 4, period: 2 };
+        (config.shards, config.capacity) = (1, 8);
+        config.rate_limiter = RateLimiterConfig { samples_per_insert: 1.0, min_fill: 1, slack: f64::INFINITY };
+        config
+    }
+
+    fn snapshot() -> Snapshot {
+        let replay = Replay::new(config()).unwrap();
+        let mut writer = Writer::new(&replay, 0);
+        let step = Step {
+            action: 3,
+            behaviour_probability: 0.5,
+            reward_extrinsic: 1.0,
+            reward_ngu: 0.0,
+            reward_rnd: 0.0,
+            reward_episodic: 0.0,
+            discount: 1.0,
+            embedding: &[],
+        };
+        let last = LastStep { reward_ngu: 0.0, reward_rnd: 0.0, reward_episodic: 0.0, embedding: &[] };
+        for _ in 0..3 {
+            writer.begin_episode(1).unwrap();
+            for t in 0..5u8 {
+                let start = SequenceStart { state: &[0.5], parameter_version: 1 };
+                writer.append(&[t; 9], &step, Some(start)).unwrap();
+            }
+            writer.end_episode(&[9; 9], &last).unwrap();
+            writer.flush(Duration::ZERO).unwrap();
+        }
+        writer.begin_episode(1).unwrap();
+        writer.append(&[7; 9], &step, Some(SequenceStart { state: &[0.5], parameter_version: 1 })).unwrap();
+        Snapshot::take(&replay, vec![writer.state()])
+    }
+
+    /// A file whose checksums are right and whose content is not: made by someone, not by an accident.
+    #[test]
+    fn content_that_is_wrong_but_whole_neither_panics_nor_hangs() {
+        let folder = std::env::temp_dir().join(format!("meme-replay-content-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("snapshot");
+        snapshot().write(&path).unwrap();
+        let whole = fs::read(&path).unwrap();
+        // One block, the end, and nothing else: head of the file 12 bytes, of the block 12, of the end 12.
+        let content = &whole[24..whole.len() - 12];
+        let mut rng = Rng::new(1);
+        let (mut loaded, mut refused, mut damaged) = (0, 0, 0);
+        for _ in 0..5_000 {
+            let mut content = content.to_vec();
+            for _ in 0..1 + rng.below(3) {
+                let at = rng.below(content.len());
+                content[at] = if rng.below(2) == 0 { rng.below(256) as u8 } else { content[at] ^ (1 << rng.below(8)) };
+            }
+            let mut blocks = blocks::BlockWriter::new(whole[..12].to_vec());
+            blocks.put(&content).unwrap();
+            fs::write(&path, blocks.finish().unwrap().0).unwrap();
+            let Ok(restored) = Snapshot::restore(&path, &config()) else {
+                refused += 1;
+                continue;
+            };
+            loaded += 1;
+            let mut batch = Batch::new(&config().layout, 8);
+            match Sampler::new(&restored.replay, 1).sample(batch.as_mut(), Duration::ZERO) {
+                Ok(()) => assert!(batch.length.iter().all(|length| (2..=4).contains(length))),
+                Err(ReplayError::CorruptChunk { .. }) => damaged += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(
+            loaded > 100 && refused > 100 && damaged > 100,
+            "{loaded} loaded, {refused} refused, {damaged} damaged"
+        );
+    }
+}
