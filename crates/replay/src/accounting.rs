@@ -81,6 +81,8 @@ pub struct Forecast {
     pub bytes_at_2500: u64,
     /// Bytes of the same frames as they are.
     pub bytes_raw: u64,
+    /// Bytes of slots and sum trees, which are taken at once and counted in all of these.
+    pub index_bytes: u64,
     limit: Option<u64>,
 }
 
@@ -96,6 +98,7 @@ impl ReplayConfig {
             bytes_at_150: other + steps * 150,
             bytes_at_2500: other + steps * 2_500,
             bytes_raw: other + steps * self.layout.observation_bytes as u64,
+            index_bytes: self.index_bytes(),
             limit: self.memory_limit,
         }
     }

@@ -222,13 +222,13 @@ fn bare_loop(game: &str, environments: usize, steps: usize) -> Result<BareRound>
 }
 
 /// CPU time of this thread, to the nanosecond.
-fn thread_cpu() -> Result<Duration> {
+pub(super) fn thread_cpu() -> Result<Duration> {
     let text = fs::read_to_string("/proc/thread-self/schedstat").context("this kernel keeps no CPU times")?;
     let nanoseconds = text.split_whitespace().next().and_then(|field| field.parse().ok());
     Ok(Duration::from_nanos(nanoseconds.context("/proc/thread-self/schedstat has no time in it")?))
 }
 
-fn median(values: &mut [f64]) -> f64 {
+pub(super) fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }

@@ -3,6 +3,7 @@
 mod envs;
 mod intrinsic;
 mod learner;
+mod replay;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -16,6 +17,8 @@ pub enum Bench {
     Intrinsic(intrinsic::IntrinsicArgs),
     /// One update of the learner, and where its time goes
     Learner(learner::LearnerArgs),
+    /// Replay: bytes a step, inserting and sampling, beside an uncompressed ring
+    Replay(replay::ReplayArgs),
 }
 
 /// Measures one part and prints what was found.
@@ -24,5 +27,6 @@ pub fn run(bench: Bench) -> Result<()> {
         Bench::Envs(args) => envs::run(&args),
         Bench::Intrinsic(args) => intrinsic::run(&args),
         Bench::Learner(args) => learner::run(&args),
+        Bench::Replay(args) => replay::run(&args),
     }
 }

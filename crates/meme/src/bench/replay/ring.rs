@@ -1,0 +1,67 @@
+//! What the replay is measured beside: an uncompressed ring of observations in memory.
+
+use envs::seeds::SplitMix64;
+use replay::Layout;
+
+use super::recording::Episode;
+
+/// Observations as they are, and where sequences begin.
+pub struct Ring {
+    layout: Layout,
+    observations: Vec<u8>,
+    /// First byte and number of observations of each sequence.
+    sequences: Vec<(usize, usize)>,
+}
+
+impl Ring {
+    /// Room for so many observations.
+    pub fn new(layout: Layout, observations: usize) -> Self {
+        Self {
+            layout,
+            observations: Vec::with_capacity(observations * layout.observation_bytes),
+            sequences: Vec::new(),
+        }
+    }
+
+    /// Copies an episode in, with the sequences that the replay would make of it.
+    pub fn insert(&mut self, episode: &Episode) {
+        let Layout { observation_bytes, trace, period, .. } = self.layout;
+        let total = episode.observations.len() / observation_bytes;
+        let begin = self.observations.len();
+        let mut first = 0;
+        loop {
+            self.sequences.push((begin + first * observation_bytes, trace.min(total - first)));
+            if first + trace >= total {
+                break;
+            }
+            first += period;
+        }
+        self.observations.extend_from_slice(&episode.observations);
+    }
+
+    /// Copies out a batch of sequences drawn at random, on so many threads.
+    pub fn sample(&self, random: &mut SplitMix64, batch: &mut [u8], threads: usize) {
+        let sequence_bytes = self.layout.trace * self.layout.observation_bytes;
+        let size = batch.len() / sequence_bytes;
+        let picks: Vec<(usize, usize)> =
+            (0..size).map(|_| self.sequences[random.below(self.sequences.len())]).collect();
+        let part = size.div_ceil(threads);
+        let copy = |picks: &[(usize, usize)], out: &mut [u8]| {
+            for (&(first, length), out) in picks.iter().zip(out.chunks_exact_mut(sequence_bytes)) {
+                let bytes = length * self.layout.observation_bytes;
+                out[..bytes].copy_from_slice(&self.observations[first..first + bytes]);
+                out[bytes..].fill(0);
+            }
+        };
+        std::thread::scope(|scope| {
+            let mut parts = picks.chunks(part).zip(batch.chunks_mut(part * sequence_bytes));
+            let own = parts.next();
+            for (picks, out) in parts {
+                scope.spawn(move || copy(picks, out));
+            }
+            if let Some((picks, out)) = own {
+                copy(picks, out);
+            }
+        });
+    }
+}
