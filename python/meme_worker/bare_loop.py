@@ -2,13 +2,15 @@
 
     python bare_loop.py GAME [--environments 8] [--steps 2000] [--sticky 0] [--minimal-actions] [--seed 0]
 
-plays random actions and prints a line of JSON: agent steps, frames, CPU and wall-clock seconds. It shares no code with
-the worker, so that it can be measured against.
+plays random actions and prints a line of JSON: agent steps, frames, CPU and wall-clock seconds. With `--steps 0` it
+reads numbers of steps from standard input, a line each, plays on by so many and prints a line for each, so that it can
+take turns with what it is measured against. It shares no code with the worker.
 """
 
 import argparse
 import json
 import random
+import sys
 import time
 
 import numpy as np
@@ -35,11 +37,9 @@ def main():
         games.append(ale)
     actions = [action.value for action in games[0].getMinimalActionSet()] if arguments.minimal_actions else range(18)
     rng = random.Random(arguments.seed)
-    chosen = [rng.choices(actions, k=len(games)) for _ in range(arguments.steps)]
     shape = games[0].getScreenDims()
     observations = np.zeros((len(games), *shape), np.uint8)
     before_last = np.zeros(shape, np.uint8)
-    frames = 0
 
     def begin(ale, observation):
         ale.reset_game()
@@ -49,25 +49,34 @@ def main():
         ale.getScreenGrayscale(observation)
         return noops
 
+    def play(steps):
+        chosen = [rng.choices(actions, k=len(games)) for _ in range(steps)]
+        frames = 0
+        cpu, wall = time.process_time(), time.perf_counter()
+        for row in chosen:
+            for ale, observation, action in zip(games, observations, row):
+                for frame in range(4):
+                    ale.act(action)
+                    frames += 1
+                    if ale.game_over():
+                        frames += begin(ale, observation)
+                        break
+                    if frame == 2:
+                        ale.getScreenGrayscale(before_last)
+                else:
+                    ale.getScreenGrayscale(observation)
+                    np.maximum(observation, before_last, out=observation)
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        line = {"game": arguments.game, "steps": steps * len(games), "frames": frames, "cpu_s": cpu, "wall_s": wall}
+        print(json.dumps(line), flush=True)
+
     for ale, observation in zip(games, observations):
         begin(ale, observation)
-    cpu, wall = time.process_time(), time.perf_counter()
-    for row in chosen:
-        for ale, observation, action in zip(games, observations, row):
-            for frame in range(4):
-                ale.act(action)
-                frames += 1
-                if ale.game_over():
-                    frames += begin(ale, observation)
-                    break
-                if frame == 2:
-                    ale.getScreenGrayscale(before_last)
-            else:
-                ale.getScreenGrayscale(observation)
-                np.maximum(observation, before_last, out=observation)
-    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    steps = arguments.steps * len(games)
-    print(json.dumps({"game": arguments.game, "steps": steps, "frames": frames, "cpu_s": cpu, "wall_s": wall}))
+    if arguments.steps:
+        play(arguments.steps)
+    else:
+        for line in sys.stdin:
+            play(int(line))
 
 
 if __name__ == "__main__":

@@ -50,9 +50,10 @@ class GymEnvironment:
 
     def save(self):
         """Everything that `restore` needs; the environment itself is pickled."""
-        rebuilt = next((type(env).__name__ for env in layers(self.env) if isinstance(env, gymnasium.utils.EzPickle)), "")
-        if rebuilt:
-            raise Refused(f"{rebuilt} is an EzPickle, which forgets where the episode stands when it is pickled")
+        for env in layers(self.env):
+            if isinstance(env, gymnasium.utils.EzPickle):
+                name = type(env).__name__
+                raise Refused(f"{name} is an EzPickle, which forgets where the episode stands when it is pickled")
         try:
             env = pickle.dumps(self.env)
         except Exception as error:

@@ -100,12 +100,8 @@ fn play(options: &Options, worker: usize, seen: &Seen, deadline: Instant) -> Res
     let mut observation = vec![0; envs.spec().observation_bytes()];
     let mut random = SplitMix64::new(worker as u64);
     let mut choose = || (0..size).map(|_| random.below(actions)).collect::<Vec<_>>();
-    envs.start(0, &choose()).map_err(|error| error.to_string())?;
-    for group in [1, 0].into_iter().cycle() {
-        seen.process.store(envs.worker_process().unwrap_or_default(), Ordering::Relaxed);
-        envs.start(group, &choose()).map_err(|error| error.to_string())?;
-        let other = 1 - group;
-        for step in envs.finish(other).map_err(|error| error.to_string())? {
+    let mut finish = |envs: &mut WorkerEnvironments, group: usize| -> Result<(), String> {
+        for step in envs.finish(group).map_err(|error| error.to_string())? {
             seen.steps.fetch_add(1, Ordering::Relaxed);
             match step.end.map(|end| end.ending) {
                 Some(Ending::CutOff) => seen.cut_off.fetch_add(1, Ordering::Relaxed),
@@ -114,15 +110,28 @@ fn play(options: &Options, worker: usize, seen: &Seen, deadline: Instant) -> Res
             };
         }
         for env in 0..size {
-            envs.observation(other, env, &mut observation);
+            envs.observation(group, env, &mut observation);
         }
         for fault in envs.take_faults() {
             seen.faults.fetch_add(1, Ordering::Relaxed);
             println!("worker {worker}: {fault}");
         }
+        Ok(())
+    };
+    envs.start(0, &choose()).map_err(|error| error.to_string())?;
+    for group in [1, 0].into_iter().cycle() {
+        seen.process.store(envs.worker_process().unwrap_or_default(), Ordering::Relaxed);
+        envs.start(group, &choose()).map_err(|error| error.to_string())?;
+        finish(&mut envs, 1 - group)?;
         if Instant::now() >= deadline {
-            return Ok(());
+            finish(&mut envs, group)?;
+            break;
         }
+    }
+    // One more step of each group, so that a loss that only the other one has seen is counted.
+    for group in 0..2 {
+        envs.start(group, &choose()).map_err(|error| error.to_string())?;
+        finish(&mut envs, group)?;
     }
     Ok(())
 }
@@ -150,29 +159,26 @@ fn watch(options: &Options, seen: &[Seen], deadline: Instant) {
         }
         if Instant::now() >= next_line {
             next_line += Duration::from_secs(10);
-            let sizes: Vec<u64> = seen
-                .iter()
-                .map(|seen| resident(seen.process.load(Ordering::Relaxed)))
-                .filter(|size| *size > 0)
-                .collect();
+            let processes = seen.iter().map(|seen| seen.process.load(Ordering::Relaxed));
+            let sizes: Vec<u64> = processes.map(own_memory).filter(|size| *size > 0).collect();
             let total: u64 = seen.iter().map(|seen| seen.steps.load(Ordering::Relaxed)).sum();
             println!(
-                "{:>4} s: {total} agent steps; memory: this process {} MB, {} workers {} MB, the largest {} MB",
+                "{:>4} s: {total} agent steps; own memory: this process {} kB, {} workers {} kB each, {} kB at most",
                 begin.elapsed().as_secs(),
-                resident(std::process::id()),
+                own_memory(std::process::id()),
                 sizes.len(),
-                sizes.iter().sum::<u64>(),
+                sizes.iter().sum::<u64>() / (sizes.len() as u64).max(1),
                 sizes.iter().max().unwrap_or(&0),
             );
         }
     }
 }
 
-/// Memory in use by a process, shared memory included, in megabytes; 0 if it is gone.
-fn resident(process: u32) -> u64 {
+/// Memory that a process has for itself alone, in kilobytes; 0 if it is gone.
+fn own_memory(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or_default();
-    line.split_whitespace().next().and_then(|number| number.parse::<u64>().ok()).unwrap_or(0) / 1024
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or_default();
+    line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 /// Every kill costs the worker's episodes once, and nothing else is lost.
@@ -195,8 +201,8 @@ fn check(options: &Options, seen: &[Seen]) -> Result<(), String> {
         ended += count(&seen.ended);
     }
     println!(
-        "{steps} agent steps in {} s; {ended} episodes ended; {kills} kills cut off {cut_off} episodes, {each} each, all of \
-         the killed workers",
+        "{steps} agent steps in {} s; {ended} episodes ended; {kills} kills cut off {cut_off} episodes, \
+         {each} each, all of the killed workers",
         options.seconds
     );
     Ok(())

@@ -117,7 +117,8 @@ pub trait Environments: Send {
     /// As [`observation`](Self::observation).
     fn last_observation(&self, group: usize, env: usize, out: &mut [u8]);
 
-    /// Everything needed to go on from here with one environment, in a new process too. Not between `start` and `finish`.
+    /// Everything needed to go on from here with one environment, in a new process too. Not between `start` and
+    /// `finish`.
     fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError>;
 
     /// Goes on from a [`save`](Self::save) of an environment of the same spec; [`observation`](Self::observation) is

@@ -14,10 +14,10 @@ use crate::saved;
 
 /// The environments of one Python worker process.
 ///
-/// A worker that dies, hangs, raises or answers nonsense is killed and replaced during [`finish`](Environments::finish).
-/// All its episodes are lost: each group's next `finish` returns them as [`Ending::CutOff`], and the next episodes have
-/// begun. [`take_faults`](Environments::take_faults) says what happened. When it fails again and again without one
-/// successful step, the calls return [`EnvError::GaveUp`].
+/// A worker that dies, hangs, raises or answers nonsense is killed and replaced, by the call that notices it: mostly
+/// [`finish`](Environments::finish). All its episodes are lost: each group's next `finish` returns them as
+/// [`Ending::CutOff`], and the next episodes have begun. [`take_faults`](Environments::take_faults) says what happened.
+/// When it fails again and again without one successful step, the calls return [`EnvError::GaveUp`].
 pub struct WorkerEnvironments {
     launcher: Box<dyn Launcher>,
     config: WorkerConfig,

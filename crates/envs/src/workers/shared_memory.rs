@@ -1,8 +1,8 @@
 //! Memory that a worker writes and we copy from: the one file of this crate with unsafe code.
 //!
-//! The memory is an anonymous file (memfd) of fixed size: it is sealed against shrinking before it is mapped, so that no
-//! worker can make an access fail by cutting it. No reference into it is ever made, because the worker may write at any
-//! time; bytes are copied out and checked afterwards.
+//! The memory is an anonymous file (memfd) of fixed size: it is sealed against shrinking before it is mapped, so that
+//! no worker can make an access fail by cutting it. No reference into it is ever made, because the worker may write at
+//! any time; bytes are copied out and checked afterwards.
 #![allow(unsafe_code)]
 
 use std::fs::File;
