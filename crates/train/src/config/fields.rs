@@ -83,7 +83,9 @@ mod tests {
     #[test]
     fn paths_lead_to_fields_sections_or_nowhere() {
         assert!(matches!(find("replay.trace"), Place::Field(field) if field.path == "replay.trace"));
-        assert!(matches!(find("metrics"), Place::Section(inside) if inside == ["interval_seconds"]));
+        assert!(
+            matches!(find("agent.intrinsic.rnd"), Place::Section(inside) if inside == ["learning_rate", "moments_decay"])
+        );
         assert!(matches!(find("agent.network.torso.stem"), Place::Section(inside) if inside.len() == 3));
         assert!(matches!(find("replay.trace.x"), Place::Beyond(field) if field.path == "replay.trace"));
         assert!(matches!(find("replay.trase"), Place::Nowhere(Some("replay.trace"))));
