@@ -9,7 +9,7 @@ use zstd_safe::{CCtx, CParameter, DCtx};
 use crate::accounting::ALLOCATION;
 use crate::config::Layout;
 use crate::error::{ReplayError, Result};
-use crate::spans::{self, Spans};
+use crate::spans::{self, SpanReader, Spans};
 use crate::step::Columns;
 
 /// The fastest level that still finds entropy; docs/replay.md has the measurements.
@@ -22,7 +22,9 @@ pub(crate) struct Chunk {
     pub(crate) steps: u32,
     /// Bytes of the frames as spans, before zstd.
     pub(crate) span_bytes: u32,
-    /// The frames: spans, compressed.
+    /// How many of them, at the front, are lengths and skips.
+    pub(crate) number_bytes: u32,
+    /// The frames: both streams of spans, one after the other, compressed.
     pub(crate) frames: Box<[u8]>,
     /// The other columns, compressed.
     pub(crate) columns: Box<[u8]>,
@@ -40,7 +42,7 @@ impl Chunk {
 /// Makes chunks; has the memory that zstd needs for it.
 pub(crate) struct Compressor {
     context: CCtx<'static>,
-    columns: Vec<u8>,
+    plain: Vec<u8>,
     compressed: Vec<u8>,
 }
 
@@ -50,31 +52,37 @@ impl Compressor {
         for parameter in [CParameter::CompressionLevel(LEVEL), CParameter::ContentSizeFlag(false)] {
             context.set_parameter(parameter).map_err(|code| compress_error(0, code))?;
         }
-        Ok(Self { context, columns: Vec::new(), compressed: Vec::new() })
+        Ok(Self { context, plain: Vec::new(), compressed: Vec::new() })
     }
 
     pub(crate) fn chunk(&mut self, frames: &Spans, columns: &Columns) -> Result<Chunk> {
-        let mut bytes = std::mem::take(&mut self.columns);
-        bytes.clear();
-        columns.write(&mut bytes);
-        let compressed_columns = self.compress(&bytes)?;
-        self.columns = bytes;
+        self.plain.clear();
+        self.plain.extend_from_slice(frames.numbers());
+        self.plain.extend_from_slice(frames.bytes());
+        let span_bytes = self.plain.len() as u32;
+        let compressed_frames = self.compress()?;
+        self.plain.clear();
+        columns.write(&mut self.plain);
         Ok(Chunk {
             steps: columns.action.len() as u32,
-            span_bytes: frames.bytes().len() as u32,
-            frames: self.compress(frames.bytes())?,
-            columns: compressed_columns,
+            span_bytes,
+            number_bytes: frames.numbers().len() as u32,
+            frames: compressed_frames,
+            columns: self.compress()?,
             uses: AtomicU32::new(0),
         })
     }
 
-    fn compress(&mut self, bytes: &[u8]) -> Result<Box<[u8]>> {
-        let most = zstd_safe::compress_bound(bytes.len());
+    fn compress(&mut self) -> Result<Box<[u8]>> {
+        let bytes = self.plain.len();
+        let most = zstd_safe::compress_bound(bytes);
         if self.compressed.len() < most {
             self.compressed.resize(most, 0);
         }
-        let compressed = &mut self.compressed[..];
-        let length = self.context.compress2(compressed, bytes).map_err(|code| compress_error(bytes.len(), code))?;
+        let length = self
+            .context
+            .compress2(&mut self.compressed[..], &self.plain)
+            .map_err(|code| compress_error(bytes, code))?;
         Ok(self.compressed[..length].into())
     }
 }
@@ -108,14 +116,17 @@ impl Decompressor {
     pub(crate) fn frames(&mut self, chunk: &Chunk, out: &mut [u8]) -> Result<()> {
         let spans = self.spans.get_mut(..chunk.span_bytes as usize).ok_or_else(|| damaged(chunk, "too many spans"))?;
         inflate(&mut self.context, chunk, &chunk.frames, spans)?;
-        let mut rest = &*spans;
+        let (numbers, bytes) = spans
+            .split_at_checked(chunk.number_bytes as usize)
+            .ok_or_else(|| damaged(chunk, "it has fewer spans than lengths"))?;
+        let mut spans = SpanReader::new(numbers, bytes);
         let mut before: Option<&mut [u8]> = None;
         for frame in out.chunks_exact_mut(self.observation_bytes) {
             match before {
                 Some(before) => frame.copy_from_slice(before),
                 None => frame.fill(0),
             }
-            rest = spans::patch(frame, rest).ok_or_else(|| damaged(chunk, "its spans do not fit its frames"))?;
+            spans.patch(frame).ok_or_else(|| damaged(chunk, "its spans do not fit its frames"))?;
             before = Some(frame);
         }
         Ok(())

@@ -119,10 +119,11 @@ impl<R: Read> RecordReader<R> {
         }
         let most_spans = steps * spans::most_bytes(self.layout.observation_bytes);
         let span_bytes = self.at_most("the spans of a chunk", most_spans as u64)? as usize;
+        let number_bytes = self.at_most("the lengths of a chunk's spans", span_bytes as u64)? as u32;
         let frames = self.compressed(span_bytes)?;
         let columns = self.compressed(Columns::bytes(steps, self.layout.embedding))?;
         let (steps, span_bytes, uses) = (steps as u32, span_bytes as u32, AtomicU32::new(0));
-        let chunk = Arc::new(Chunk { steps, span_bytes, frames, columns, uses });
+        let chunk = Arc::new(Chunk { steps, span_bytes, number_bytes, frames, columns, uses });
         self.chunks.push(Arc::clone(&chunk));
         Ok(chunk)
     }
@@ -192,8 +193,10 @@ impl<R: Read> RecordReader<R> {
         let frame = self.bytes(self.layout.observation_bytes)?.into();
         let steps = (observations % period) as usize;
         let most_spans = steps * spans::most_bytes(self.layout.observation_bytes);
-        let span_bytes = self.at_most("the spans of an open chunk", most_spans as u64)?;
-        let spans = Spans::from_bytes(&self.bytes(span_bytes as usize)?);
+        let number_bytes = self.at_most("the lengths of an open chunk's spans", most_spans as u64)?;
+        let numbers = self.bytes(number_bytes as usize)?;
+        let span_bytes = self.at_most("the spans of an open chunk", most_spans as u64 - number_bytes)?;
+        let spans = Spans::from_parts(numbers, self.bytes(span_bytes as usize)?);
         let mut columns = Columns::default();
         for _ in 0..steps {
             columns.action.push(self.small("an action")?);

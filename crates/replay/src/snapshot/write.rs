@@ -80,6 +80,7 @@ impl<W: Write> RecordWriter<W> {
         }
         self.number(u64::from(chunk.steps))?;
         self.number(u64::from(chunk.span_bytes))?;
+        self.number(u64::from(chunk.number_bytes))?;
         self.bytes(&chunk.frames)?;
         self.bytes(&chunk.columns)
     }
@@ -118,6 +119,7 @@ impl<W: Write> RecordWriter<W> {
         self.number(episode.observations)?;
         self.before(&episode.before)?;
         self.blocks.put(&episode.frame)?;
+        self.bytes(episode.spans.numbers())?;
         self.bytes(episode.spans.bytes())?;
         for &action in &episode.columns.action {
             self.number(u64::from(action))?;
