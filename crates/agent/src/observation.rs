@@ -115,7 +115,11 @@ impl ObservationInput {
             ObservationKind::F32 => values,
         };
         let image = match self.spec.shape[..] {
-            [height, width] => values.f_view([frames, 1, height as i64, width as i64])?,
+            [height, width] => {
+                let (height, width) = (height as i64, width as i64);
+                // Strides that say "channels last": the bytes are the same, but convolutions choose their layout by it.
+                values.f_as_strided([frames, 1, height, width], [height * width, 1, width, 1], 0)?
+            }
             [height, width, channels] => {
                 values.f_view([frames, height as i64, width as i64, channels as i64])?.f_permute([0, 3, 1, 2])?
             }

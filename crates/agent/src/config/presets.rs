@@ -90,7 +90,7 @@ fn tiny() -> NetworkConfig {
         max_side: Some(42),
         torso: TorsoConfig {
             stem: StemConfig { channels: 16, kernel: 3, stride: 2 },
-            stages: stages(&[(1, 16, 1), (1, 32, 2)]),
+            stages: stages(&[(1, 16, 2), (1, 16, 1)]),
             convolutions: small.clone(),
             linear: 128,
             hidden: vec![64, 64],

@@ -34,14 +34,18 @@ impl StandardisedConv {
         }
     }
 
-    /// gain · (W - mean) / √max(var · fan_in, 1e-4), mean and population variance taken for each output channel.
-    fn standardise(&self, weights: &mut Weights) -> Result<()> {
+    /// scale · gain · (W - mean) / √max(var · fan_in, 1e-4), mean and population variance taken for each output channel.
+    ///
+    /// `scale` holds the constant factors of the convolution's input: multiplying the kernel is cheaper than another
+    /// pass over the activations. The kernel comes out channels-last, and with it everything that is computed from it.
+    fn standardise(&self, weights: &mut Weights, scale: f64) -> Result<()> {
         let weight = weights.get(self.weight);
         let (variance, mean) = weight.f_var_mean_correction(&[1i64, 2, 3][..], 0, true)?;
-        let scale = variance.f_mul_scalar(self.fan_in as f64)?.f_clamp_min(VARIANCE_FLOOR)?.f_rsqrt()?;
-        let scale = scale.f_mul(&weights.get(self.gain).f_view([-1, 1, 1, 1])?)?;
-        let standardised = weight.f_sub(&mean)?.f_mul(&scale)?;
-        weights.replace(self.weight, standardised);
+        let factor = variance.f_mul_scalar(self.fan_in as f64)?.f_clamp_min(VARIANCE_FLOOR)?.f_rsqrt()?;
+        let factor = factor.f_mul(&weights.get(self.gain).f_view([-1, 1, 1, 1])?)?.f_mul_scalar(scale)?;
+        let standardised = weight.f_sub(&mean)?.f_mul(&factor)?;
+        let channels_last = standardised.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?;
+        weights.replace(self.weight, channels_last);
         Ok(())
     }
 
@@ -140,12 +144,13 @@ impl NfNet {
 
     /// Standardises every kernel, once for all frames of a pass.
     pub fn prepare(&self, weights: &mut Weights) -> Result<()> {
-        self.stem.standardise(weights)?;
+        let gamma = self.gamma();
+        self.stem.standardise(weights, 1.0)?;
         for block in &self.blocks {
-            block.conv1.standardise(weights)?;
-            block.conv2.standardise(weights)?;
+            block.conv1.standardise(weights, gamma * block.beta)?;
+            block.conv2.standardise(weights, gamma)?;
             if let Some(shortcut) = &block.shortcut {
-                shortcut.standardise(weights)?;
+                shortcut.standardise(weights, gamma * block.beta * block.stride as f64)?;
             }
         }
         Ok(())
@@ -160,16 +165,17 @@ impl NfNet {
             let keep = keep.map(|keep| keep.f_select(0, i as i64)).transpose()?;
             x = self.block(weights, block, &x, keep.as_ref())?;
         }
-        Ok(self.act(&x)?.f_flatten(1, -1)?)
+        Ok(self.act(&x)?.f_mul_scalar(self.gamma())?.f_flatten(1, -1)?)
     }
 
+    /// out = shortcut + α · skip gain · keep · SE(conv2(act(conv1(a)))), with a = act(x) · β.
+
     fn block(&self, weights: &Weights, block: &Block, x: &Tensor, keep: Option<&Tensor>) -> Result<Tensor> {
-        let a = self.act(x)?.f_mul_scalar(block.beta)?;
+        let a = self.act(x)?;
         let shortcut = match &block.shortcut {
             Some(conv) => {
                 let side = [block.stride, block.stride];
-                let pooled = a.f_avg_pool2d(side, side, [0, 0], true, false, None)?;
-                conv.forward(weights, &pooled.f_mul_scalar(block.stride as f64)?)?
+                conv.forward(weights, &a.f_avg_pool2d(side, side, [0, 0], true, false, None)?)?
             }
             None => x.shallow_clone(),
         };
@@ -186,11 +192,19 @@ impl NfNet {
         Ok(shortcut.f_addcmul(&h, &factor.f_unsqueeze(-1)?.f_unsqueeze(-1)?)?)
     }
 
-    /// relu or gelu, times the constant that keeps the variance of a standard normal input.
+    /// relu or gelu, without the factor [`gamma`](Self::gamma), which is in the kernels.
     fn act(&self, x: &Tensor) -> Result<Tensor> {
         Ok(match self.activation {
-            Activation::Relu => x.f_relu()?.f_mul_scalar(1.713_958_859_443_664_6)?,
-            Activation::Gelu => x.f_gelu("none")?.f_mul_scalar(1.701_504_349_708_557_1)?,
+            Activation::Relu => x.f_relu()?,
+            Activation::Gelu => x.f_gelu("none")?,
         })
+    }
+
+    /// What the activation is multiplied with, so that it keeps the variance of a standard normal input.
+    fn gamma(&self) -> f64 {
+        match self.activation {
+            Activation::Relu => 1.713_958_859_443_664_6,
+            Activation::Gelu => 1.701_504_349_708_557_1,
+        }
     }
 }

@@ -4,14 +4,14 @@ use std::fs::File;
 use std::io::BufReader;
 use std::path::PathBuf;
 
-use agent::batch::{Batch, BatchShape};
+use agent::batch::BatchShape;
 use agent::config::{
     Activation, Bootstrap, ConvConfig, NetworkConfig, QHeads, ReturnKind, StageConfig, StemConfig, TorsoKind,
 };
 use agent::nets::parameters::ParameterSet;
 use agent::tensor_file::{HostTensor, TensorFile};
 use agent::weights::import;
-use agent::{AgentConfig, ObservationKind, ObservationSpec};
+use agent::{AgentConfig, ObservationKind, ObservationSpec, OwnedBatch};
 use half::f16;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -192,91 +192,48 @@ fn learner_config(learner: &Value, config: &mut AgentConfig) {
     config.copies.target_period = get(learner, "target_period");
 }
 
-/// The arrays of a batch, owned.
-pub struct OwnedBatch {
-    pub sequences: usize,
-    pub trace: usize,
-    observations: Vec<u8>,
-    action: Vec<i64>,
-    behaviour_probability: Vec<f32>,
-    reward_extrinsic: Vec<f32>,
-    reward_ngu: Vec<f32>,
-    reward_rnd: Vec<f32>,
-    reward_episodic: Vec<f32>,
-    discount: Vec<f32>,
-    embedding: Vec<f16>,
-    pub length: Vec<usize>,
-    state: Vec<f32>,
-    policy: Vec<usize>,
-    weight: Vec<f32>,
+/// The batch of the tensors `{prefix}.observations` and so on.
+pub fn read_batch(file: &TensorFile, prefix: &str) -> OwnedBatch {
+    let host = |name: &str| &file.tensors[&format!("{prefix}.{name}")];
+    let integers = |name: &str| -> Vec<i64> { host(name).tensor().unwrap().reshape([-1]).try_into().unwrap() };
+    let floats = |name: &str| -> Vec<f32> { host(name).tensor().unwrap().reshape([-1]).try_into().unwrap() };
+    let halves = |name: &str| host(name).bytes.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
+    let indices = |name: &str| integers(name).into_iter().map(|n| n as usize).collect();
+    OwnedBatch {
+        sequences: host("observations").shape[0],
+        trace: host("observations").shape[1],
+        observations: host("observations").bytes.clone(),
+        action: integers("action"),
+        behaviour_probability: floats("behaviour_probability"),
+        reward_extrinsic: floats("reward_extrinsic"),
+        reward_ngu: floats("reward_ngu"),
+        reward_rnd: floats("reward_rnd"),
+        reward_episodic: floats("reward_episodic"),
+        discount: floats("discount"),
+        embedding: halves("embedding"),
+        length: indices("length"),
+        state: floats("state"),
+        policy: indices("policy"),
+        weight: floats("weight"),
+    }
 }
 
-impl OwnedBatch {
-    /// The tensors `{prefix}.observations` and so on.
-    pub fn read(file: &TensorFile, prefix: &str) -> Self {
-        let host = |name: &str| &file.tensors[&format!("{prefix}.{name}")];
-        let integers = |name: &str| -> Vec<i64> { host(name).tensor().unwrap().reshape([-1]).try_into().unwrap() };
-        let floats = |name: &str| -> Vec<f32> { host(name).tensor().unwrap().reshape([-1]).try_into().unwrap() };
-        let halves = |name: &str| host(name).bytes.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
-        let indices = |name: &str| integers(name).into_iter().map(|n| n as usize).collect();
-        Self {
-            sequences: host("observations").shape[0],
-            trace: host("observations").shape[1],
-            observations: host("observations").bytes.clone(),
-            action: integers("action"),
-            behaviour_probability: floats("behaviour_probability"),
-            reward_extrinsic: floats("reward_extrinsic"),
-            reward_ngu: floats("reward_ngu"),
-            reward_rnd: floats("reward_rnd"),
-            reward_episodic: floats("reward_episodic"),
-            discount: floats("discount"),
-            embedding: halves("embedding"),
-            length: indices("length"),
-            state: floats("state"),
-            policy: indices("policy"),
-            weight: floats("weight"),
-        }
+/// What a golden batch has to fit.
+pub fn batch_shape(batch: &OwnedBatch, config: &AgentConfig, actions: usize) -> BatchShape {
+    BatchShape {
+        actions,
+        policies: config.policies.count,
+        embedding: config.network.intrinsic.embedding,
+        state: batch.state.len() / batch.sequences,
+        intrinsic_steps: config.intrinsic.steps,
     }
+}
 
-    pub fn batch(&self) -> Batch<'_> {
-        Batch {
-            sequences: self.sequences,
-            trace: self.trace,
-            observations: &self.observations,
-            action: &self.action,
-            behaviour_probability: &self.behaviour_probability,
-            reward_extrinsic: &self.reward_extrinsic,
-            reward_ngu: &self.reward_ngu,
-            reward_rnd: &self.reward_rnd,
-            reward_episodic: &self.reward_episodic,
-            discount: &self.discount,
-            embedding: &self.embedding,
-            length: &self.length,
-            state: &self.state,
-            policy: &self.policy,
-            weight: &self.weight,
-        }
-    }
-
-    pub fn shape(&self, config: &AgentConfig, actions: usize) -> BatchShape {
-        BatchShape {
-            actions,
-            policies: config.policies.count,
-            embedding: config.network.intrinsic.embedding,
-            state: self.state.len() / self.sequences,
-            intrinsic_steps: config.intrinsic.steps,
-        }
-    }
-
-    /// 1 for observations (or, with `less` 1, steps) that are valid, f32 `[B, T]`.
-    pub fn valid(&self, less: usize) -> Tensor {
-        let valid: Vec<f32> = self
-            .length
-            .iter()
-            .flat_map(|&length| (0..self.trace).map(move |t| f32::from(t + less < length)))
-            .collect();
-        Tensor::from_slice(&valid).view([self.sequences as i64, self.trace as i64])
-    }
+/// 1 for observations (or, with `less` 1, steps) that are valid, f32 `[B, T]`.
+pub fn valid(batch: &OwnedBatch, less: usize) -> Tensor {
+    let valid: Vec<f32> =
+        batch.length.iter().flat_map(|&length| (0..batch.trace).map(move |t| f32::from(t + less < length))).collect();
+    Tensor::from_slice(&valid).view([batch.sequences as i64, batch.trace as i64])
 }
 
 /// Fills a set with the tensors of a file whose names begin with `prefix`, `wanted` of them.

@@ -9,7 +9,7 @@ use agent::observation::ObservationInput;
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
 
-use crate::fixtures::{Case, OwnedBatch, cases, load};
+use crate::fixtures::{Case, batch_shape, cases, load, read_batch};
 
 fn input(case: &Case) -> ObservationInput {
     ObservationInput::new(case.observation(), None)
@@ -68,10 +68,10 @@ fn features_core_and_heads() {
         let mut parameters = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
         load(&case.file, "parameters.", &mut parameters, |_| true);
         let weights = net.prepare(&parameters).unwrap();
-        let mut batch = OwnedBatch::read(&case.file, "batch");
+        let mut batch = read_batch(&case.file, "batch");
         // The file holds the outputs for padding, too: to feed it as it is, all of it counts as valid here.
         batch.length.fill(batch.trace);
-        let shape = batch.shape(&config, case.actions());
+        let shape = batch_shape(&batch, &config, case.actions());
         let tensors = batch.batch().upload(net.input(), &shape, Device::Cpu).unwrap();
         let keep = case.tensor("keep").to_kind(Kind::Float);
         let stages = net.stages(&weights, &tensors.input, Some(&keep)).unwrap();

@@ -2,10 +2,10 @@
 
 use agent::learner::{Learner, ParameterSource, StepOptions, StepReport};
 use agent::tensor_file::TensorFile;
-use agent::{AgentConfig, ObservationSpec};
+use agent::{AgentConfig, ObservationSpec, OwnedBatch};
 use tch::{Device, Kind, Tensor};
 
-use crate::fixtures::{Case, OwnedBatch, assert_close, cases, read};
+use crate::fixtures::{Case, assert_close, batch_shape, cases, read, read_batch};
 
 /// A learner that begins with the given parameters: a fresh one's saved state, with these in their places.
 fn learner(
@@ -36,7 +36,7 @@ fn action_prediction_and_rnd_losses() {
             None => String::new(),
         };
         let mut learner = learner(&config, &case.observation(), case.actions(), start, &inputs);
-        let batch = OwnedBatch::read(&inputs, "batch");
+        let batch = read_batch(&inputs, "batch");
         let report = learner.step(&batch.batch()).unwrap();
         case.assert_values("loss_action_prediction", &[report.losses.action_prediction]);
         case.assert_values("loss_rnd", &[report.losses.rnd]);
@@ -48,7 +48,7 @@ fn action_prediction_and_rnd_losses() {
         case.assert_values("rnd_moments_after.first", &[moments.mean() * fresh]);
         case.assert_values("rnd_moments_after.second", &[moments.moments().mean_square * fresh]);
 
-        let shape = batch.shape(&config, case.actions());
+        let shape = batch_shape(&batch, &config, case.actions());
         let tensors = batch.batch().upload(learner.networks().input(), &shape, Device::Cpu).unwrap();
         check_used(&case, &batch, &tensors.recent.transitions, "action_prediction_used", 1);
         check_used(&case, &batch, &tensors.recent.observations, "rnd_used", 0);
@@ -90,7 +90,7 @@ fn ten_updates() {
             _ => String::new(),
         };
         let mut learner = learner(&config, &case.observation(), case.actions(), start, &case.file);
-        let batches = [OwnedBatch::read(&case.file, "batch0"), OwnedBatch::read(&case.file, "batch1")];
+        let batches = [read_batch(&case.file, "batch0"), read_batch(&case.file, "batch1")];
         let keep = case.host("keep");
         let (updates, masks) = (keep.shape[0], keep.shape[1] * keep.shape[2]);
         let mut reports = vec![];
@@ -139,7 +139,8 @@ fn check_end(case: &Case, learner: &Learner) {
             None => format!("start.{name}"),
         };
         let found = state.tensors[&found].tensor().unwrap().to_kind(Kind::Double);
-        let (wanted, start) = (wanted.tensor().unwrap().to_kind(Kind::Double), case.tensor(&start).to_kind(Kind::Double));
+        let (wanted, start) =
+            (wanted.tensor().unwrap().to_kind(Kind::Double), case.tensor(&start).to_kind(Kind::Double));
         assert_close(end, &found, &wanted, 1e-5);
         let largest = |x: &Tensor| x.abs().max().double_value(&[]);
         // The second part is for rounding.

@@ -1,5 +1,6 @@
 //! The whole loss for every switch: each quantity on the way, priorities, and all gradients.
 
+use agent::OwnedBatch;
 use agent::batch::BatchTensors;
 use agent::loss::{AgentLoss, HeadLoss, LossOutput};
 use agent::math::ladders::{beta_ladder, gamma_ladder};
@@ -12,7 +13,7 @@ use agent::tensor_file::TensorFile;
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
 
-use crate::fixtures::{Case, OwnedBatch, TOLERANCE, assert_close, cases, load, read};
+use crate::fixtures::{Case, TOLERANCE, assert_close, batch_shape, cases, load, read, read_batch, valid};
 
 /// What all loss cases start from, run through one case's configuration.
 struct Evaluated {
@@ -23,9 +24,8 @@ struct Evaluated {
 }
 
 fn scale(inputs: &TensorFile, name: &str, decay: f64, floor: f64) -> TdScale {
-    let values = |part: &str| -> Vec<f32> {
-        inputs.tensors[&format!("{name}.{part}")].tensor().unwrap().try_into().unwrap()
-    };
+    let values =
+        |part: &str| -> Vec<f32> { inputs.tensors[&format!("{name}.{part}")].tensor().unwrap().try_into().unwrap() };
     let updates = inputs.tensors["moments.count"].tensor().unwrap().int64_value(&[0]);
     let running: Vec<_> = values("first")
         .into_iter()
@@ -46,8 +46,8 @@ fn evaluate(case: Case) -> Evaluated {
     load(&inputs, "online.", &mut online, wanted);
     load(&inputs, "target.", &mut target, wanted);
     let online = online.trainable().unwrap();
-    let batch = OwnedBatch::read(&inputs, "batch");
-    let shape = batch.shape(&config, case.actions());
+    let batch = read_batch(&inputs, "batch");
+    let shape = batch_shape(&batch, &config, case.actions());
     batch.batch().check(net.input(), &shape).unwrap();
     let tensors: BatchTensors = batch.batch().upload(net.input(), &shape, Device::Cpu).unwrap();
     let keep = inputs.tensors["keep"].tensor().unwrap().to_kind(Kind::Float);
@@ -69,7 +69,7 @@ impl Evaluated {
     fn masked(&self, x: &Tensor, less: usize) -> Tensor {
         let mut size = vec![1; x.dim()];
         size[..2].copy_from_slice(&[self.batch.sequences as i64, self.batch.trace as i64]);
-        x * self.batch.valid(less).view(&size[..])
+        x * valid(&self.batch, less).view(&size[..])
     }
 
     fn check_head(&self, head: &HeadLoss, ending: &str) {
@@ -77,8 +77,8 @@ impl Evaluated {
         let name = |field: &str| format!("{field}{ending}");
         case.assert_close(&name("value"), &self.masked(&head.value, 0));
         // The recursion goes through padding, too; only what is valid counts, and V stands at the end.
-        let steps = self.batch.valid(1).unsqueeze(-1);
-        let end = (self.batch.valid(0).unsqueeze(-1) - &steps) * &head.value;
+        let steps = valid(&self.batch, 1).unsqueeze(-1);
+        let end = (valid(&self.batch, 0).unsqueeze(-1) - &steps) * &head.value;
         case.assert_close(&name("returns"), &(self.masked(&head.returns, 1) + end));
         case.assert_close(&name("td_error"), &self.masked(&td.error, 1));
         case.assert_values(&name("sigma_batch"), &td.sigma_batch);
@@ -175,9 +175,9 @@ fn every_switch_agrees_with_the_reference() {
         dropped.sum(Kind::Float).double_value(&[]) / all.sum(Kind::Float).double_value(&[])
     };
     let main = evaluated.iter().find(|e| e.name() == "loss_soft_watkins_online").unwrap();
-    let valid = main.batch.valid(1);
+    let steps = valid(&main.batch, 1);
     for keep in [&main.loss.heads[0].td.keep, &main.loss.policy.as_ref().unwrap().keep] {
-        let share = share(keep, &valid);
+        let share = share(keep, &steps);
         assert!(share > 0.0 && share < 1.0, "share of masked steps {share}");
     }
 }
