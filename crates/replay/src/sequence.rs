@@ -25,6 +25,12 @@ impl Before {
         Self { action: 0, scalars: [0.0; SCALARS], embedding: vec![f16::ZERO; layout.embedding].into() }
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.action = 0;
+        self.scalars = [0.0; SCALARS];
+        self.embedding.fill(f16::ZERO);
+    }
+
     pub(crate) fn set(&mut self, step: &Step<'_>) {
         self.action = step.action;
         self.scalars = step.scalars();

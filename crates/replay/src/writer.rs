@@ -34,6 +34,8 @@ pub struct SequenceStart<'a> {
 pub struct Writer {
     replay: Arc<Replay>,
     state: WriterState,
+    /// The episode before, for its memory.
+    spare: Option<Episode>,
 }
 
 /// Everything a [`Writer`] holds between two steps; part of a [`Snapshot`](crate::Snapshot).
@@ -76,7 +78,7 @@ impl Writer {
     pub fn new(replay: &Arc<Replay>, actor: u32) -> Self {
         let shard = actor as usize % replay.config().shards;
         let state = WriterState { actor, shard, episode: None, ready: VecDeque::new() };
-        Self { replay: Arc::clone(replay), state }
+        Self { replay: Arc::clone(replay), state, spare: None }
     }
 
     /// Goes on from a state that [`state`](Self::state) gave and a snapshot restored.
@@ -85,7 +87,7 @@ impl Writer {
         if state.shard >= shards {
             return Err(ReplayError::NoSuchShard { shard: state.shard, shards });
         }
-        Ok(Self { replay: Arc::clone(replay), state })
+        Ok(Self { replay: Arc::clone(replay), state, spare: None })
     }
 
     /// A copy of everything it holds, the open episode included; compressed steps are shared, not copied.
@@ -103,7 +105,9 @@ impl Writer {
         if self.state.episode.is_some() {
             return Err(self.out_of_turn("an episode began before the one before it ended"));
         }
-        self.state.episode = Some(Episode::new(&self.replay.config().layout, policy));
+        let spare = self.spare.take();
+        let episode = spare.unwrap_or_else(|| Episode::new(&self.replay.config().layout));
+        self.state.episode = Some(episode.begin(policy));
         Ok(())
     }
 
@@ -155,13 +159,13 @@ impl Writer {
             episode.hand_out(&chunk, &layout, &mut self.state.ready);
             episode.complete(&layout, &mut self.state.ready);
         }
-        self.state.episode = None;
+        self.abandon_episode();
         Ok(())
     }
 
     /// Forgets the open episode and what of it is not in a complete sequence yet.
     pub fn abandon_episode(&mut self) {
-        self.state.episode = None;
+        self.spare = self.state.episode.take().or(self.spare.take());
     }
 
     /// Sequences that are complete and wait for [`flush`](Self::flush).
@@ -197,9 +201,9 @@ impl Writer {
 }
 
 impl Episode {
-    fn new(layout: &Layout, policy: u16) -> Self {
+    fn new(layout: &Layout) -> Self {
         Self {
-            policy,
+            policy: 0,
             observations: 0,
             open: VecDeque::new(),
             before: Before::nothing(layout),
@@ -207,6 +211,18 @@ impl Episode {
             spans: Spans::default(),
             columns: Columns::default(),
         }
+    }
+
+    /// An episode with the memory of the one before, and nothing else of it.
+    fn begin(mut self, policy: u16) -> Self {
+        self.policy = policy;
+        self.observations = 0;
+        self.open.clear();
+        self.before.clear();
+        self.frame.fill(0);
+        self.spans.clear();
+        self.columns.clear();
+        self
     }
 
     fn begin_sequence(&mut self, layout: &Layout, actor: u32, start: Option<SequenceStart<'_>>) -> Result<()> {

@@ -38,6 +38,9 @@ pub struct ReplayArgs {
     /// Observations of a sequence; a new one begins after half of them
     #[arg(long, default_value_t = 160)]
     trace: usize,
+    /// Times that the recording is inserted; the median of them is reported
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
     /// Batches to sample for each number of threads
     #[arg(long, default_value_t = 20)]
     batches: usize,
@@ -105,20 +108,25 @@ struct Fill {
 
 /// Measures and prints.
 pub fn run(args: &ReplayArgs) -> Result<()> {
-    ensure!(args.steps > 0 && args.batch > 0 && args.batches > 0, "--steps, --batch and --batches must be at least 1");
+    let counts = [args.steps, args.batch, args.batches, args.rounds];
+    ensure!(!counts.contains(&0), "--steps, --batch, --batches and --rounds must be at least 1");
     let mut worker = WorkerConfig::new(args.game.parse()?, home::python()?, home::worker_package()?);
     worker.environments = args.envs;
     let recording = Recording::play(&worker, |spec| config(args, spec.observation_bytes()).layout, args.steps)?;
     let config = config(args, recording.spec.observation_bytes());
     let replay = Replay::new(config)?;
     let mut ring = Ring::new(config.layout, recording.observations());
-    let insert = measure_insert(&recording, |number, episode| {
-        let mut writer = Writer::new(&replay, number as u32);
-        recording.write(&config.layout, episode, &mut writer)?;
+    let mut writers: Vec<Writer> = (0..config.shards as u32).map(|actor| Writer::new(&replay, actor)).collect();
+    let insert = measure_insert(args, &recording, |number, episode| {
+        let writer = &mut writers[number % config.shards];
+        recording.write(&config.layout, episode, writer)?;
         writer.flush(Duration::ZERO)?;
         Ok(())
     })?;
-    let ring_insert = measure_insert(&recording, |_, episode| {
+    let ring_insert = measure_insert(args, &recording, |number, episode| {
+        if number == 0 {
+            ring.clear();
+        }
         ring.insert(episode);
         Ok(())
     })?;
@@ -127,12 +135,12 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     let held = replay.accounting();
     let forecast = config.forecast();
     let index_bytes_per_step = forecast.index_bytes as f64 / forecast.steps as f64;
-    drop((replay, ring));
+    drop((writers, replay, ring));
     let report = Report {
         game: args.game.clone(),
         observation_bytes: config.layout.observation_bytes,
-        steps: held.steps,
-        sequences: held.sequences,
+        steps: recording.observations() as u64,
+        sequences: held.sequences / args.rounds as u64,
         episodes: recording.episodes.len(),
         bytes_per_step: held.bytes_per_step() + index_bytes_per_step,
         frame_bytes_per_step: held.frame_bytes_per_step(),
@@ -154,17 +162,26 @@ fn config(args: &ReplayArgs, observation_bytes: usize) -> ReplayConfig {
     config
 }
 
+/// Inserts the recording several times over; the median round counts.
 fn measure_insert(
+    args: &ReplayArgs,
     recording: &Recording,
     mut insert: impl FnMut(usize, &recording::Episode) -> Result<()>,
 ) -> Result<Insert> {
-    let (begun, cpu) = (Instant::now(), thread_cpu()?);
-    for (number, episode) in recording.episodes.iter().enumerate() {
-        insert(number, episode)?;
-    }
-    let (wall, cpu) = (begun.elapsed(), thread_cpu()? - cpu);
     let steps = recording.observations() as f64;
-    Ok(Insert { steps_per_second: steps / wall.as_secs_f64(), cpu_us_per_step: cpu.as_secs_f64() * 1e6 / steps })
+    let (mut wall_times, mut cpu_times) = (Vec::new(), Vec::new());
+    for _ in 0..args.rounds {
+        let (begun, cpu) = (Instant::now(), thread_cpu()?);
+        for (number, episode) in recording.episodes.iter().enumerate() {
+            insert(number, episode)?;
+        }
+        cpu_times.push((thread_cpu()? - cpu).as_secs_f64());
+        wall_times.push(begun.elapsed().as_secs_f64());
+    }
+    Ok(Insert {
+        steps_per_second: steps / median(&mut wall_times),
+        cpu_us_per_step: median(&mut cpu_times) * 1e6 / steps,
+    })
 }
 
 /// 1, 2, 4 ... up to the machine's cores.

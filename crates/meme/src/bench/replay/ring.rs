@@ -23,6 +23,12 @@ impl Ring {
         }
     }
 
+    /// Begins at its start again.
+    pub fn clear(&mut self) {
+        self.observations.clear();
+        self.sequences.clear();
+    }
+
     /// Copies an episode in, with the sequences that the replay would make of it.
     pub fn insert(&mut self, episode: &Episode) {
         let Layout { observation_bytes, trace, period, .. } = self.layout;
