@@ -120,7 +120,8 @@ class AleEnvironment:
 
     def save(self):
         """Everything that `restore` needs, as plain values."""
-        common = {"episode": self.episode, "options": self._options()}
+        origin = (self.run_seed, self.index, self.episode)
+        common = {"origin": origin, "options": self._options()}
         if self.history is not None:
             return common | {"actions": bytes(self.history)}
         return common | {
@@ -135,7 +136,9 @@ class AleEnvironment:
         """Goes on from what `save` returned; `out` is there to be drawn into, its content does not matter."""
         if saved["options"] != self._options():
             raise Refused(f"it was saved with {saved['options']}, and this game is played with {self._options()}")
-        self.begin(saved["episode"], out)
+        # With the saved one's seed and index too, so that its later episodes are the same.
+        self.run_seed, self.index, episode = saved["origin"]
+        self.begin(episode, out)
         if self.history is not None:
             for action in saved["actions"]:
                 self.step(action, out)

@@ -58,7 +58,8 @@ class GymEnvironment:
             env = pickle.dumps(self.env)
         except Exception as error:
             raise Refused(f"it cannot be pickled ({type(error).__name__}: {error})") from error
-        return {"episode": self.episode, "score": self.score, "frames": self.frames, "env": env}
+        origin = (self.run_seed, self.index, self.episode)
+        return {"origin": origin, "score": self.score, "frames": self.frames, "env": env}
 
     def restore(self, saved, out):
         """Goes on from what `save` returned; `out` is left alone."""
@@ -66,7 +67,9 @@ class GymEnvironment:
             self.env = pickle.loads(saved["env"])
         except Exception as error:
             raise Refused(f"it cannot be unpickled ({type(error).__name__}: {error})") from error
-        self.episode, self.score, self.frames = saved["episode"], saved["score"], saved["frames"]
+        # With the saved one's seed and index too, so that its later episodes are the same.
+        self.run_seed, self.index, self.episode = saved["origin"]
+        self.score, self.frames = saved["score"], saved["frames"]
 
     def close(self):
         """Closes the environment."""

@@ -153,10 +153,12 @@ fn a_restored_environment_replays_exactly_in_the_same_and_in_another_worker() {
         config.ale.max_frames = 2000;
         let mut envs = WorkerEnvironments::new(config.clone()).unwrap();
         envs.reset().unwrap();
+        // Of another place in another run, whose later episodes would differ.
+        (config.seed, config.first_index) = (1, 7);
         let mut other = WorkerEnvironments::new(config).unwrap();
         other.reset().unwrap();
         play(&mut other, 900, 17);
-        for (before, replayed) in [(0, 100), (60, 100), (247, 100), (33, 100)] {
+        for (before, replayed) in [(0, 100), (60, 100), (200, 100), (33, 100)] {
             play(&mut envs, before, before);
             let saved = envs.save(0, 0).unwrap();
             let seen = observation(&envs, 0, 0);
