@@ -2,18 +2,19 @@
 .PHONY: train test test-all lint build setup bundle golden help
 .DEFAULT_GOAL := help
 
-GAME ?= pong
-PRESET ?= cpu
-ARGS ?=
-
 cuda := $(if $(MEME_CUDA),$(MEME_CUDA),$(shell scripts/has_gpu.sh && echo 1 || echo 0))
 cargo_flags := --release --locked $(if $(filter 1,$(cuda)),--features meme/cuda)
+
+# Without a GPU the default is a task that is learned in minutes; a GPU gets a real game.
+GAME ?= $(if $(filter 1,$(cuda)),pong,catch)
+PRESET ?= $(if $(filter 1,$(cuda)),paper,tiny)
+ARGS ?=
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 18
 
-train: build ## play GAME= (default pong) with ARGS=
-	target/release/meme play $(GAME) $(ARGS)
+train: build ## train on GAME= with PRESET= and ARGS=; the same again goes on
+	target/release/meme train $(GAME) --preset $(PRESET) $(ARGS)
 
 test: setup ## all tests but the long ones
 	cargo test --workspace $(cargo_flags)

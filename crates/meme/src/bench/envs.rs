@@ -2,8 +2,8 @@
 //!
 //! Workers and bare loop take turns, so that both see the same machine; what is compared is CPU time an agent step.
 
-use std::fs;
-use std::process::Command;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use envs::seeds::SplitMix64;
 use envs::{EnvId, Environments, WorkerConfig, WorkerEnvironments};
 use serde::{Deserialize, Serialize};
 
+use super::measure::thread_cpu;
 use crate::{home, output};
 
 /// Options of `meme bench envs`.
@@ -29,10 +30,10 @@ pub struct EnvsArgs {
     #[arg(long, default_value_t = 1)]
     workers: usize,
     /// Agent steps of each environment in a round
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 200)]
     steps: usize,
-    /// Rounds; the ratio is the median over them
-    #[arg(long, default_value_t = 7)]
+    /// Rounds, in which workers and bare loop take turns
+    #[arg(long, default_value_t = 20)]
     rounds: usize,
     /// Print one JSON document instead of lines
     #[arg(long)]
@@ -49,7 +50,7 @@ struct Report {
     worker_cpu_us_per_step: f64,
     rust_cpu_us_per_step: f64,
     bare_loop_cpu_us_per_step: f64,
-    /// Median over the rounds of worker CPU by bare-loop CPU.
+    /// Worker CPU by bare-loop CPU, an agent step.
     ratio: f64,
 }
 
@@ -91,33 +92,34 @@ pub fn run(args: &EnvsArgs) -> Result<()> {
     }
     play(&mut sets, steps / 10 + 1)?;
     let mut progress = output::Progress::new();
-    let (mut ours, mut bare, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    let mut bare_loop = BareLoop::start(game, per_worker)?;
+    let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         progress.show(|| format!("round {} of {rounds}", round + 1));
-        let (own, other) = (play(&mut sets, steps)?, bare_loop(game, per_worker, steps)?);
-        ratios.push(own.worker_cpu.as_secs_f64() / own.steps as f64 * other.steps as f64 / other.cpu_s);
-        ours.push(own);
-        bare.push(other);
+        ours.push(play(&mut sets, steps)?);
+        bare.push(bare_loop.play(steps)?);
     }
     progress.clear();
-    let report = report(args, &ours, &bare, median(&mut ratios));
+    let report = report(args, &ours, &bare);
     if args.json { output::print_json(&report) } else { output::print(&lines(&report)) }
 }
 
-fn report(args: &EnvsArgs, ours: &[Round], bare: &[BareRound], ratio: f64) -> Report {
+fn report(args: &EnvsArgs, ours: &[Round], bare: &[BareRound]) -> Report {
     let steps: usize = ours.iter().map(|round| round.steps).sum();
     let sum = |part: fn(&Round) -> Duration| ours.iter().map(part).sum::<Duration>().as_secs_f64();
     let bare_steps: usize = bare.iter().map(|round| round.steps).sum();
+    let worker_cpu_us_per_step = sum(|round| round.worker_cpu) * 1e6 / steps as f64;
+    let bare_loop_cpu_us_per_step = bare.iter().map(|round| round.cpu_s).sum::<f64>() * 1e6 / bare_steps as f64;
     Report {
         game: args.game.clone(),
         environments: args.envs,
         workers: args.workers,
         agent_steps: steps,
         frames_per_second: ours.iter().map(|round| round.frames).sum::<u64>() as f64 / sum(|round| round.wall),
-        worker_cpu_us_per_step: sum(|round| round.worker_cpu) * 1e6 / steps as f64,
+        worker_cpu_us_per_step,
         rust_cpu_us_per_step: sum(|round| round.rust_cpu) * 1e6 / steps as f64,
-        bare_loop_cpu_us_per_step: bare.iter().map(|round| round.cpu_s).sum::<f64>() * 1e6 / bare_steps as f64,
-        ratio,
+        bare_loop_cpu_us_per_step,
+        ratio: worker_cpu_us_per_step / bare_loop_cpu_us_per_step,
     }
 }
 
@@ -128,7 +130,7 @@ fn lines(report: &Report) -> String {
          CPU us an agent step {:>10.1}  worker\n\
          {:>31.1}  Rust side, observation copied out\n\
          {:>31.1}  bare ale-py loop in one process\n\
-         worker / bare loop   {:>10.3}  median of the rounds\n",
+         worker / bare loop   {:>10.3}\n",
         report.game,
         report.environments,
         report.workers,
@@ -207,28 +209,41 @@ fn play_one(set: &mut WorkerEnvironments, steps: usize, seed: u64) -> Result<Rou
     })
 }
 
-fn bare_loop(game: &str, environments: usize, steps: usize) -> Result<BareRound> {
-    let script = home::worker_package()?.join("bare_loop.py");
-    let output = Command::new(home::python()?)
-        .arg(script)
-        .args([game, "--environments", &environments.to_string(), "--steps", &steps.to_string()])
-        .output()
-        .context("the bare loop can't be started")?;
-    if !output.status.success() {
-        let text = String::from_utf8_lossy(&output.stderr);
-        bail!("the bare loop failed: {}", text.lines().last().unwrap_or("it printed nothing"));
+/// The bare loop in a process of its own, which plays on when it is its turn.
+struct BareLoop {
+    process: Child,
+    orders: ChildStdin,
+    reports: BufReader<ChildStdout>,
+}
+
+impl BareLoop {
+    fn start(game: &str, environments: usize) -> Result<Self> {
+        let mut process = Command::new(home::python()?)
+            .arg(home::worker_package()?.join("bare_loop.py"))
+            .args([game, "--environments", &environments.to_string(), "--steps", "0"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("the bare loop can't be started")?;
+        let (orders, reports) = (process.stdin.take(), process.stdout.take());
+        let (orders, reports) = orders.zip(reports).context("the bare loop has no pipes")?;
+        Ok(Self { process, orders, reports: BufReader::new(reports) })
     }
-    serde_json::from_slice(&output.stdout).context("the bare loop's report can't be read")
+
+    fn play(&mut self, steps: usize) -> Result<BareRound> {
+        let mut line = String::new();
+        let answered = writeln!(self.orders, "{steps}").and_then(|()| self.reports.read_line(&mut line));
+        if !answered.is_ok_and(|bytes| bytes > 0) {
+            bail!("the bare loop ended; what it said is above");
+        }
+        serde_json::from_str(&line).context("the bare loop's report can't be read")
+    }
 }
 
-/// CPU time of this thread, to the nanosecond.
-pub(super) fn thread_cpu() -> Result<Duration> {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").context("this kernel keeps no CPU times")?;
-    let nanoseconds = text.split_whitespace().next().and_then(|field| field.parse().ok());
-    Ok(Duration::from_nanos(nanoseconds.context("/proc/thread-self/schedstat has no time in it")?))
-}
-
-pub(super) fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+impl Drop for BareLoop {
+    fn drop(&mut self) {
+        // It may have ended by itself; either way there is nobody left to tell.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }

@@ -10,6 +10,7 @@ use anyhow::{Result, ensure};
 use clap::Args;
 use serde::Serialize;
 
+use super::measure::median;
 use crate::output::{self, grouped};
 
 const CAPACITY: usize = 30_000;
@@ -152,11 +153,6 @@ fn read_bandwidth(bytes: usize) -> f64 {
 
 fn microseconds(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1e6
-}
-
-fn median(times: &mut [f64]) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }
 
 fn table(report: &Report) -> String {

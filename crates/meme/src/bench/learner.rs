@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use tch::Device;
 
+use super::measure::median;
 use crate::output::{self, Progress, grouped};
 
 /// Options of `meme bench learner`.
@@ -180,11 +181,6 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
         peak_host_bytes: peak_resident_bytes()?,
     };
     if args.json { output::print_json(&report) } else { output::print(&table(&report)) }
-}
-
-fn median(times: &mut [f64]) -> f64 {
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
 }
 
 /// `210x160` as height and width.

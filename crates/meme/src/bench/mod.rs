@@ -3,6 +3,7 @@
 mod envs;
 mod intrinsic;
 mod learner;
+mod measure;
 mod replay;
 
 use anyhow::Result;
