@@ -17,6 +17,7 @@ use crate::inference::Inference;
 use crate::learning::Learning;
 use crate::messages::Role;
 use crate::player::{Player, SavedPlayer};
+use crate::published::Published;
 use crate::run::checkpoint::Checkpoint;
 use crate::saving::{self, Play};
 use crate::seat::{Seat, SeatPlace};
@@ -40,6 +41,8 @@ pub struct Parts {
     pub replay: Arc<Replay>,
     /// Who decides.
     pub inference: Inference,
+    /// The parameters they decide with.
+    pub published: Published,
     /// Which policy plays an episode.
     pub bandit: Arc<CentralBandit>,
     /// Who plays to learn.
@@ -92,7 +95,10 @@ impl Parts {
         let embedding = learner.networks().embedding_length();
         let learning = Learning::new(learner, Arc::clone(&replay));
         let slots = config.actors.environments + config.evaluation.evaluators;
-        let published = learning.publish()?;
+        let mut published = learning.publish()?;
+        if let Some(acting) = checkpoint.map(saving::acting).transpose()?.flatten() {
+            published.restore(&acting)?;
+        }
         let mut inference =
             Inference::new(&config.agent, &config.intrinsic, &observation, spec.actions(), slots, device, &published)?;
         let (bandit, saved) = match play {
@@ -112,11 +118,11 @@ impl Parts {
         let seating = Seating { config, embedding, replay: &replay, bandit: &bandit };
         let actors = seating.players(actors, Role::Actor, saved_actors, writers)?;
         let evaluators = seating.players(evaluators, Role::Evaluator, saved_evaluators, None)?;
-        Ok(Self { learning, replay, inference, bandit: Arc::new(bandit), actors, evaluators })
+        Ok(Self { learning, replay, inference, published, bandit: Arc::new(bandit), actors, evaluators })
     }
 }
 
-fn observation_spec(spec: &EnvSpec) -> ObservationSpec {
+pub(crate) fn observation_spec(spec: &EnvSpec) -> ObservationSpec {
     let kind = match spec.observation_kind {
         envs::ObservationKind::U8 => ObservationKind::U8,
         envs::ObservationKind::F32 => ObservationKind::F32,
@@ -125,7 +131,12 @@ fn observation_spec(spec: &EnvSpec) -> ObservationSpec {
 }
 
 /// Environments from `first` on, so many to a worker.
-fn make_sets(task: &Task, config: &Config, first: usize, count: usize) -> Result<Vec<Box<dyn Environments>>> {
+pub(crate) fn make_sets(
+    task: &Task,
+    config: &Config,
+    first: usize,
+    count: usize,
+) -> Result<Vec<Box<dyn Environments>>> {
     let mut sets = Vec::new();
     let mut made = 0;
     while made < count {

@@ -6,6 +6,7 @@ use agent::math::episodic_memory::EpisodicMemoryError;
 use envs::EnvError;
 use replay::ReplayError;
 
+use crate::messages::Role;
 use crate::run::checkpoint::CheckpointError;
 use crate::run::{FileError, MetricsError};
 
@@ -73,6 +74,18 @@ pub enum TrainError {
          without"
     )]
     NoGpu,
+    /// A run that has not saved anything yet.
+    #[error("run {run} has no checkpoint yet")]
+    NoCheckpoint {
+        /// The run's name.
+        run: String,
+    },
+    /// A run whose evaluators have not finished an evaluation yet, or that keeps no best checkpoint.
+    #[error("run {run} has kept no best checkpoint yet; `last` is the newest one")]
+    NoBest {
+        /// The run's name.
+        run: String,
+    },
     /// There is nothing to play.
     #[error("a run needs at least one environment for actors")]
     NoEnvironments,
@@ -83,6 +96,16 @@ pub enum TrainError {
         saved: usize,
         /// In the config.
         configured: usize,
+    },
+    /// A reward that nothing can be learned from.
+    #[error("environment {environment} of the {role}s gave the reward {value}; a reward must be finite")]
+    Reward {
+        /// Who played.
+        role: Role,
+        /// The number among the environments of the role.
+        environment: usize,
+        /// The reward.
+        value: f64,
     },
     /// A role answered fewer turns than it was asked.
     #[error("inference answered fewer turns than it was asked")]

@@ -3,7 +3,6 @@
 use agent::acting::{ActingInput, ActingNetwork, ActingOutput, RecurrentStates};
 use agent::math::moments::Moments;
 use agent::math::rnd::multiplier_of_error;
-use agent::networks::NetworkParameters;
 use agent::{AgentConfig, ObservationSpec};
 use half::f16;
 use serde::{Deserialize, Serialize};
@@ -12,24 +11,12 @@ use tch::Device;
 use crate::config::IntrinsicConfig;
 use crate::error::Result;
 use crate::messages::{Decision, Place, Role, Turns};
+use crate::published::Published;
 
 /// Whoever answers turns: the networks themselves, or a connection to them.
 pub trait Decide {
     /// One decision for each turn, in their order. The turns are the caller's again afterwards.
     fn decide(&mut self, turns: &mut Turns) -> Result<Vec<Decision>>;
-}
-
-/// What the learner hands to those who act.
-#[derive(Debug)]
-pub struct Published {
-    /// The number of updates that made them.
-    pub version: u64,
-    /// For actors.
-    pub online: NetworkParameters,
-    /// For evaluators: the moving average.
-    pub average: NetworkParameters,
-    /// Running mean and deviation of the RND error.
-    pub rnd_errors: Moments,
 }
 
 /// Networks for both roles.
@@ -75,6 +62,11 @@ impl Inference {
         };
         inference.refresh(published)?;
         Ok(inference)
+    }
+
+    /// Length of f(x).
+    pub fn embedding_length(&self) -> usize {
+        self.average.networks().embedding_length()
     }
 
     /// Takes over newer parameters.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::batch::Batch as AgentBatch;
-use agent::learner::{Learner, ParameterSource, StepReport};
+use agent::learner::{Learner, StepReport};
 use replay::{Batch, Replay, ReplayError, Sampler};
 
 use crate::error::Result;
-use crate::inference::Published;
+use crate::published::Published;
 
 /// A learner and the replay it learns from.
 pub struct Learning {
@@ -42,12 +42,7 @@ impl Learning {
 
     /// What actors and evaluators go on with.
     pub fn publish(&self) -> Result<Published> {
-        Ok(Published {
-            version: self.learner.updates(),
-            online: self.learner.parameters(ParameterSource::Online)?,
-            average: self.learner.parameters(ParameterSource::Ema)?,
-            rnd_errors: self.learner.rnd_errors().clone(),
-        })
+        Published::of(&self.learner)
     }
 
     /// One update with a batch that was drawn before; its sequences get their new priorities.

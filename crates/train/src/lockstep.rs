@@ -41,7 +41,8 @@ impl Lockstep {
         let update = self.parts.learning.update(&self.batch)?;
         watch.update(&update);
         if update.report.update.is_multiple_of(self.publish_every) {
-            self.parts.inference.refresh(&self.parts.learning.publish()?)?;
+            self.parts.published = self.parts.learning.publish()?;
+            self.parts.inference.refresh(&self.parts.published)?;
         }
         Ok(true)
     }
@@ -88,7 +89,7 @@ impl Session for Lockstep {
 
     fn copy(&mut self, _watch: &mut dyn Watch) -> Result<Copied> {
         let frames = self.frames();
-        let Parts { learning, replay, inference, bandit, actors, evaluators } = &mut self.parts;
+        let Parts { learning, replay, inference, published, bandit, actors, evaluators } = &mut self.parts;
         let writers = actors.iter().flat_map(Player::writers).collect();
         let play = Play {
             states: inference.save()?,
@@ -96,6 +97,7 @@ impl Session for Lockstep {
             actors: actors.iter_mut().map(Player::save).collect::<Result<_>>()?,
             evaluators: evaluators.iter_mut().map(Player::save).collect::<Result<_>>()?,
         };
-        Ok(Copied::new(frames, learning.learner().save()?, Snapshot::take(replay, writers), play))
+        let copied = Copied::new(frames, learning.learner().save()?, Snapshot::take(replay, writers), play);
+        Ok(copied.acting_on(published.save()?))
     }
 }

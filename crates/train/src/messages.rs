@@ -1,5 +1,7 @@
 //! What roles say to one another: plain, serialisable values, so that a role may as well be another process.
 
+use std::fmt;
+
 use half::f16;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +13,15 @@ pub enum Role {
     Actor,
     /// Plays greedily with the averaged parameters; its experience is thrown away.
     Evaluator,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Actor => "actor",
+            Self::Evaluator => "evaluator",
+        })
+    }
 }
 
 /// Where in its episode an observation stands.

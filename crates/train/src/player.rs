@@ -165,8 +165,9 @@ impl Player {
         for (i, seat) in self.seats.iter().enumerate() {
             let environment = match self.environments.save(i / size, i % size) {
                 Ok(saved) => Some(saved),
-                Err(envs::EnvError::Unsupported { .. }) => None,
-                Err(error) => return Err(error.into()),
+                Err(error @ envs::EnvError::GaveUp { .. }) => return Err(error.into()),
+                // It has no way to be saved, or its worker was lost just now: then its episode will be cut off anyway.
+                Err(_) => None,
             };
             seats.push(SavedSeat { progress: seat.progress().clone(), environment });
         }

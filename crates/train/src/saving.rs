@@ -15,6 +15,7 @@ use crate::player::SavedPlayer;
 use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
 
 const LEARNER: &str = "learner";
+const ACTING: &str = "acting";
 const REPLAY: &str = "replay";
 const PLAY: &str = "play";
 const BOOKS: &str = "books";
@@ -25,6 +26,7 @@ pub struct Copied {
     learner: TensorFile,
     replay: Snapshot,
     play: Play,
+    acting: Option<TensorFile>,
 }
 
 /// All that is neither learner nor replay.
@@ -43,7 +45,13 @@ pub struct Play {
 impl Copied {
     /// A copy of these parts, all of the same moment.
     pub fn new(frames: u64, learner: TensorFile, replay: Snapshot, play: Play) -> Self {
-        Self { frames, learner, replay, play }
+        Self { frames, learner, replay, play, acting: None }
+    }
+
+    /// With the parameters that decide, which may be older than the learner's. Without them a run that goes on acts on
+    /// the learner's own: as good, but not the same bit for bit, and at full size hundreds of megabytes less.
+    pub fn acting_on(self, published: TensorFile) -> Self {
+        Self { acting: Some(published), ..self }
     }
 
     /// Emulator frames that the actors had played.
@@ -53,9 +61,12 @@ impl Copied {
 
     /// Writes the copy as the parts of a checkpoint, beside the books of the same moment.
     pub fn write(self, books: &Books, checkpoint: &mut CheckpointWriter) -> Result<(), CheckpointError> {
-        let Self { learner, replay, play, .. } = self;
+        let Self { learner, replay, play, acting, .. } = self;
         checkpoint.part(BOOKS, |out| postcard::to_io(books, out).map(drop))?;
         checkpoint.part(LEARNER, |mut out: &mut dyn Write| learner.write_to(&mut out))?;
+        if let Some(acting) = acting {
+            checkpoint.part(ACTING, |mut out: &mut dyn Write| acting.write_to(&mut out))?;
+        }
         checkpoint.part(PLAY, |out| postcard::to_io(&play, out).map(drop))?;
         checkpoint.part(REPLAY, |mut out: &mut dyn Write| replay.write_to(&mut out).map(drop))
     }
@@ -64,6 +75,14 @@ impl Copied {
 /// The learner of a checkpoint.
 pub fn learner(checkpoint: &Checkpoint) -> Result<TensorFile> {
     Ok(TensorFile::read_from(&mut checkpoint.part(LEARNER)?)?)
+}
+
+/// The parameters that decided, where they were kept.
+pub fn acting(checkpoint: &Checkpoint) -> Result<Option<TensorFile>> {
+    if checkpoint.part_names().all(|name| name != ACTING) {
+        return Ok(None);
+    }
+    Ok(Some(TensorFile::read_from(&mut checkpoint.part(ACTING)?)?))
 }
 
 /// All that is neither learner nor replay.
@@ -82,7 +101,8 @@ pub fn books(checkpoint: &Checkpoint) -> Result<Books> {
     decode(checkpoint, BOOKS)
 }
 
-fn decode<T: DeserializeOwned>(checkpoint: &Checkpoint, part: &'static str) -> Result<T> {
+/// A part that `postcard` wrote.
+pub(crate) fn decode<T: DeserializeOwned>(checkpoint: &Checkpoint, part: &'static str) -> Result<T> {
     let mut bytes = Vec::new();
     let broken = |reason: String| TrainError::Part { part, reason };
     checkpoint.part(part)?.read_to_end(&mut bytes).map_err(|error| broken(error.to_string()))?;

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bandit::CentralBandit;
 use crate::config::IntrinsicConfig;
-use crate::error::Result;
+use crate::error::{Result, TrainError};
 use crate::messages::{Decision, EpisodeReport, Novelty, Place, Previous, Role, Turn, Turns};
 
 /// Everything about one environment that lives on this side of the networks.
@@ -116,6 +116,11 @@ impl Seat {
         self.writer.as_mut()
     }
 
+    /// How new the observation is that an action was last chosen for, until the action's outcome is known.
+    pub fn novelty(&self) -> Option<Novelty> {
+        self.progress.chosen.as_ref().map(|chosen| chosen.novelty)
+    }
+
     /// Adds this environment's turns for its present `observation`: one, or two after an episode's end.
     pub fn ask(&self, observation: &[u8], turns: &mut Turns) {
         let Progress { policy, place, previous, ended, .. } = &self.progress;
@@ -151,7 +156,7 @@ impl Seat {
                 writer.begin_episode(self.progress.policy as u16)?;
             }
         }
-        let decision = decisions.next().ok_or(crate::error::TrainError::MissingDecision)?;
+        let decision = decisions.next().ok_or(TrainError::MissingDecision)?;
         let novelty = self.novelty_of(&decision)?;
         let actions = decision.preferences.len();
         let greedy = argmax(&decision.preferences);
@@ -179,7 +184,11 @@ impl Seat {
         last: impl FnOnce() -> Vec<u8>,
         bandit: &CentralBandit,
     ) -> Result<Option<EpisodeReport>> {
-        let chosen = self.progress.chosen.take().ok_or(crate::error::TrainError::MissingDecision)?;
+        let chosen = self.progress.chosen.take().ok_or(TrainError::MissingDecision)?;
+        if !step.reward.is_finite() {
+            let SeatPlace { role, environment, .. } = self.place;
+            return Err(TrainError::Reward { role, environment, value: step.reward });
+        }
         match step.end {
             Some(EpisodeEnd { ending: Ending::CutOff, .. }) => {
                 self.cut_off(&chosen)?;

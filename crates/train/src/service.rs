@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 
 use crate::config::InferenceConfig;
 use crate::error::{Result, TrainError};
-use crate::inference::{Decide, Inference, Published, SavedStates};
+use crate::inference::{Decide, Inference, SavedStates};
 use crate::messages::{Decision, Turns};
+use crate::published::Published;
 
 /// What the service is asked.
 enum Request {
@@ -31,7 +32,6 @@ pub struct Service {
 /// A player's connection to the service.
 pub struct Client {
     requests: Sender<Request>,
-    answers: (Sender<Result<Answer>>, Receiver<Result<Answer>>),
 }
 
 impl Service {
@@ -43,6 +43,7 @@ impl Service {
             inbox,
             max_batch: config.max_batch,
             max_wait: Duration::from_micros(config.max_wait_microseconds),
+            failure: None,
         };
         let thread = thread::Builder::new().name("inference".to_owned()).spawn(move || desk.serve());
         Ok(Self { requests, thread: thread.map_err(|cause| TrainError::Thread { role: "inference", cause })? })
@@ -50,7 +51,7 @@ impl Service {
 
     /// A connection for one player.
     pub fn client(&self) -> Client {
-        Client { requests: self.requests.clone(), answers: channel() }
+        Client { requests: self.requests.clone() }
     }
 
     /// Hands newer parameters over; they are used from the next batch on.
@@ -78,9 +79,10 @@ fn gone() -> TrainError {
 
 impl Decide for Client {
     fn decide(&mut self, turns: &mut Turns) -> Result<Vec<Decision>> {
-        let request = Request::Decide { turns: std::mem::take(turns), answer: self.answers.0.clone() };
-        self.requests.send(request).map_err(|_| gone())?;
-        let answer = self.answers.1.recv().map_err(|_| gone())??;
+        // The service holds the only sender: if its thread dies over this request, the wait ends.
+        let (answer, answers) = channel();
+        self.requests.send(Request::Decide { turns: std::mem::take(turns), answer }).map_err(|_| gone())?;
+        let answer = answers.recv().map_err(|_| gone())??;
         *turns = answer.turns;
         Ok(answer.decisions)
     }
@@ -92,6 +94,8 @@ struct Desk {
     inbox: Receiver<Request>,
     max_batch: usize,
     max_wait: Duration,
+    /// Why newer parameters could not be taken over. Nobody waits for a refresh, so whoever asks next hears of it.
+    failure: Option<String>,
 }
 
 struct Waiting {
@@ -122,12 +126,7 @@ impl Desk {
         match request {
             Request::Decide { turns, answer } => waiting.push(Waiting { turns, answer }),
             Request::Refresh(published) => {
-                if let Err(error) = self.inference.refresh(&published) {
-                    // Whoever asks next hears of it; there may be nobody now.
-                    waiting
-                        .drain(..)
-                        .for_each(|one| drop(one.answer.send(Err(TrainError::Inference(error.to_string())))));
-                }
+                self.failure = self.inference.refresh(&published).err().map(|error| error.to_string());
             }
             // A client that went away needs no answer, here and below.
             Request::Save(answer) => drop(answer.send(self.inference.save())),
@@ -135,6 +134,12 @@ impl Desk {
     }
 
     fn answer(&mut self, waiting: &mut Vec<Waiting>) {
+        if let Some(failure) = &self.failure {
+            for one in waiting.drain(..) {
+                drop(one.answer.send(Err(TrainError::Inference(failure.clone()))));
+            }
+            return;
+        }
         let mut together = Turns::default();
         for one in waiting.iter() {
             together.turns.extend_from_slice(&one.turns.turns);

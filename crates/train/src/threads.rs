@@ -1,8 +1,9 @@
 //! Every role on threads of its own: players, inference, the sampler ahead of the learner, and the learner here.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -32,10 +33,16 @@ pub struct Threads {
     players: Vec<JoinHandle<()>>,
     sampler: Option<JoinHandle<()>>,
     news: Receiver<News>,
-    batches: Receiver<Batch>,
-    used: Sender<Batch>,
+    /// Absent when all stop: a sampler that waits for either end then stops waiting.
+    batches: Option<Batches>,
     frames_per_step: u64,
     publish_every: u64,
+}
+
+/// The learner's ends of the way that batches go round.
+struct Batches {
+    drawn: Receiver<Batch>,
+    used: Sender<Batch>,
 }
 
 /// What players and sampler tell the learner's thread.
@@ -49,10 +56,18 @@ enum News {
 /// What all threads share.
 struct Crew {
     stopping: AtomicBool,
-    resting: Mutex<bool>,
+    rest: Mutex<Rest>,
     changed: Condvar,
     actor_steps: AtomicU64,
     actor_environments: u64,
+}
+
+/// Whether all are to rest, so that everything can be copied.
+#[derive(Clone, Copy, Default)]
+struct Rest {
+    wanted: bool,
+    /// Which rest it is: a player that sleeps through the end of one must notice that the next has begun.
+    number: u64,
 }
 
 impl Crew {
@@ -60,20 +75,34 @@ impl Crew {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    fn is_resting(&self) -> bool {
-        *self.resting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn rest(&self) -> MutexGuard<'_, Rest> {
+        // Whole after every statement, so a thread that died while holding it left it usable.
+        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn rest(&self, rest: bool) {
-        *self.resting.lock().unwrap_or_else(PoisonError::into_inner) = rest;
+    /// The number of the rest that is wanted now.
+    fn wanted_rest(&self) -> Option<u64> {
+        let rest = self.rest();
+        rest.wanted.then_some(rest.number)
+    }
+
+    fn begin_rest(&self) {
+        let mut rest = self.rest();
+        *rest = Rest { wanted: true, number: rest.number + 1 };
+        drop(rest);
         self.changed.notify_all();
     }
 
-    /// Sleeps until the rest is over, or all stop.
-    fn wait_out_rest(&self) {
-        let mut resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-        while *resting && !self.is_stopping() {
-            resting = self.changed.wait(resting).unwrap_or_else(PoisonError::into_inner);
+    fn end_rest(&self) {
+        self.rest().wanted = false;
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until the rest of this number is over, or all stop.
+    fn wait_out_rest(&self, number: u64) {
+        let mut rest = self.rest();
+        while rest.wanted && rest.number == number && !self.is_stopping() {
+            rest = self.changed.wait(rest).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -82,8 +111,7 @@ impl Crew {
     fn is_ahead(&self, steps: u64) -> bool {
         let ahead = || steps > self.actor_steps.load(Ordering::Relaxed) / self.actor_environments;
         if ahead() {
-            let resting = self.resting.lock().unwrap_or_else(PoisonError::into_inner);
-            drop(self.changed.wait_timeout(resting, PATIENCE));
+            drop(self.changed.wait_timeout(self.rest(), PATIENCE));
         }
         ahead()
     }
@@ -91,7 +119,7 @@ impl Crew {
     fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         // Under the lock, so that nobody misses it between looking and sleeping.
-        drop(self.resting.lock());
+        drop(self.rest());
         self.changed.notify_all();
     }
 }
@@ -99,11 +127,11 @@ impl Crew {
 impl Threads {
     /// Starts all threads.
     pub fn start(parts: Parts, config: &Config) -> Result<Self> {
-        let Parts { learning, replay, inference, bandit, actors, evaluators } = parts;
+        let Parts { learning, replay, inference, bandit, actors, evaluators, published: _ } = parts;
         let frames_per_step = actors.first().map_or(1, |actor| u64::from(actor.spec().frames_per_step));
         let crew = Arc::new(Crew {
             stopping: AtomicBool::new(false),
-            resting: Mutex::new(false),
+            rest: Mutex::default(),
             changed: Condvar::new(),
             actor_steps: AtomicU64::new(actors.iter().map(Player::steps).sum()),
             actor_environments: config.actors.environments as u64,
@@ -152,8 +180,7 @@ impl Threads {
             players,
             sampler,
             news,
-            batches,
-            used,
+            batches: Some(Batches { drawn: batches, used }),
             frames_per_step,
             publish_every,
         })
@@ -180,11 +207,12 @@ impl Threads {
 impl Session for Threads {
     fn advance(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.hear(watch)?;
-        match self.batches.recv_timeout(PATIENCE) {
+        let Some(batches) = &self.batches else { return Err(TrainError::Gone { role: "the sampler" }) };
+        match batches.drawn.recv_timeout(PATIENCE) {
             Ok(batch) => {
                 let update = self.learning.update(&batch)?;
                 // The sampler may have ended; its batch is then nobody's.
-                let _ = self.used.send(batch);
+                let _ = batches.used.send(batch);
                 watch.update(&update);
                 if update.report.update.is_multiple_of(self.publish_every) {
                     self.service()?.refresh(self.learning.publish()?)?;
@@ -216,7 +244,7 @@ impl Session for Threads {
     }
 
     fn copy(&mut self, watch: &mut dyn Watch) -> Result<Copied> {
-        self.crew.rest(true);
+        self.crew.begin_rest();
         let mut saved: Vec<(Role, usize, SavedPlayer, Vec<WriterState>)> = Vec::new();
         while saved.len() < self.players.len() {
             match self.news.recv().map_err(|_| TrainError::Gone { role: "the players" })? {
@@ -243,7 +271,7 @@ impl Session for Threads {
         }
         let replay = Snapshot::take(&self.replay, writers);
         let frames = self.frames();
-        self.crew.rest(false);
+        self.crew.end_rest();
         Ok(Copied::new(frames, self.learning.learner().save()?, replay, play))
     }
 }
@@ -252,8 +280,7 @@ impl Drop for Threads {
     fn drop(&mut self) {
         self.crew.stop();
         self.replay.limiter().stop();
-        // A batch may be on its way to nobody; taking it lets the sampler end.
-        while self.batches.try_recv().is_ok() {}
+        self.batches = None;
         for thread in self.players.drain(..).chain(self.sampler.take()) {
             // What it had to say was said through the channel.
             let _ = thread.join();
@@ -302,7 +329,9 @@ struct PlayerThread {
 
 impl PlayerThread {
     fn run(mut self) {
-        if let Err(error) = self.play() {
+        // The learner's thread waits for every player when it copies, so it must hear of a panic too.
+        let played = catch_unwind(AssertUnwindSafe(|| self.play()));
+        if let Err(error) = played.unwrap_or(Err(TrainError::Panicked { role: "a player" })) {
             if !self.crew.is_stopping() {
                 let _ = self.tell.send(News::Failed(error));
             }
@@ -313,8 +342,8 @@ impl PlayerThread {
         loop {
             for group in 0..self.player.groups() {
                 self.absorb(group)?;
-                if self.crew.is_resting() {
-                    self.save()?;
+                if let Some(number) = self.crew.wanted_rest() {
+                    self.save(number)?;
                 }
                 if self.crew.is_stopping() {
                     return Ok(());
@@ -325,7 +354,7 @@ impl PlayerThread {
                 }
             }
             while self.role == Role::Evaluator && self.crew.is_ahead(self.player.steps_each()) {
-                if self.crew.is_resting() || self.crew.is_stopping() {
+                if self.crew.wanted_rest().is_some() || self.crew.is_stopping() {
                     break;
                 }
             }
@@ -357,7 +386,7 @@ impl PlayerThread {
             if self.crew.is_stopping() {
                 return Ok(false);
             }
-            if self.crew.is_resting() {
+            if self.crew.wanted_rest().is_some() {
                 // What can't be put in now is saved with the writers.
                 return Ok(true);
             }
@@ -365,13 +394,13 @@ impl PlayerThread {
     }
 
     /// All groups at rest, a copy handed over, and on when the rest is over.
-    fn save(&mut self) -> Result<()> {
+    fn save(&mut self, rest: u64) -> Result<()> {
         for group in 0..self.player.groups() {
             self.absorb(group)?;
         }
         let (player, writers) = (self.player.save()?, self.player.writers());
         drop(self.tell.send(News::Saved { role: self.role, index: self.index, player, writers }));
-        self.crew.wait_out_rest();
+        self.crew.wait_out_rest(rest);
         Ok(())
     }
 }

@@ -1,0 +1,76 @@
+//! What the learner hands to those who act.
+
+use agent::TensorFile;
+use agent::learner::{Learner, ParameterSource};
+use agent::math::moments::Moments;
+use agent::networks::NetworkParameters;
+use agent::weights::{export, import};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Result, TrainError};
+
+const ONLINE: &str = "online.";
+const AVERAGE: &str = "average.";
+/// Under which the numbers beside the tensors are kept.
+const METADATA: &str = "published";
+
+/// Parameters of one version, for both roles.
+#[derive(Debug)]
+pub struct Published {
+    /// The number of updates that made them.
+    pub version: u64,
+    /// For actors.
+    pub online: NetworkParameters,
+    /// For evaluators: the moving average.
+    pub average: NetworkParameters,
+    /// Running mean and deviation of the RND error.
+    pub rnd_errors: Moments,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Numbers {
+    version: u64,
+    rnd_errors: Moments,
+}
+
+impl Published {
+    /// What a learner has learned so far.
+    pub fn of(learner: &Learner) -> Result<Self> {
+        Ok(Self {
+            version: learner.updates(),
+            online: learner.parameters(ParameterSource::Online)?,
+            average: learner.parameters(ParameterSource::Ema)?,
+            rnd_errors: learner.rnd_errors().clone(),
+        })
+    }
+
+    /// A copy, to act on with the same parameters until the learner publishes again.
+    pub fn save(&self) -> Result<TensorFile> {
+        let mut file = TensorFile::default();
+        for (prefix, parameters) in [(ONLINE, &self.online), (AVERAGE, &self.average)] {
+            for set in parameters.sets() {
+                export(&mut file, prefix, set)?;
+            }
+        }
+        let numbers = Numbers { version: self.version, rnd_errors: self.rnd_errors.clone() };
+        let numbers = serde_json::to_string(&numbers).map_err(|cause| unusable(cause.to_string()))?;
+        file.metadata.insert(METADATA.to_owned(), numbers);
+        Ok(file)
+    }
+
+    /// Takes over what [`save`](Self::save) gave.
+    pub fn restore(&mut self, file: &TensorFile) -> Result<()> {
+        let numbers = file.metadata.get(METADATA).ok_or_else(|| unusable("it has no version".to_owned()))?;
+        let Numbers { version, rnd_errors } =
+            serde_json::from_str(numbers).map_err(|cause| unusable(cause.to_string()))?;
+        let online = self.online.sets_mut().map(|set| (ONLINE, set));
+        let average = self.average.sets_mut().map(|set| (AVERAGE, set));
+        import(file, &mut online.into_iter().chain(average).collect::<Vec<_>>())?;
+        (self.version, self.rnd_errors) = (version, rnd_errors);
+        Ok(())
+    }
+}
+
+fn unusable(reason: String) -> TrainError {
+    TrainError::Part { part: METADATA, reason }
+}

@@ -1,0 +1,138 @@
+//! Lockstep: a run repeats bit for bit, stopped in between or not, and learns.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use support::{Scratch, checkpoints, config, metrics, sources, test_all, train, train_watched};
+use train::run::checkpoint::Checkpoint;
+use train::run::stop::Stop;
+
+/// Every part of the newest checkpoint: learner, replay, environments, recurrent states, random generators, books.
+fn last_state(root: &Path, name: &str) -> BTreeMap<String, Vec<u8>> {
+    let checkpoint = Checkpoint::open(checkpoints(root, name).last().unwrap()).unwrap();
+    let names: Vec<String> = checkpoint.part_names().map(str::to_owned).collect();
+    names.into_iter().map(|name| (name.clone(), checkpoint.part_bytes(&name).unwrap())).collect()
+}
+
+/// Names the part that differs, instead of printing megabytes.
+fn assert_same_state(root: &Path, one: &str, other: &str) {
+    let (one, other) = (last_state(root, one), last_state(root, other));
+    assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
+    assert_eq!(one.keys().map(String::as_str).collect::<Vec<_>>(), ["acting", "books", "learner", "play", "replay"]);
+    for (part, bytes) in &one {
+        assert!(bytes == &other[part], "the part {part} differs");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_metrics_and_the_same_state() {
+    let scratch = Scratch::new();
+    let root = scratch.path();
+    let config = config(&["run.lockstep=true", "run.frames=800"]);
+    for name in ["one", "other"] {
+        let (status, _) = train(root, name, "catch", &config);
+        assert!(status.updates > 50, "{status}");
+        assert!(status.evaluation_score.is_some(), "{status}");
+    }
+    let rows = metrics(root, "one");
+    assert_eq!(rows.lines().count(), 8);
+    assert_eq!(rows, metrics(root, "other"));
+    assert_same_state(root, "one", "other");
+
+    let mut config = config;
+    config.run.seed = 2;
+    train(root, "third", "catch", &config);
+    assert_ne!(rows, metrics(root, "third"));
+}
+
+#[test]
+fn a_run_that_was_stopped_goes_on_as_if_it_had_not_been() {
+    for environment in ["catch", "memory"] {
+        let scratch = Scratch::new();
+        let root = scratch.path();
+        let whole = config(&["run.lockstep=true", "run.frames=800"]);
+        let (unbroken, _) = train(root, "unbroken", environment, &whole);
+
+        // Once by the frames to play, before learning begins, and then at updates between two publications.
+        let mut short = whole.clone();
+        short.run.frames = 50;
+        train(root, "broken", environment, &short);
+        for at in [unbroken.updates / 5, unbroken.updates / 2 + 1, unbroken.updates / 2 + 2] {
+            let stop = Stop::new();
+            let request = |status: &train::status::Status| {
+                if status.updates >= at {
+                    stop.request();
+                }
+            };
+            let (status, said) = train_watched(root, "broken", environment, &whole, &stop, request).unwrap();
+            assert!(status.updates >= at && status.updates < unbroken.updates, "{status}");
+            assert!(said.iter().any(|sentence| sentence.starts_with("going on from ")), "{said:?}");
+        }
+        let (status, _) = train(root, "broken", environment, &whole);
+        assert_eq!((status.frames, status.updates), (unbroken.frames, unbroken.updates));
+        assert_eq!(metrics(root, "unbroken"), metrics(root, "broken"), "{environment}");
+        assert_same_state(root, "unbroken", "broken");
+    }
+}
+
+#[test]
+fn going_on_when_nothing_is_left_to_play_changes_nothing() {
+    let scratch = Scratch::new();
+    let root = scratch.path();
+    let config = config(&["run.lockstep=true", "run.frames=600"]);
+    train(root, "once", "catch", &config);
+    let (before, rows) = (last_state(root, "once"), metrics(root, "once"));
+    let names = checkpoints(root, "once");
+    let (status, _) = train(root, "once", "catch", &config);
+    assert_eq!(status.frames, 600);
+    assert_eq!(checkpoints(root, "once"), names);
+    assert_eq!(metrics(root, "once"), rows);
+    assert!(last_state(root, "once") == before);
+}
+
+#[test]
+fn a_damaged_checkpoint_falls_back_to_the_one_before() {
+    let scratch = Scratch::new();
+    let root = scratch.path();
+    let mut config = config(&["run.lockstep=true", "run.frames=1000"]);
+    train(root, "unbroken", "catch", &config);
+    for frames in [400, 700] {
+        config.run.frames = frames;
+        train(root, "broken", "catch", &config);
+    }
+    let newest = checkpoints(root, "broken").pop().unwrap();
+    let mut bytes = fs::read(&newest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&newest, bytes).unwrap();
+
+    config.run.frames = 1000;
+    let (status, said) = train(root, "broken", "catch", &config);
+    assert_eq!(status.frames, 1000);
+    assert!(said[0].contains("000000000700.ckpt is damaged: "), "{said:?}");
+    assert_eq!(said[1], "going on from 400 frames");
+    assert!(newest.with_extension("ckpt.damaged").exists());
+    // What the damage cost is played again, and comes out the same.
+    assert_eq!(metrics(root, "unbroken"), metrics(root, "broken"));
+    assert_same_state(root, "unbroken", "broken");
+}
+
+#[test]
+fn catch_is_learned() {
+    let scratch = Scratch::new();
+    let (frames, bar) = if test_all() { (100_000, 0.95) } else { (30_000, 0.5) };
+    let mut config = sources("tiny", &["run.lockstep=true", "run.device=cpu", "run.threads=1", "run.seed=1"]);
+    config.run.frames = frames;
+    let stop = Stop::new();
+    let reached = |status: &train::status::Status| {
+        if status.evaluation_score.is_some_and(|score| score >= bar) {
+            stop.request();
+        }
+    };
+    let (status, _) = train_watched(scratch.path(), "catch", "catch", &config, &stop, reached).unwrap();
+    assert!(status.evaluation_score.is_some_and(|score| score >= bar), "{status}");
+}
