@@ -2,6 +2,7 @@
 //!
 //! One test only: the counts are those of the whole process.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(unsafe_code, reason = "an allocator can't be counted without being one; it only passes on to the system's")]
 
 use std::alloc::{GlobalAlloc, System};

@@ -1,5 +1,7 @@
 //! The replay as its users see it.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod limiter;
 mod play;
 mod sampling;
