@@ -1,12 +1,15 @@
 //! `meme`: trains human-level Atari agents on one GPU.
 
 mod bench;
+mod chosen_run;
 mod config;
 mod doctor;
+mod eval;
 mod games;
 mod home;
 mod output;
 mod play;
+mod record;
 mod runs;
 mod train;
 mod video;
@@ -35,6 +38,10 @@ enum Command {
     Config(config::ConfigCommand),
     /// List runs
     Runs(runs::RunsArgs),
+    /// Measure how well a run plays, greedily and with the averaged parameters
+    Eval(eval::EvalArgs),
+    /// Make a video of a run's play, with what the agent thinks beside the game
+    Record(record::RecordArgs),
     /// Play a game or task with a simple policy, and make a video of it
     Play(play::PlayArgs),
     /// Measure one part of the system
@@ -49,6 +56,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Train(args) => train::run(&args)?,
         Command::Config(command) => return config::run(command),
         Command::Runs(args) => runs::run(&args)?,
+        Command::Eval(args) => eval::run(&args)?,
+        Command::Record(args) => record::run(&args)?,
         Command::Games(args) => games::run(&args)?,
         Command::Play(args) => play::run(&args)?,
         Command::Bench(bench) => bench::run(bench)?,

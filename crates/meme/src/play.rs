@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use envs::seeds::SplitMix64;
-use envs::{Ending, EnvId, EnvSpec, Environments, EpisodeEnd, ObservationKind, WorkerConfig};
+use envs::{Ending, EnvId, EnvSpec, Environments, EpisodeEnd, WorkerConfig};
 use serde::Serialize;
 
 use crate::home;
 use crate::output::{self, Progress, grouped};
-use crate::video::VideoWriter;
+use crate::video::{self, VideoWriter};
 
 /// Options of `meme play`.
 #[derive(Args)]
@@ -123,16 +123,9 @@ pub fn run(args: &PlayArgs) -> Result<()> {
 }
 
 fn open_video(path: &std::path::Path, spec: &EnvSpec) -> Result<VideoWriter> {
-    let (height, width) = match (spec.observation_kind, spec.observation_shape.as_slice()) {
-        (ObservationKind::U8, &[height, width] | &[height, width, 3]) => (height, width),
-        _ => bail!(
-            "{} has observations of shape {:?}, which are no pictures to make a video of",
-            spec.name,
-            spec.observation_shape
-        ),
-    };
-    // 60 emulator frames a second; a task's step is watchable at 15 a second too.
-    VideoWriter::create(path, height, width, 15).with_context(|| format!("no video can be made at {}", path.display()))
+    let (height, width) = video::picture_size(spec)?;
+    VideoWriter::create(path, height, width, video::FRAMES_PER_SECOND)
+        .with_context(|| format!("no video can be made at {}", path.display()))
 }
 
 fn play(

@@ -1,18 +1,22 @@
 //! Who does what: actors, inference, learner, evaluators, bandit; run directory, checkpoints, metrics.
 //!
 //! [`assembly`] puts the parts of a run together. A [`session`] moves them: [`lockstep`] on one thread in a fixed order,
-//! [`threads`] with a thread for every role.
+//! [`threads`] with a thread for every role. What a run has [`trained`] is played in an [`evaluation`] or a
+//! [`demonstration`].
 
 pub mod assembly;
 pub mod bandit;
 pub mod books;
 pub mod config;
+pub mod demonstration;
 mod error;
+pub mod evaluation;
 pub mod inference;
 pub mod learning;
 pub mod lockstep;
 pub mod messages;
 pub mod player;
+pub mod published;
 pub mod run;
 pub mod saving;
 pub mod seat;
@@ -20,6 +24,7 @@ mod service;
 pub mod session;
 pub mod status;
 pub mod threads;
+pub mod trained;
 pub mod trainer;
 mod weights;
 

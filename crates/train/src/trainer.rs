@@ -39,7 +39,10 @@ pub fn train(
     if let Some(checkpoint) = &checkpoint {
         screen.say(&format!("going on from {} frames", checkpoint.frames()));
     }
-    trainer.run(stop, screen)
+    let outcome = trainer.run(stop, screen);
+    // Also when training failed: a save under way is whole, of a moment before.
+    trainer.finish_saving(true, screen);
+    outcome
 }
 
 struct Trainer<'a> {
@@ -118,7 +121,7 @@ impl<'a> Trainer<'a> {
             let before = self.session.frames();
             self.session.advance(&mut Desk { books: &mut self.books, screen })?;
             if self.is_time_for_a_row(before) {
-                self.write_row()?;
+                self.write_row(screen);
                 self.keep_best(screen);
             }
             self.finish_saving(false, screen);
@@ -156,7 +159,8 @@ impl<'a> Trainer<'a> {
         self.last_row.elapsed().as_secs_f64() >= self.config.metrics.interval_seconds
     }
 
-    fn write_row(&mut self) -> Result<()> {
+    /// That a row could not be written is said; training goes on, and the next row is tried.
+    fn write_row(&mut self, screen: &mut dyn Screen) {
         let frames = self.session.frames();
         let accounting = self.session.replay().accounting();
         let mut row = self.books.row(frames, self.session.bandit(), &accounting);
@@ -166,18 +170,22 @@ impl<'a> Trainer<'a> {
             row.scalar("speed/updates_per_second", self.rates.updates_per_second);
             row.scalar("replay/bytes_per_step", accounting.bytes_per_step());
         }
-        self.files.metrics.append(&row)?;
-        self.files.events.append(&row)?;
+        let metrics = self.files.metrics.append(&row).map_err(TrainError::from);
+        let events = self.files.events.append(&row).map_err(TrainError::from);
+        for error in [metrics, events].into_iter().filter_map(Result::err) {
+            screen.say(&format!("metrics could not be written, and training goes on: {error}"));
+        }
         self.last_row = Instant::now();
-        Ok(())
     }
 
     /// Keeps the averaged parameters if they have the best evaluation so far. That it failed is said; training goes on.
     fn keep_best(&mut self, screen: &mut dyn Screen) {
         let Some(score) = self.books.new_evaluation().filter(|_| self.config.checkpoint.keep_best) else { return };
-        let learner = self.session.learning().learner();
-        let kept =
-            self.files.store.save_best(self.session.frames(), score, |checkpoint| weights::write(learner, checkpoint));
+        let (learner, bandit) = (self.session.learning().learner(), self.session.bandit().state());
+        let kept = self
+            .files
+            .store
+            .save_best(self.session.frames(), score, |checkpoint| weights::write(learner, &bandit, checkpoint));
         if let Err(error) = kept {
             screen.say(&format!("the best parameters so far could not be kept: {error}"));
         }
@@ -190,9 +198,12 @@ impl<'a> Trainer<'a> {
         }
         let copied = self.session.copy(&mut Desk { books: &mut self.books, screen })?;
         // Rows up to the checkpoint stay when the run goes on from it, so they must be on the disk before it.
-        self.files.metrics.sync()?;
         let (books, frames) = (self.books.clone(), copied.frames());
         self.last_save = Instant::now();
+        if let Err(error) = self.files.metrics.sync() {
+            screen.say(&format!("saving failed, and training goes on: {error}"));
+            return Ok(());
+        }
         match self.files.store.save_in_background(frames, move |checkpoint| copied.write(&books, checkpoint)) {
             Ok(saving) => self.saving = Some(saving),
             Err(error) => screen.say(&format!("saving failed, and training goes on: {error}")),
@@ -213,7 +224,7 @@ impl<'a> Trainer<'a> {
 }
 
 /// Where the networks run.
-fn device(config: &Config) -> Result<tch::Device> {
+pub(crate) fn device(config: &Config) -> Result<tch::Device> {
     let found = tch::Cuda::is_available();
     match config.run.device {
         Device::Cpu => Ok(tch::Device::Cpu),

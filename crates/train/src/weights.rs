@@ -1,15 +1,83 @@
-//! What is kept of the best evaluation: the averaged parameters, as a safetensors file in a checkpoint of their own.
+//! What is kept of the best evaluation: the averaged parameters, as a safetensors file in a checkpoint of their own, and
+//! the bandit that chose who plays with them.
 
 use std::io::Write;
 
-use agent::Learner;
 use agent::learner::ParameterSource;
+use agent::math::moments::Moments;
+use agent::weights::import;
+use agent::{AgentConfig, AgentError, Learner, NetworkParameters, Networks, ObservationSpec, TensorFile};
+use serde::{Deserialize, Serialize};
+use tch::Device;
 
-use crate::run::checkpoint::{CheckpointError, CheckpointWriter};
+use crate::bandit::BanditState;
+use crate::error::{Result, TrainError};
+use crate::published::Published;
+use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
+use crate::saving;
 
 const WEIGHTS: &str = "weights";
+const BANDIT: &str = "bandit";
 
-/// Writes the averaged parameters.
-pub fn write(learner: &Learner, checkpoint: &mut CheckpointWriter) -> Result<(), CheckpointError> {
-    checkpoint.part(WEIGHTS, |mut out: &mut dyn Write| learner.weights(ParameterSource::Ema)?.write_to(&mut out))
+/// Under which the numbers are kept in the file's metadata.
+const METADATA: &str = "acting";
+
+/// What acting needs besides the parameters.
+#[derive(Serialize, Deserialize)]
+struct Numbers {
+    updates: u64,
+    rnd_errors: Moments,
+}
+
+/// Writes the averaged parameters and the bandit.
+pub fn write(
+    learner: &Learner,
+    bandit: &BanditState,
+    checkpoint: &mut CheckpointWriter,
+) -> Result<(), CheckpointError> {
+    let numbers = Numbers { updates: learner.updates(), rnd_errors: learner.rnd_errors().clone() };
+    checkpoint.part(WEIGHTS, |mut out: &mut dyn Write| {
+        let mut file = learner.weights(ParameterSource::Ema)?;
+        let numbers = serde_json::to_string(&numbers).map_err(|error| broken(error.to_string()))?;
+        file.metadata.insert(METADATA.to_owned(), numbers);
+        file.write_to(&mut out)
+    })?;
+    checkpoint.part(BANDIT, |out| postcard::to_io(bandit, out).map(drop))
+}
+
+/// Whether a checkpoint holds averaged parameters instead of a whole learner.
+pub fn are_in(checkpoint: &Checkpoint) -> bool {
+    checkpoint.part_names().any(|name| name == WEIGHTS)
+}
+
+/// The averaged parameters of a checkpoint, which stand for the online ones too: those were not kept.
+pub fn read(
+    checkpoint: &Checkpoint,
+    config: &AgentConfig,
+    observation: &ObservationSpec,
+    actions: usize,
+    device: Device,
+) -> Result<Published> {
+    let file = TensorFile::read_from(&mut checkpoint.part(WEIGHTS)?)?;
+    let numbers = file.metadata.get(METADATA).ok_or_else(|| TrainError::Part {
+        part: WEIGHTS,
+        reason: "its metadata says nothing about acting".to_owned(),
+    })?;
+    let Numbers { updates, rnd_errors } = serde_json::from_str(numbers).map_err(|error| broken(error.to_string()))?;
+    let networks = Networks::new(config, observation, actions)?;
+    let parameters = || -> Result<NetworkParameters> {
+        let mut parameters = NetworkParameters::zeros(&networks, device)?;
+        import(&file, &mut parameters.sets_mut().map(|set| ("", set)))?;
+        Ok(parameters)
+    };
+    Ok(Published { version: updates, online: parameters()?, average: parameters()?, rnd_errors })
+}
+
+/// The bandit beside them.
+pub fn bandit(checkpoint: &Checkpoint) -> Result<BanditState> {
+    saving::decode(checkpoint, BANDIT)
+}
+
+fn broken(reason: String) -> AgentError {
+    AgentError::Format { what: "numbers beside the weights", reason }
 }

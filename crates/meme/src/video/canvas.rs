@@ -48,7 +48,6 @@ impl Canvas {
     }
 
     /// Writes a line of text, `scale` pixels for each of the font's 5 x 7, with its upper left corner at `x`, `y`.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for the numbers that `meme record` shows beside a game"))]
     pub fn write(&mut self, (x, y): (usize, usize), text: &str, scale: usize, colour: Colour) {
         for (place, character) in text.chars().enumerate() {
             let x = x + place * (font::WIDTH + 1) * scale;
@@ -62,7 +61,6 @@ impl Canvas {
 }
 
 /// Width and height of a line of text in pixels.
-#[cfg_attr(not(test), expect(dead_code, reason = "for the numbers that `meme record` shows beside a game"))]
 pub fn text_size(text: &str, scale: usize) -> (usize, usize) {
     let characters = text.chars().count();
     ((characters * (font::WIDTH + 1)).saturating_sub(1) * scale, font::HEIGHT * scale)

@@ -7,11 +7,13 @@ mod font;
 mod gif;
 mod mp4;
 mod partial;
+pub mod scene;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
+use envs::{EnvSpec, ObservationKind};
 
 use canvas::{Canvas, Image};
 use gif::GifFile;
@@ -22,6 +24,9 @@ use partial::PartialFile;
 const LEAST_SIDE: usize = 160;
 /// as long as the longer side keeps to this.
 const MOST_ENLARGED_SIDE: usize = 640;
+
+/// 60 emulator frames a second are 15 steps of an Atari game; a task's steps are watchable at that rate too.
+pub const FRAMES_PER_SECOND: u32 = 15;
 
 /// Writes pictures of one size to a video file.
 ///
@@ -86,6 +91,18 @@ impl VideoWriter {
             VideoFile::Mp4(file) => file.finish(),
         };
         finished.with_context(|| unfinished(&self.path))
+    }
+}
+
+/// Height and width of an environment's observations, if they are pictures.
+pub fn picture_size(spec: &EnvSpec) -> Result<(usize, usize)> {
+    match (spec.observation_kind, spec.observation_shape.as_slice()) {
+        (ObservationKind::U8, &[height, width] | &[height, width, 3]) => Ok((height, width)),
+        _ => bail!(
+            "{} has observations of shape {:?}, which are no pictures to make a video of",
+            spec.name,
+            spec.observation_shape
+        ),
     }
 }
 

@@ -1,0 +1,124 @@
+//! `meme record`: a video of a run's play, with what the agent thinks beside the game.
+
+use std::path::PathBuf;
+
+use agent::math::policy::target_policy;
+use agent::math::rescaling::rescale_inverse_f32;
+use anyhow::{Context, Result};
+use clap::Args;
+use envs::Ending;
+use serde::Serialize;
+use train::demonstration::{Demonstration, Moment};
+
+use crate::chosen_run::{ChosenRun, OpenRun};
+use crate::output::{self, Progress, grouped};
+use crate::video::scene::{Bars, Scene, Shown};
+use crate::video::{FRAMES_PER_SECOND, VideoWriter};
+
+/// How long the end of an episode is shown.
+const HOLD: u32 = FRAMES_PER_SECOND;
+
+/// Options of `meme record`.
+#[derive(Args)]
+pub struct RecordArgs {
+    #[command(flatten)]
+    run: ChosenRun,
+    /// The video: a .gif or, with ffmpeg, an .mp4 file
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    /// Episodes to show
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    episodes: u64,
+    /// Print one JSON document instead of a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    run: String,
+    environment: String,
+    video: PathBuf,
+    checkpoint_frames: u64,
+    updates: u64,
+    policy: usize,
+    seed: u64,
+    scores: Vec<f64>,
+}
+
+/// Plays and writes the video.
+pub fn run(args: &RecordArgs) -> Result<()> {
+    let run = args.run.open()?;
+    let OpenRun { task, config, checkpoint, seed, .. } = &run;
+    let mut play = run.because_of_checkpoint(Demonstration::new(task, config, checkpoint, *seed))?;
+    let mut scene = Scene::new(play.spec(), config.agent.policies.count)?;
+    let (height, width) = scene.size();
+    let mut video = VideoWriter::create(&args.out, height, width, FRAMES_PER_SECOND)
+        .with_context(|| format!("no video can be made at {}", args.out.display()))?;
+    let scores = film(&mut play, args.episodes, config.agent.loss.distillation, &mut scene, &mut video)?;
+    video.finish()?;
+    let report = Report {
+        run: run.name.clone(),
+        environment: task.environment.to_string(),
+        video: args.out.clone(),
+        checkpoint_frames: checkpoint.frames(),
+        updates: play.updates(),
+        policy: play.policy(),
+        seed: *seed,
+        scores,
+    };
+    if args.json { output::print_json(&report) } else { output::print(&text(&report)) }
+}
+
+/// Shows so many episodes; their scores. One that is lost with its worker is shown and does not count.
+fn film(
+    play: &mut Demonstration,
+    episodes: u64,
+    distilled: bool,
+    scene: &mut Scene,
+    video: &mut VideoWriter,
+) -> Result<Vec<f64>> {
+    let mut progress = Progress::new();
+    let mut scores = Vec::new();
+    let (mut score, mut step) = (0.0, 0);
+    let policy = play.policy();
+    while (scores.len() as u64) < episodes {
+        let Moment { observation, decision, novelty, action, reward, end } =
+            play.step(&mut |fault| eprintln!("meme: {fault}"))?;
+        let mut probabilities = vec![0.0; decision.preferences.len()];
+        target_policy(&decision.preferences, 1.0, &mut probabilities);
+        let bars = if distilled { Bars::Policy(&probabilities) } else { Bars::Values };
+        let q: Vec<f32> = decision.q.iter().map(|&q| rescale_inverse_f32(q)).collect();
+        let episode = scores.len() as u64 + 1;
+        let (observation, q, intrinsic) = (&observation[..], &q[..], Some(novelty.ngu));
+        let shown = Shown { observation, episode, step, score, policy, bars, q, action, intrinsic };
+        video.frame(scene.draw(&shown))?;
+        (score, step) = (score + reward, step + 1);
+        if let Some((end, last)) = end {
+            let pixels = scene.draw(&Shown { observation: &last, step, score, intrinsic: None, ..shown });
+            for _ in 0..HOLD {
+                video.frame(pixels)?;
+            }
+            if end.ending != Ending::CutOff {
+                scores.push(end.score);
+            }
+            (score, step) = (0.0, 0);
+        }
+        progress.show(|| format!("episode {episode} of {episodes}, step {step}, score {score}"));
+    }
+    progress.clear();
+    Ok(scores)
+}
+
+fn text(report: &Report) -> String {
+    let scores: Vec<String> = report.scores.iter().map(f64::to_string).collect();
+    format!(
+        "{}: {} at {} frames, policy {}, seed {}, score {}\n",
+        report.video.display(),
+        report.run,
+        grouped(report.checkpoint_frames),
+        report.policy,
+        report.seed,
+        scores.join(" ")
+    )
+}

@@ -1,0 +1,291 @@
+//! The picture of a trained agent at play: the game, and beside it what the agent makes of it.
+
+use std::collections::VecDeque;
+
+use anyhow::Result;
+use envs::EnvSpec;
+
+use super::canvas::{Canvas, Colour, Image, text_size};
+use super::{picture_size, scale};
+
+const TEXT: Colour = [224; 3];
+const FAINT: Colour = [112; 3];
+const BAR: Colour = [64, 112, 176];
+const CHOSEN: Colour = [240, 176, 48];
+
+/// Between the panel's content and its edges.
+const MARGIN: usize = 6;
+/// From one line of text to the next.
+const LINE: usize = 10;
+/// Width of a line of text.
+const CONTENT: usize = 196;
+/// Height of the chart of intrinsic rewards.
+const CHART: usize = 24;
+/// Height of an action's row where its name fits,
+const ROW: usize = 9;
+/// which it does for so many actions; the rows of more share the same height.
+const MOST_NAMED: usize = 40;
+/// Characters of an action's name; `DOWNRIGHTFIRE` has as many.
+const NAME: usize = 13;
+/// Where an action's bar begins, and how long it is at most.
+const BAR_LEFT: usize = MARGIN + NAME * 6 + 4;
+const BAR_LENGTH: usize = 64;
+/// Above the rows of actions: five lines, the chart, and a heading.
+const HEADER: usize = MARGIN + 5 * LINE + CHART + 4 + LINE;
+
+/// Draws pictures of one size.
+pub struct Scene {
+    game: (usize, usize),
+    scale: usize,
+    size: (usize, usize),
+    canvas: Canvas,
+    title: String,
+    actions: Vec<String>,
+    policies: usize,
+    /// The last intrinsic rewards, one a column of the chart.
+    intrinsic: VecDeque<f32>,
+}
+
+/// What a bar stands for.
+#[derive(Clone, Copy, Debug)]
+pub enum Bars<'a> {
+    /// Probabilities of the actions.
+    Policy(&'a [f32]),
+    /// Values of the actions, without a policy.
+    Values,
+}
+
+/// What there is to show of one step.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// What is seen.
+    pub observation: &'a [u8],
+    /// The episode's number, from 1.
+    pub episode: u64,
+    /// Steps since it began.
+    pub step: u64,
+    /// Rewards since it began.
+    pub score: f64,
+    /// The policy that plays.
+    pub policy: usize,
+    /// What the bars show.
+    pub bars: Bars<'a>,
+    /// Q of each action, in units of reward.
+    pub q: &'a [f32],
+    /// The action that is chosen.
+    pub action: usize,
+    /// How new the observation is; not known of the one that ends an episode, which the agent does not see.
+    pub intrinsic: Option<f32>,
+}
+
+impl Scene {
+    /// For an environment whose observations are pictures, and an agent of so many policies.
+    pub fn new(spec: &EnvSpec, policies: usize) -> Result<Self> {
+        let game = picture_size(spec)?;
+        let scale = scale(game.0, game.1);
+        let rows = spec.actions().min(MOST_NAMED) * ROW;
+        let height = (game.0 * scale).max(HEADER + rows + MARGIN);
+        let size = (height, game.1 * scale + CONTENT + 2 * MARGIN);
+        Ok(Self {
+            game,
+            scale,
+            size,
+            canvas: Canvas::new(size.1, size.0),
+            title: spec.name.clone(),
+            actions: spec.action_names.clone(),
+            policies,
+            intrinsic: VecDeque::new(),
+        })
+    }
+
+    /// Height and width.
+    pub fn size(&self) -> (usize, usize) {
+        self.size
+    }
+
+    /// Draws a step; the pixels are RGB.
+    pub fn draw(&mut self, shown: &Shown<'_>) -> &[u8] {
+        self.canvas.fill((0, 0), (self.size.1, self.size.0), [0; 3]);
+        let pixels = self.game.0 * self.game.1;
+        let gray = shown.observation.len() == pixels;
+        let image = if gray { Image::Gray(shown.observation) } else { Image::Rgb(shown.observation) };
+        self.canvas.draw((0, 0), image, self.game.1, self.scale);
+        self.intrinsic.extend(shown.intrinsic);
+        if self.intrinsic.len() > CONTENT {
+            self.intrinsic.pop_front();
+        }
+        self.numbers(shown);
+        self.chart();
+        self.rows(shown);
+        self.canvas.pixels()
+    }
+
+    /// The panel's left edge.
+    fn left(&self) -> usize {
+        self.game.1 * self.scale
+    }
+
+    fn write(&mut self, (x, y): (usize, usize), text: &str, colour: Colour) {
+        let x = self.left() + x;
+        self.canvas.write((x, y), text, 1, colour);
+    }
+
+    /// Ends at the panel's right edge.
+    fn write_right(&mut self, y: usize, text: &str, colour: Colour) {
+        let x = (MARGIN + CONTENT).saturating_sub(text_size(text, 1).0);
+        self.write((x, y), text, colour);
+    }
+
+    fn numbers(&mut self, shown: &Shown<'_>) {
+        let title: String = self.title.chars().take(CONTENT / 6).collect();
+        self.write((MARGIN, MARGIN), &title, FAINT);
+        let lines = [
+            ("score", number(shown.score)),
+            ("episode, step", format!("{}, {}", shown.episode, shown.step)),
+            ("policy", format!("{} of 0 to {}", shown.policy, self.policies.saturating_sub(1))),
+            ("intrinsic reward", shown.intrinsic.map_or(String::new(), |reward| format!("{reward:.4}"))),
+        ];
+        for (line, (name, value)) in lines.iter().enumerate() {
+            let y = MARGIN + (line + 1) * LINE;
+            self.write((MARGIN, y), name, FAINT);
+            self.write_right(y, value, TEXT);
+        }
+    }
+
+    /// The last intrinsic rewards, the newest to the right, the largest as high as the chart.
+    fn chart(&mut self) {
+        let bottom = MARGIN + 5 * LINE + CHART;
+        let (left, largest) = (self.left() + MARGIN, self.intrinsic.iter().copied().fold(0.0, f32::max));
+        self.canvas.fill((left, bottom), (CONTENT, 1), FAINT);
+        let first = CONTENT - self.intrinsic.len();
+        for (column, &value) in self.intrinsic.iter().enumerate() {
+            let height = length(value, largest, CHART - 1);
+            self.canvas.fill((left + first + column, bottom - height), (1, height), BAR);
+        }
+    }
+
+    fn rows(&mut self, shown: &Shown<'_>) {
+        let named = self.actions.len() <= MOST_NAMED;
+        let heading = match shown.bars {
+            Bars::Policy(_) => "pi",
+            Bars::Values => "Q",
+        };
+        let y = HEADER - LINE;
+        self.write((BAR_LEFT, y), heading, FAINT);
+        if named {
+            self.write((MARGIN, y), "action", FAINT);
+            self.write_right(y, "Q", FAINT);
+        }
+        let least = shown.q.iter().copied().fold(f32::INFINITY, f32::min);
+        let most = shown.q.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        for action in 0..self.actions.len() {
+            let top = HEADER + action * MOST_NAMED * ROW / self.actions.len().max(MOST_NAMED);
+            let colour = if action == shown.action { CHOSEN } else { BAR };
+            let (value, of) = match shown.bars {
+                Bars::Policy(probabilities) => (probabilities.get(action).copied().unwrap_or(0.0), 1.0),
+                Bars::Values => (shown.q.get(action).map_or(0.0, |q| q - least), most - least),
+            };
+            let left = self.left() + BAR_LEFT;
+            let thickness = if named { ROW - 2 } else { 1 };
+            // A pixel at least, so that the chosen action is always to be found.
+            self.canvas.fill((left, top), (length(value, of, BAR_LENGTH).max(1), thickness), colour);
+            if named {
+                let colour = if action == shown.action { CHOSEN } else { TEXT };
+                let name: String = self.actions[action].chars().take(NAME).collect();
+                self.write((MARGIN, top), &name, colour);
+                let q = shown.q.get(action).map_or(String::new(), |&q| number(f64::from(q)));
+                self.write_right(top, &q, colour);
+            }
+        }
+    }
+}
+
+/// Pixels of a bar for `value` where `of` has `most`.
+fn length(value: f32, of: f32, most: usize) -> usize {
+    let share = if of > 0.0 { (value / of).clamp(0.0, 1.0) } else { 0.0 };
+    // A NaN shows as nothing.
+    (share * most as f32).round() as usize
+}
+
+/// A number in at most eight characters or so: whole ones as they are, large ones without decimals.
+fn number(value: f64) -> String {
+    if value.fract() == 0.0 || value.abs() >= 10_000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use envs::ObservationKind;
+
+    use super::*;
+
+    fn spec(shape: &[usize], actions: usize) -> EnvSpec {
+        EnvSpec {
+            name: "game".to_owned(),
+            observation_shape: shape.to_vec(),
+            observation_kind: ObservationKind::U8,
+            action_names: (0..actions).map(|action| format!("ACTION {action}")).collect(),
+            frames_per_step: 4,
+        }
+    }
+
+    fn shown<'a>(observation: &'a [u8], bars: Bars<'a>, q: &'a [f32], action: usize) -> Shown<'a> {
+        Shown { observation, episode: 1, step: 2, score: 3.0, policy: 4, bars, q, action, intrinsic: Some(0.5) }
+    }
+
+    /// How many pixels of a colour are in a row of the picture.
+    fn lit(pixels: &[u8], width: usize, y: usize, colour: Colour) -> usize {
+        pixels.as_chunks().0[y * width..(y + 1) * width].iter().filter(|&&pixel| pixel == colour).count()
+    }
+
+    #[test]
+    fn a_bar_is_as_long_as_its_share() {
+        let mut scene = Scene::new(&spec(&[210, 160], 3), 32).unwrap();
+        let (height, width) = scene.size();
+        assert_eq!((height, width), (210, 160 + CONTENT + 2 * MARGIN));
+        let observation = [0; 210 * 160];
+        let probabilities = [0.25, 0.75, 0.0];
+        let pixels = scene.draw(&shown(&observation, Bars::Policy(&probabilities), &[0.0; 3], 1)).to_vec();
+        // The last row of a bar is below the letters.
+        let rows: Vec<_> = (0..3).map(|action| HEADER + action * ROW + 6).collect();
+        assert_eq!(lit(&pixels, width, rows[0], BAR), 16);
+        assert!(lit(&pixels, width, rows[1], CHOSEN) >= 48);
+        assert_eq!(lit(&pixels, width, rows[2], BAR), 1);
+    }
+
+    #[test]
+    fn values_are_drawn_from_the_least_to_the_largest() {
+        let mut scene = Scene::new(&spec(&[10, 10], 3), 1).unwrap();
+        let width = scene.size().1;
+        let observation = [9; 100];
+        let pixels = scene.draw(&shown(&observation, Bars::Values, &[-1.0, 0.0, 1.0], 2)).to_vec();
+        let row = |action: usize| HEADER + action * ROW + 6;
+        assert_eq!((lit(&pixels, width, row(0), BAR), lit(&pixels, width, row(1), BAR)), (1, 32));
+        assert_eq!(lit(&pixels, width, 5, [9; 3]), 160);
+    }
+
+    #[test]
+    fn every_number_of_actions_and_any_value_can_be_drawn() {
+        for actions in [1, 18, 40, 41, 360, 1000] {
+            let mut scene = Scene::new(&spec(&[10, 10, 3], actions), 32).unwrap();
+            assert!(scene.size().0 <= HEADER + MOST_NAMED * ROW + MARGIN);
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, 0.0] {
+                let q = vec![value; actions];
+                let mut shown = shown(&[1; 300], Bars::Values, &q, actions - 1);
+                shown.intrinsic = Some(value);
+                scene.draw(&shown);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_picture_is_refused() {
+        let reason = Scene::new(&spec(&[4], 2), 32).map(drop).unwrap_err().to_string();
+        assert_eq!(reason, "game has observations of shape [4], which are no pictures to make a video of");
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let texts = [0.0, -21.0, 3.14159, 123_456.7, 1e6].map(number);
+        assert_eq!(texts, ["0", "-21", "3.14", "123457", "1000000"]);
+    }
+}

@@ -1,0 +1,91 @@
+//! Plays what a run has trained in one environment, step by step, for somebody who watches.
+
+use envs::{EnvSpec, Environments, EpisodeEnd};
+
+use crate::assembly::Task;
+use crate::bandit::CentralBandit;
+use crate::config::Config;
+use crate::error::{Result, TrainError};
+use crate::evaluation::Stage;
+use crate::inference::{Decide, Inference};
+use crate::messages::{Decision, Novelty, Turns};
+use crate::run::checkpoint::Checkpoint;
+use crate::seat::Seat;
+
+/// Greedy play with the averaged parameters in the first environment of an evaluation with the same seed.
+pub struct Demonstration {
+    environments: Box<dyn Environments>,
+    spec: EnvSpec,
+    seat: Seat,
+    inference: Inference,
+    bandit: CentralBandit,
+    turns: Turns,
+    updates: u64,
+}
+
+/// What was seen, decided and done in one step.
+#[derive(Clone, Debug)]
+pub struct Moment {
+    /// What was seen.
+    pub observation: Vec<u8>,
+    /// What the networks said to it.
+    pub decision: Decision,
+    /// How new it was.
+    pub novelty: Novelty,
+    /// What was done.
+    pub action: usize,
+    /// What that was rewarded with.
+    pub reward: f64,
+    /// Where it ended the episode: how, and what was seen then.
+    pub end: Option<(EpisodeEnd, Vec<u8>)>,
+}
+
+impl Demonstration {
+    /// The agent in `checkpoint`, on episodes that follow from `seed`.
+    pub fn new(task: &Task, config: &Config, checkpoint: &Checkpoint, seed: u64) -> Result<Self> {
+        let mut stage = Stage::new(task, config, checkpoint, seed, 1)?;
+        let seat = stage.seat(config, 0)?;
+        let mut environments = stage.sets.pop().ok_or(TrainError::NoEnvironments)?;
+        environments.reset()?;
+        let Stage { spec, inference, bandit, updates, .. } = stage;
+        Ok(Self { environments, spec, seat, inference, bandit, turns: Turns::default(), updates })
+    }
+
+    /// What the environment looks like.
+    pub fn spec(&self) -> &EnvSpec {
+        &self.spec
+    }
+
+    /// Updates that made the parameters.
+    pub fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    /// The policy that plays: the bandit's favourite.
+    pub fn policy(&self) -> usize {
+        self.bandit.greedy()
+    }
+
+    /// Plays one step; what went wrong and was mended is told to `say`.
+    pub fn step(&mut self, say: &mut dyn FnMut(&str)) -> Result<Moment> {
+        let mut observation = vec![0; self.spec.observation_bytes()];
+        self.environments.observation(0, 0, &mut observation);
+        self.turns.clear();
+        self.seat.ask(&observation, &mut self.turns);
+        let decisions = self.inference.decide(&mut self.turns)?;
+        let decision = decisions.last().ok_or(TrainError::MissingDecision)?.clone();
+        let action = self.seat.choose(&observation, &mut decisions.into_iter())?;
+        let novelty = self.seat.novelty().unwrap_or_default();
+        self.environments.start(0, &[action])?;
+        let step = *self.environments.finish(0)?.first().ok_or(TrainError::NoEnvironments)?;
+        let mut last = vec![0; observation.len()];
+        if step.end.is_some() {
+            self.environments.last_observation(0, 0, &mut last);
+        }
+        // Nothing is written down, so the seat does not ask for the last observation.
+        self.seat.take(&step, Vec::new, &self.bandit)?;
+        self.environments.take_faults().iter().for_each(|fault| say(fault));
+        let end = step.end.map(|end| (end, last));
+        Ok(Moment { observation, decision, novelty, action, reward: step.reward, end })
+    }
+}

@@ -1,0 +1,181 @@
+//! Measures what a run has trained: a fixed number of greedy episodes with the averaged parameters.
+
+use envs::{EnvSpec, Environments};
+
+use crate::assembly::{Task, make_sets, observation_spec};
+use crate::bandit::CentralBandit;
+use crate::config::Config;
+use crate::error::{Result, TrainError};
+use crate::inference::Inference;
+use crate::messages::{EpisodeReport, Role};
+use crate::player::Player;
+use crate::run::checkpoint::Checkpoint;
+use crate::seat::{Seat, SeatPlace};
+use crate::trained::Trained;
+use crate::trainer::device;
+
+/// The first environment's index. Episodes follow from seed and index, and training's indices are all smaller: no
+/// episode is one that was trained on, whatever the seed.
+pub const FIRST_INDEX: usize = 1_000_000;
+
+/// Environments that play at the same time, at most.
+pub const MOST_ENVIRONMENTS: usize = 8;
+
+/// Two workers play while the networks decide for the other. A fixed number on every machine, since the size of a batch
+/// may change the last bits of what the networks say.
+const ENVIRONMENTS_PER_WORKER: usize = 4;
+
+/// Environments with indices of their own, and the trained agent beside them.
+pub(crate) struct Stage {
+    pub(crate) sets: Vec<Box<dyn Environments>>,
+    pub(crate) spec: EnvSpec,
+    pub(crate) inference: Inference,
+    pub(crate) bandit: CentralBandit,
+    pub(crate) updates: u64,
+}
+
+impl Stage {
+    pub(crate) fn new(
+        task: &Task,
+        config: &Config,
+        checkpoint: &Checkpoint,
+        seed: u64,
+        environments: usize,
+    ) -> Result<Self> {
+        let mut playing = config.clone();
+        playing.run.seed = seed;
+        playing.actors.environments_per_worker = ENVIRONMENTS_PER_WORKER;
+        playing.actors.groups = 1;
+        let sets = make_sets(task, &playing, FIRST_INDEX, environments)?;
+        let spec = sets.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
+        let (observation, actions, device) = (observation_spec(&spec), spec.actions(), device(config)?);
+        let Trained { published, bandit } = Trained::read(checkpoint, config, &observation, actions, device)?;
+        let (agent, intrinsic) = (&config.agent, &config.intrinsic);
+        let inference = Inference::new(agent, intrinsic, &observation, actions, environments, device, &published)?;
+        Ok(Self { sets, spec, inference, bandit, updates: published.version })
+    }
+
+    /// A seat that plays greedily and writes nothing down.
+    pub(crate) fn seat(&self, config: &Config, environment: usize) -> Result<Seat> {
+        let place = SeatPlace { role: Role::Evaluator, environment, slot: environment, epsilon: 0.0 };
+        // Nothing is drawn without exploration, so the seed does not matter.
+        Seat::new(place, &config.intrinsic, self.inference.embedding_length(), 0, None, &self.bandit)
+    }
+}
+
+/// An evaluation that its caller moves on.
+///
+/// How many episodes of each environment count is fixed before the first: the first N / n of each, and one more of the
+/// first N mod n. Counting the N that end first instead would favour short ones.
+pub struct Evaluation {
+    players: Vec<Player>,
+    inference: Inference,
+    bandit: CentralBandit,
+    spec: EnvSpec,
+    updates: u64,
+    wanted: Vec<usize>,
+    played: Vec<Vec<EpisodeReport>>,
+}
+
+impl Evaluation {
+    /// `episodes` episodes of the agent in `checkpoint`, on environments that follow from `seed`.
+    pub fn new(task: &Task, config: &Config, checkpoint: &Checkpoint, seed: u64, episodes: usize) -> Result<Self> {
+        let wanted = shares(episodes);
+        let mut stage = Stage::new(task, config, checkpoint, seed, wanted.len())?;
+        let mut first = 0;
+        let mut players = Vec::new();
+        for set in std::mem::take(&mut stage.sets) {
+            let environments = first..first + set.groups() * set.group_size();
+            first = environments.end;
+            let seats = environments.map(|environment| stage.seat(config, environment)).collect::<Result<_>>()?;
+            players.push(Player::new(set, seats)?);
+        }
+        let Stage { spec, inference, bandit, updates, .. } = stage;
+        Ok(Self { players, inference, bandit, spec, updates, played: vec![Vec::new(); wanted.len()], wanted })
+    }
+
+    /// What the environments look like.
+    pub fn spec(&self) -> &EnvSpec {
+        &self.spec
+    }
+
+    /// Updates that made the parameters.
+    pub fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    /// The policy that plays: the bandit's favourite.
+    pub fn policy(&self) -> usize {
+        self.bandit.greedy()
+    }
+
+    /// Environments that play at the same time.
+    pub fn environments(&self) -> usize {
+        self.wanted.len()
+    }
+
+    /// Agent steps so far, all environments together.
+    pub fn steps(&self) -> u64 {
+        self.players.iter().map(Player::steps).sum()
+    }
+
+    /// One step of every environment; what went wrong and was mended is told to `say`.
+    pub fn advance(&mut self, say: &mut dyn FnMut(&str)) -> Result<()> {
+        let Self { players, inference, bandit, wanted, played, .. } = self;
+        for player in players.iter_mut() {
+            player.decide(0, inference)?;
+        }
+        for player in players {
+            player.absorb(0, bandit, &mut |report| {
+                let played = &mut played[report.environment];
+                if played.len() < wanted[report.environment] {
+                    played.push(report);
+                }
+            })?;
+            player.take_faults().iter().for_each(|fault| say(fault));
+        }
+        Ok(())
+    }
+
+    /// Whether all episodes that count are played.
+    pub fn is_complete(&self) -> bool {
+        self.played.iter().zip(&self.wanted).all(|(played, &wanted)| played.len() == wanted)
+    }
+
+    /// The episodes that count and have been played, environment by environment.
+    pub fn episodes(&self) -> impl Iterator<Item = &EpisodeReport> {
+        self.played.iter().flatten()
+    }
+}
+
+/// How many episodes of each environment count.
+fn shares(episodes: usize) -> Vec<usize> {
+    let environments = episodes.min(MOST_ENVIRONMENTS);
+    (0..environments)
+        .map(|environment| episodes / environments + usize::from(environment < episodes % environments))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Kind, fields};
+
+    #[test]
+    fn episodes_are_shared_evenly() {
+        assert_eq!(shares(0), [0usize; 0]);
+        assert_eq!(shares(1), [1]);
+        assert_eq!(shares(8), [1; 8]);
+        assert_eq!(shares(10), [2, 2, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(shares(100).iter().sum::<usize>(), 100);
+    }
+
+    #[test]
+    fn no_training_environment_can_have_an_evaluations_index() {
+        let most = |path: &str| match fields().find(|field| field.path == path).unwrap().kind {
+            Kind::Whole(_, most) => most as usize,
+            _ => panic!("{path} is no whole number"),
+        };
+        assert!(most("actors.environments") + most("evaluation.evaluators") <= FIRST_INDEX);
+    }
+}

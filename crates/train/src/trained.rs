@@ -1,0 +1,107 @@
+//! What a run has trained so far, read from one of its checkpoints: for those who only play.
+
+use std::str::FromStr;
+
+use agent::{Learner, ObservationSpec};
+use tch::Device;
+
+use crate::bandit::CentralBandit;
+use crate::config::Config;
+use crate::error::{Result, TrainError};
+use crate::published::Published;
+use crate::run::RunFiles;
+use crate::run::checkpoint::{Checkpoint, Checkpoints};
+use crate::{saving, weights};
+
+/// Which checkpoint of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Which {
+    /// The one with the best evaluation.
+    Best,
+    /// The newest that is whole.
+    Last,
+    /// The one taken at so many frames.
+    At(u64),
+}
+
+/// A word that names no checkpoint.
+#[derive(Debug, thiserror::Error)]
+#[error("`{0}` is neither best nor last nor a number of frames")]
+pub struct UnknownCheckpoint(String);
+
+impl FromStr for Which {
+    type Err = UnknownCheckpoint;
+
+    fn from_str(text: &str) -> Result<Self, UnknownCheckpoint> {
+        match text {
+            "best" => Ok(Self::Best),
+            "last" => Ok(Self::Last),
+            // As the other commands print numbers: 12000000, 12_000_000 or "12 000 000".
+            _ => match text.replace(['_', ' '], "").parse() {
+                Ok(frames) => Ok(Self::At(frames)),
+                Err(_) => Err(UnknownCheckpoint(text.to_owned())),
+            },
+        }
+    }
+}
+
+impl Which {
+    /// Finds it among the run's; damaged ones that are passed over are told to `say`. The run may be training.
+    pub fn find(self, run: &RunFiles, say: &mut dyn FnMut(&str)) -> Result<Checkpoint> {
+        let checkpoints = Checkpoints::in_folder(&run.checkpoints_folder());
+        let run = || run.name().to_owned();
+        match self {
+            Self::Best => checkpoints.best()?.ok_or_else(|| TrainError::NoBest { run: run() }),
+            Self::Last => checkpoints.newest_valid(say)?.ok_or_else(|| TrainError::NoCheckpoint { run: run() }),
+            Self::At(frames) => Ok(checkpoints.at(frames)?),
+        }
+    }
+}
+
+/// Everything that playing takes: parameters, and the bandit that knows the best policy.
+#[derive(Debug)]
+pub struct Trained {
+    /// The parameters.
+    pub published: Published,
+    /// The bandit.
+    pub bandit: CentralBandit,
+}
+
+impl Trained {
+    /// Reads what is needed of a checkpoint; its replay, by far the largest part, is not.
+    pub fn read(
+        checkpoint: &Checkpoint,
+        config: &Config,
+        observation: &ObservationSpec,
+        actions: usize,
+        device: Device,
+    ) -> Result<Self> {
+        let (published, bandit) = if weights::are_in(checkpoint) {
+            let published = weights::read(checkpoint, &config.agent, observation, actions, device)?;
+            (published, weights::bandit(checkpoint)?)
+        } else {
+            let saved = saving::learner(checkpoint)?;
+            let learner = Learner::restore(&config.agent, observation, actions, &saved, device)?;
+            (Published::of(&learner)?, saving::play(checkpoint)?.bandit)
+        };
+        Ok(Self { published, bandit: CentralBandit::resume(bandit) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_are_named_by_word_or_frames() {
+        let parsed = |text: &str| text.parse::<Which>();
+        assert_eq!(parsed("best").unwrap(), Which::Best);
+        assert_eq!(parsed("last").unwrap(), Which::Last);
+        assert_eq!(parsed("12_000_000").unwrap(), Which::At(12_000_000));
+        assert_eq!(parsed("12 000").unwrap(), Which::At(12_000));
+        for text in ["first", "", "-1", "1e6", "LAST"] {
+            let sentence = format!("`{text}` is neither best nor last nor a number of frames");
+            assert_eq!(parsed(text).unwrap_err().to_string(), sentence);
+        }
+    }
+}
