@@ -274,7 +274,7 @@ mod tests {
         let mut set = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap();
         assert_eq!(set.flat().size(), [128]);
         assert_eq!(set.get(weight).double_value(&[0, 0]), set.flat().double_value(&[64]));
-        set.flat_mut().fill_(5.0);
+        let _ = set.flat_mut().fill_(5.0);
         assert_eq!(set.get(gain).double_value(&[2]), 5.0);
         assert!(layout.parameters()[1].decays() && !layout.parameters()[0].decays());
     }
@@ -284,7 +284,7 @@ mod tests {
         let (layout, gain, weight) = layout();
         let set = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap().trainable().unwrap();
         let mut gradients = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
-        gradients.flat_mut().fill_(9.0);
+        let _ = gradients.flat_mut().fill_(9.0);
         let loss = (set.get(gain) * set.get(gain)).sum(Kind::Float);
         gradients.fill_with_gradients(&loss, &set).unwrap();
         let found: Vec<f32> = gradients.get(gain).try_into().unwrap();

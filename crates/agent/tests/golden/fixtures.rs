@@ -39,6 +39,8 @@ pub fn read(file: &str) -> TensorFile {
 
 /// All cases of a kind; there is at least one.
 pub fn cases(kind: &str) -> Vec<Case> {
+    // Tests run beside one another, and threads of libtorch that have to wait for a core spin meanwhile.
+    tch::set_num_threads(1);
     let text = std::fs::read_to_string(folder().join("cases.json")).unwrap();
     let all: Value = serde_json::from_str(&text).unwrap();
     let cases: Vec<Case> = all["files"]

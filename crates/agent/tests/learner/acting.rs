@@ -1,0 +1,224 @@
+//! Acting: rows, states, agreement with the learner's pass, and the choice of actions.
+
+use agent::acting::{ChosenAction, choose_action};
+use agent::batch::BatchShape;
+use agent::learner::ParameterSource;
+use agent::math::ladders::beta_ladder;
+use agent::random::Random;
+use agent::{ActingInput, ActingNetwork, ActingOutput, AgentConfig, Learner, OwnedBatch, RecurrentStates};
+use half::f16;
+use tch::{Device, Tensor};
+
+use crate::setup::{self, ACTIONS, TRACE};
+
+fn network(config: &AgentConfig, learner: &Learner) -> ActingNetwork {
+    let mut network = ActingNetwork::new(config, &setup::image(), ACTIONS, Device::Cpu).unwrap();
+    network.refresh(&learner.parameters(ParameterSource::Online).unwrap()).unwrap();
+    network
+}
+
+fn states(network: &ActingNetwork, environments: usize) -> RecurrentStates {
+    RecurrentStates::new(network.networks(), environments, Device::Cpu).unwrap()
+}
+
+/// Arrays of an acting input, owned.
+#[derive(Clone)]
+struct Rows {
+    environments: Vec<usize>,
+    observations: Vec<u8>,
+    action: Vec<i64>,
+    rewards: Vec<f32>,
+    embedding: Vec<f16>,
+    policy: Vec<usize>,
+}
+
+impl Rows {
+    fn random(rows: usize, seed: u64) -> Self {
+        let mut random = Random::new(seed);
+        Self {
+            environments: (0..rows).collect(),
+            observations: (0..rows * 35).map(|_| random.bits() as u8).collect(),
+            action: (0..rows).map(|_| random.below(ACTIONS) as i64).collect(),
+            rewards: (0..rows).map(|_| random.normal() as f32).collect(),
+            embedding: (0..rows * 8).map(|_| f16::from_f64(random.normal())).collect(),
+            policy: (0..rows).map(|_| random.below(4)).collect(),
+        }
+    }
+
+    fn input(&self) -> ActingInput<'_> {
+        ActingInput {
+            environments: &self.environments,
+            observations: &self.observations,
+            action: &self.action,
+            reward_extrinsic: &self.rewards,
+            reward_ngu: &self.rewards,
+            reward_rnd: &self.rewards,
+            reward_episodic: &self.rewards,
+            embedding: &self.embedding,
+            policy: &self.policy,
+        }
+    }
+}
+
+fn row(output: &ActingOutput, row: usize) -> [&[f32]; 4] {
+    let part = |values: &'_ [f32], width: usize| -> std::ops::Range<usize> {
+        assert!(values.len() >= (row + 1) * width);
+        row * width..(row + 1) * width
+    };
+    [
+        &output.logits[part(&output.logits, ACTIONS)],
+        &output.q[part(&output.q, ACTIONS)],
+        &output.embedding[part(&output.embedding, 8)],
+        &output.rnd_error[part(&output.rnd_error, 1)],
+    ]
+}
+
+#[test]
+fn rows_do_not_influence_one_another() {
+    let config = setup::config();
+    let network = network(&config, &setup::learner(&config));
+    let (one, mut other) = (Rows::random(5, 1), Rows::random(5, 2));
+    // Row 3 is the same in both.
+    other.observations[3 * 35..4 * 35].copy_from_slice(&one.observations[3 * 35..4 * 35]);
+    other.embedding[24..32].copy_from_slice(&one.embedding[24..32]);
+    (other.action[3], other.rewards[3], other.policy[3]) = (one.action[3], one.rewards[3], one.policy[3]);
+    let (mut states1, mut states2) = (states(&network, 5), states(&network, 5));
+    for _ in 0..3 {
+        let output = network.step(&one.input(), &mut states1).unwrap();
+        let second = network.step(&other.input(), &mut states2).unwrap();
+        assert_eq!(row(&output, 3), row(&second, 3));
+        assert_ne!(row(&output, 2), row(&second, 2));
+        assert_eq!(states1.read(3).unwrap(), states2.read(3).unwrap());
+    }
+}
+
+#[test]
+fn environments_keep_their_states_in_any_order_and_subset() {
+    let config = setup::config();
+    let network = network(&config, &setup::learner(&config));
+    let rows = Rows::random(4, 1);
+    let mut states1 = states(&network, 4);
+    let both = network.step(&rows.input(), &mut states1).unwrap();
+    // The same four, two at a time and backwards.
+    let mut states2 = states(&network, 4);
+    for pair in [[3, 2], [1, 0]] {
+        let mut part = Rows::random(2, 0);
+        for (i, &source) in pair.iter().enumerate() {
+            part.environments[i] = source;
+            part.observations[i * 35..(i + 1) * 35].copy_from_slice(&rows.observations[source * 35..(source + 1) * 35]);
+            part.embedding[i * 8..(i + 1) * 8].copy_from_slice(&rows.embedding[source * 8..(source + 1) * 8]);
+            (part.action[i], part.rewards[i], part.policy[i]) =
+                (rows.action[source], rows.rewards[source], rows.policy[source]);
+        }
+        let output = network.step(&part.input(), &mut states2).unwrap();
+        for (i, &source) in pair.iter().enumerate() {
+            for (found, expected) in row(&output, i).iter().zip(row(&both, source)) {
+                assert!(found.iter().zip(expected).all(|(f, e)| (f - e).abs() <= 1e-5 * (1.0 + e.abs())));
+            }
+        }
+    }
+    for environment in 0..4 {
+        let (one, two) = (states1.read(environment).unwrap(), states2.read(environment).unwrap());
+        assert!(one.iter().zip(&two).all(|(a, b)| (a - b).abs() < 1e-6));
+    }
+    states1.reset(2).unwrap();
+    assert!(states1.read(2).unwrap().iter().all(|&x| x == 0.0) && states1.read(1).unwrap().iter().any(|&x| x != 0.0));
+    let kept = states1.read(1).unwrap();
+    states1.write(2, &kept).unwrap();
+    assert_eq!(states1.read(2).unwrap(), kept);
+}
+
+/// Acting step by step says what the learner's pass over the whole sequence says.
+#[test]
+fn acting_agrees_with_the_learners_pass() {
+    for distillation in [true, false] {
+        let mut config = setup::config();
+        config.loss.distillation = distillation;
+        let learner = setup::learner(&config);
+        let network = network(&config, &learner);
+        let networks = learner.networks();
+        let mut batch = OwnedBatch::random(networks, TRACE, &[TRACE], &mut Random::new(4));
+        let j = 3;
+        batch.policy[0] = j;
+        let shape = BatchShape { actions: ACTIONS, policies: 4, embedding: 8, state: 20, intrinsic_steps: 5 };
+        let tensors = batch.batch().upload(networks.input(), &shape, Device::Cpu).unwrap();
+        let parameters = learner.parameters(ParameterSource::Online).unwrap();
+        let weights = networks.agent.prepare(&parameters.agent).unwrap();
+        let unrolled = networks.agent.unroll(&weights, &tensors.input, None).unwrap();
+        let beta: Vec<f32> = beta_ladder(4, config.policies.beta_max).iter().map(|&b| b as f32).collect();
+        let q = unrolled.heads.combined(&Tensor::from_slice(&beta).view([4, 1])).unwrap();
+        let mut states = states(&network, 1);
+        states.write(0, &batch.state).unwrap();
+        for t in 0..TRACE {
+            let input = ActingInput {
+                environments: &[0],
+                observations: &batch.observations[t * 35..(t + 1) * 35],
+                action: &batch.action[t..=t],
+                reward_extrinsic: &batch.reward_extrinsic[t..=t],
+                reward_ngu: &batch.reward_ngu[t..=t],
+                reward_rnd: &batch.reward_rnd[t..=t],
+                reward_episodic: &batch.reward_episodic[t..=t],
+                embedding: &batch.embedding[t * 8..(t + 1) * 8],
+                policy: &[j],
+            };
+            let output = network.step(&input, &mut states).unwrap();
+            let expected: Vec<f32> = q.get(0).get(t as i64).get(j as i64).try_into().unwrap();
+            assert!(output.q.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5), "step {t}");
+            let preferred = if distillation { &output.logits } else { &output.q };
+            assert_eq!(output.preferences(), &preferred[..]);
+            assert_eq!(output.logits.is_empty(), !distillation);
+        }
+        let last: Vec<f32> = unrolled.state.get(0).try_into().unwrap();
+        assert!(states.read(0).unwrap().iter().zip(&last).all(|(a, b)| (a - b).abs() < 1e-5));
+    }
+}
+
+#[test]
+fn bad_rows_are_named_and_leave_the_states_alone() {
+    let config = setup::config();
+    let network = network(&config, &setup::learner(&config));
+    let mut states = states(&network, 3);
+    network.step(&Rows::random(3, 0).input(), &mut states).unwrap();
+    let before: Vec<Vec<f32>> = (0..3).map(|e| states.read(e).unwrap()).collect();
+    type Edit = fn(&mut Rows);
+    let cases: [(Edit, &str); 6] = [
+        (|r| r.action[1] = 9, "action at row 1 is 9, which is not an action, 0 to 3"),
+        (|r| r.policy[2] = 4, "policy at row 2 is 4"),
+        (|r| r.environments[2] = 3, "environments at row 2 is 3, which is not one of 3 environments"),
+        (|r| r.environments[2] = 1, "environments at row 2 is 1, which is not different from the rows before"),
+        (|r| r.observations.truncate(7), "observations has 7 values, but 3 rows needs 105"),
+        (|r| r.embedding.clear(), "embedding has 0 values"),
+    ];
+    for (edit, sentence) in cases {
+        let mut rows = Rows::random(3, 0);
+        edit(&mut rows);
+        let error = network.step(&rows.input(), &mut states).unwrap_err().to_string();
+        assert!(error.contains(sentence), "{error:?} does not say {sentence:?}");
+    }
+    assert!(states.write(0, &[0.0; 3]).unwrap_err().to_string().contains("state has 3 values"));
+    assert!(states.read(3).is_err() && states.reset(3).is_err());
+    assert_eq!((0..3).map(|e| states.read(e).unwrap()).collect::<Vec<_>>(), before);
+    let nobody = network.step(&Rows::random(0, 0).input(), &mut states).unwrap();
+    assert!(nobody.q.is_empty() && nobody.rnd_error.is_empty());
+}
+
+#[test]
+fn actions_are_epsilon_greedy_with_their_probability() {
+    // A tie: the first best is the greedy one.
+    let preferences = [0.5, 2.0, 2.0, -1.0];
+    let chosen = |action, probability| ChosenAction { action, probability };
+    assert_eq!(choose_action(&preferences, 0.0, [0.0, 0.9]), chosen(1, 1.0));
+    assert_eq!(choose_action(&preferences, 0.4, [0.4, 0.9]), chosen(1, 0.7));
+    assert_eq!(choose_action(&preferences, 0.4, [0.39, 0.9]), chosen(3, 0.1));
+    // Exploring may hit the greedy action; its probability is the whole of it.
+    assert_eq!(choose_action(&preferences, 0.4, [0.0, 0.3]), chosen(1, 0.7));
+    assert_eq!(choose_action(&preferences, 1.0, [0.99, 0.999_999_9]), chosen(3, 0.25));
+    let mut random = Random::new(0);
+    let mut counts = [0u32; 4];
+    for _ in 0..40_000 {
+        counts[choose_action(&preferences, 0.4, [random.uniform(), random.uniform()]).action] += 1;
+    }
+    for (count, expected) in counts.into_iter().zip([0.1, 0.7, 0.1, 0.1]) {
+        assert!((f64::from(count) / 40_000.0 - expected).abs() < 0.01, "{counts:?}");
+    }
+}

@@ -1,0 +1,116 @@
+//! Sizes, shapes and names of the networks.
+
+use agent::config::{NetworkPreset, TorsoKind};
+use agent::random::Random;
+use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, OwnedBatch};
+use tch::Device;
+
+use crate::setup;
+
+fn preset(preset: NetworkPreset) -> AgentConfig {
+    AgentConfig { network: preset.network(), ..AgentConfig::default() }
+}
+
+fn image(height: usize, width: usize) -> ObservationSpec {
+    ObservationSpec { shape: vec![height, width], kind: ObservationKind::U8 }
+}
+
+#[test]
+fn the_papers_network_has_its_41_5_million_parameters() {
+    let networks = Networks::new(&preset(NetworkPreset::Paper), &image(210, 160), 18).unwrap();
+    let parameters = networks.agent.layout().elements();
+    assert!((41_450_000..41_600_000).contains(&parameters), "{parameters}");
+    assert_eq!(networks.state_length(), 2048);
+    let shape = |name: &str| {
+        let layout = networks.agent.layout();
+        layout.parameters().iter().find(|p| p.name == name).unwrap_or_else(|| panic!("no {name}")).shape.clone()
+    };
+    // 7x5 pixels of 64 channels and 256 features into the core; the core's output besides into the heads.
+    assert_eq!(shape("lstm.weight_ih"), [4096, 2496]);
+    assert_eq!(shape("heads.policy.hidden1.weight"), [1024, 3520]);
+    assert_eq!(shape("heads.intrinsic.advantage.output.weight"), [288, 1024]);
+    assert_eq!(shape("torso.stage1.block0.shortcut.weight"), [128, 64, 3, 3]);
+}
+
+#[test]
+fn the_desktop_network_costs_about_a_tenth() {
+    let flops = |p| Networks::new(&preset(p), &image(210, 160), 18).unwrap().agent.flops();
+    // The paper's forward pass of one frame: 2.07 GFLOP (84.7 TFLOP for a step of 64 x 160 frames).
+    let paper = flops(NetworkPreset::Paper);
+    assert!((2.0e9..2.15e9).contains(&paper), "{paper}");
+    let share = flops(NetworkPreset::Desktop) / paper;
+    assert!((0.08..0.13).contains(&share), "{share}");
+}
+
+#[test]
+fn every_torso_takes_images_of_any_size() {
+    for kind in [TorsoKind::Nfnet, TorsoKind::Resnet, TorsoKind::Dqn] {
+        for shape in [vec![1, 1], vec![5, 10], vec![24, 24], vec![11, 3, 3], vec![60, 43]] {
+            let mut config = setup::config();
+            config.network.torso.kind = kind;
+            let spec = ObservationSpec { shape, kind: ObservationKind::U8 };
+            let mut learner = Learner::new(&config, &spec, 3, 0, Device::Cpu).unwrap();
+            let batch = OwnedBatch::random(learner.networks(), 4, &[4, 2], &mut Random::new(0));
+            learner.step(&batch.batch()).unwrap_or_else(|e| panic!("{kind:?} {:?}: {e}", spec.shape));
+        }
+    }
+    // The paper's stages, too, come down to one pixel and no further.
+    let mut config = preset(NetworkPreset::Paper);
+    config.network.intrinsic = NetworkPreset::Tiny.network().intrinsic;
+    assert!(Networks::new(&config, &image(3, 2), 3).is_ok());
+}
+
+#[test]
+fn flat_observations_get_linear_layers() {
+    let config = setup::config();
+    let mut learner = Learner::new(&config, &setup::flat(), 2, 0, Device::Cpu).unwrap();
+    let names: Vec<&str> = learner.networks().agent.layout().parameters().iter().map(|p| p.name.as_str()).collect();
+    let torso: Vec<&&str> = names.iter().filter(|name| name.starts_with("torso.")).collect();
+    assert_eq!(torso, [&"torso.linear1.weight", &"torso.linear1.bias"]);
+    let batch = OwnedBatch::random(learner.networks(), 5, &[5, 3], &mut Random::new(0));
+    let first = learner.step(&batch.batch()).unwrap().losses;
+    for _ in 0..30 {
+        learner.step(&batch.batch()).unwrap();
+    }
+    let last = learner.step(&batch.batch()).unwrap().losses;
+    assert!(last.action_prediction < first.action_prediction && last.rnd < first.rnd, "{first:?} {last:?}");
+}
+
+/// Mean |δ| over policies after each of a number of updates on one batch, in which every game ends.
+fn errors_on_a_fixed_batch(edit: impl Fn(&mut AgentConfig), updates: usize) -> (Vec<f64>, agent::StepReport) {
+    let mut config = setup::config();
+    config.optimizer.learning_rate = 3e-3;
+    config.intrinsic.action_prediction.learning_rate = 3e-3;
+    config.copies.target_period = 20;
+    config.network.torso.stochastic_depth.rate = 0.0;
+    edit(&mut config);
+    let mut learner = setup::learner(&config);
+    let mut batch = setup::batch(&learner, 3);
+    for (b, length) in setup::LENGTHS.into_iter().enumerate() {
+        batch.discount[b * (setup::TRACE + 1) + length - 1] = 0.0;
+    }
+    let mut last = learner.step(&batch.batch()).unwrap();
+    let mut errors = vec![];
+    for _ in 0..updates {
+        errors.push(last.policies.iter().map(|p| p.td_error).sum::<f64>() / last.policies.len() as f64);
+        last = learner.step(&batch.batch()).unwrap();
+    }
+    (errors, last)
+}
+
+#[test]
+fn a_fixed_batch_is_overfitted() {
+    // Without bootstrapping it is plain regression on the rewards that came.
+    let regression = |config: &mut AgentConfig| {
+        config.returns.kind = agent::config::ReturnKind::Peng;
+        config.returns.lambda = 1.0;
+        config.loss.td_normalisation = false;
+        config.loss.trust_region = false;
+    };
+    let (errors, last) = errors_on_a_fixed_batch(regression, 300);
+    assert!(errors[299] < 0.1 * errors[0], "{} from {}", errors[299], errors[0]);
+    assert!(last.losses.action_prediction < 0.2 && last.action_prediction_accuracy == 1.0, "{:?}", last.losses);
+    // The agent as it is chases its own values, and still comes down.
+    let (errors, _) = errors_on_a_fixed_batch(|_| {}, 300);
+    assert!(errors[299] < 0.5 * errors[0], "{} from {}", errors[299], errors[0]);
+}

@@ -1,0 +1,50 @@
+//! Small agents and batches for the tests.
+
+use agent::config::{ConvConfig, NetworkPreset, StageConfig, StemConfig};
+use agent::random::Random;
+use agent::{AgentConfig, Learner, ObservationKind, ObservationSpec, OwnedBatch};
+use tch::Device;
+
+pub const ACTIONS: usize = 4;
+pub const TRACE: usize = 9;
+/// Full, cut off, ended, and the shortest that can be.
+pub const LENGTHS: [usize; 5] = [9, 7, 5, 3, 2];
+
+/// A network small enough to run many times, on one thread: tests run beside one another, and threads of libtorch that
+/// have to wait for a core spin meanwhile.
+pub fn config() -> AgentConfig {
+    tch::set_num_threads(1);
+    let mut config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
+    let network = &mut config.network;
+    network.torso.stem = StemConfig { channels: 4, kernel: 3, stride: 2 };
+    network.torso.stages =
+        vec![StageConfig { blocks: 2, channels: 4, stride: 1 }, StageConfig { blocks: 1, channels: 6, stride: 2 }];
+    network.torso.convolutions = vec![ConvConfig { channels: 4, kernel: 3, stride: 2, padding: 1 }];
+    network.torso.linear = 12;
+    network.torso.hidden = vec![12];
+    network.features = 6;
+    network.core = 10;
+    network.head_hidden = 12;
+    network.intrinsic.convolutions = vec![ConvConfig { channels: 4, kernel: 3, stride: 2, padding: 1 }];
+    network.intrinsic.embedding = 8;
+    network.intrinsic.action_hidden = 8;
+    network.intrinsic.rnd_output = 8;
+    config.policies.count = 4;
+    config
+}
+
+pub fn image() -> ObservationSpec {
+    ObservationSpec { shape: vec![7, 5], kind: ObservationKind::U8 }
+}
+
+pub fn flat() -> ObservationSpec {
+    ObservationSpec { shape: vec![6], kind: ObservationKind::F32 }
+}
+
+pub fn learner(config: &AgentConfig) -> Learner {
+    Learner::new(config, &image(), ACTIONS, 7, Device::Cpu).unwrap()
+}
+
+pub fn batch(learner: &Learner, seed: u64) -> OwnedBatch {
+    OwnedBatch::random(learner.networks(), TRACE, &LENGTHS, &mut Random::new(seed))
+}

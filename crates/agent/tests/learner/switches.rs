@@ -1,0 +1,238 @@
+//! Every switch changes what it should and nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use agent::batch::BatchShape;
+use agent::config::{Bootstrap, DropSchedule, QHeads, ReturnKind, TorsoKind, TrainedPolicies};
+use agent::loss::AgentLoss;
+use agent::math::td_scale::TdScale;
+use agent::nets::heads::HeadOutputs;
+use agent::random::Random;
+use agent::{AgentConfig, Networks, OwnedBatch};
+use tch::{Device, Kind, Tensor};
+
+use crate::setup::{self, ACTIONS, LENGTHS, TRACE};
+
+/// Every quantity of the loss by name, with made-up outputs of the heads.
+fn quantities(edit: impl Fn(&mut AgentConfig)) -> BTreeMap<&'static str, Vec<f32>> {
+    let mut config = setup::config();
+    // Narrow enough to mask some steps.
+    config.loss.trust_region_radius = 0.5;
+    edit(&mut config);
+    let networks = Networks::new(&config, &setup::image(), ACTIONS).unwrap();
+    let n = config.policies.count;
+    let mut random = Random::new(5);
+    let batch = OwnedBatch::random(&networks, TRACE, &LENGTHS, &mut random);
+    let shape = BatchShape {
+        actions: ACTIONS,
+        policies: n,
+        embedding: networks.embedding_length(),
+        state: networks.state_length(),
+        intrinsic_steps: 5,
+    };
+    let tensors = batch.batch().upload(networks.input(), &shape, Device::Cpu).unwrap();
+    let mut head = |scale: f64| {
+        let values: Vec<f32> =
+            (0..LENGTHS.len() * TRACE * n * ACTIONS).map(|_| (scale * random.normal()) as f32).collect();
+        Tensor::from_slice(&values).view([LENGTHS.len() as i64, TRACE as i64, n as i64, ACTIONS as i64])
+    };
+    let mut heads = || HeadOutputs { extrinsic: head(1.0), intrinsic: Some(head(1.0)), policy: Some(head(0.5)) };
+    let (mut online, mut target) = (heads(), heads());
+    for outputs in [&mut online, &mut target] {
+        if !config.loss.distillation {
+            outputs.policy = None;
+        }
+        if config.loss.q_heads == QHeads::Single {
+            outputs.intrinsic = None;
+        }
+    }
+    let loss = AgentLoss::new(&config, Device::Cpu).unwrap();
+    let scales = vec![TdScale::new(n, 0.99, 0.01); loss.scales()];
+    let output = loss.evaluate(&online, &target, &tensors, &scales).unwrap();
+    let mut all = BTreeMap::new();
+    let mut add = |name, x: &Tensor| {
+        all.insert(name, Vec::<f32>::try_from(x.detach().to_kind(Kind::Float).reshape([-1])).unwrap());
+    };
+    add("q", &output.q);
+    add("target policy", &output.target_policy);
+    add("traces", &output.traces);
+    add("td", &output.td);
+    add("distillation", &output.distillation);
+    add("total", &output.total);
+    add("priorities", &output.priorities);
+    let names = [
+        ["value", "returns", "error", "normalised", "sigma", "keep", "step loss"],
+        ["value 2", "returns 2", "error 2", "normalised 2", "sigma 2", "keep 2", "step loss 2"],
+    ];
+    for (head, names) in output.heads.iter().zip(names) {
+        let td = &head.td;
+        let sigma = Tensor::from_slice(&td.sigma);
+        let quantities = [&head.value, &head.returns, &td.error, &td.normalised, &sigma, &td.keep, &td.loss];
+        names.into_iter().zip(quantities).for_each(|(name, x)| add(name, x));
+    }
+    if let Some(policy) = &output.policy {
+        add("kl", &policy.kl);
+        add("kl keep", &policy.keep);
+        add("policy loss", &policy.loss);
+    }
+    all
+}
+
+/// Names of the quantities that differ, appear or vanish when the configuration is edited.
+fn changed(edit: impl Fn(&mut AgentConfig)) -> BTreeSet<&'static str> {
+    let (before, after) = (quantities(|_| {}), quantities(edit));
+    before.keys().chain(after.keys()).copied().filter(|name| before.get(name) != after.get(name)).collect()
+}
+
+const TARGETS: [&str; 10] =
+    ["returns", "error", "sigma", "normalised", "keep", "step loss", "td", "total", "priorities", "traces"];
+
+fn set(names: &[&'static str], more: &[&'static str]) -> BTreeSet<&'static str> {
+    names.iter().chain(more).copied().collect()
+}
+
+#[test]
+fn returns_change_traces_and_what_follows_from_them() {
+    // Peng's and Retrace's target policy and values are those of Soft Watkins.
+    assert_eq!(changed(|c| c.returns.kind = ReturnKind::Peng), set(&TARGETS, &[]));
+    assert_eq!(changed(|c| c.returns.kind = ReturnKind::Retrace), set(&TARGETS, &[]));
+    assert_eq!(changed(|c| c.returns.kind = ReturnKind::Watkins), set(&TARGETS, &["target policy", "value"]));
+}
+
+#[test]
+fn bootstrapping_from_the_target_network_changes_the_targets_alone() {
+    let found = changed(|c| c.returns.bootstrap = Bootstrap::Target);
+    assert_eq!(found, set(&TARGETS, &["target policy", "value"]));
+}
+
+#[test]
+fn the_trust_region_changes_which_steps_have_a_loss() {
+    assert_eq!(changed(|c| c.loss.trust_region = false), set(&["keep", "step loss", "td", "total"], &[]));
+}
+
+#[test]
+fn normalisation_changes_loss_and_priorities_but_not_the_trust_region() {
+    let found = changed(|c| c.loss.td_normalisation = false);
+    assert_eq!(found, set(&["normalised", "step loss", "td", "total", "priorities"], &[]));
+}
+
+#[test]
+fn the_mixture_changes_how_policies_are_summed() {
+    let sums = set(&["td", "distillation", "total"], &[]);
+    assert_eq!(changed(|c| c.loss.cross_mixture = 0.0), sums);
+    assert_eq!(changed(|c| c.loss.trained_policies = TrainedPolicies::Behaviour), sums);
+    let behaviour = quantities(|c| c.loss.trained_policies = TrainedPolicies::Behaviour);
+    assert_eq!(behaviour, quantities(|c| c.loss.cross_mixture = 1.0));
+}
+
+#[test]
+fn without_distillation_targets_use_epsilon_greedy_values() {
+    let found = changed(|c| c.loss.distillation = false);
+    let policy = ["target policy", "value", "kl", "kl keep", "policy loss", "distillation"];
+    assert_eq!(found, set(&TARGETS, &policy));
+    let all = quantities(|c| c.loss.distillation = false);
+    let largest = all["target policy"].iter().copied().fold(0.0, f32::max);
+    assert!((largest - (1.0 - 0.75e-4)).abs() < 1e-6, "{largest}");
+    let mut config = setup::config();
+    config.loss.distillation = false;
+    assert!(!parameter_names(&config).iter().any(|name| name.starts_with("heads.policy.")));
+}
+
+#[test]
+fn separate_losses_train_each_head_on_its_own_reward() {
+    let found = changed(|c| c.loss.q_heads = QHeads::Separate);
+    let second = ["value 2", "returns 2", "error 2", "normalised 2", "sigma 2", "keep 2", "step loss 2", "value"];
+    let mut expected = set(&TARGETS, &second);
+    // Shared by both heads, and taken from their sum.
+    expected.remove("traces");
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn one_head_has_no_intrinsic_parameters() {
+    let mut config = setup::config();
+    config.loss.q_heads = QHeads::Single;
+    let names = parameter_names(&config);
+    assert!(names.iter().any(|name| name.starts_with("heads.extrinsic.")));
+    assert!(!names.iter().any(|name| name.starts_with("heads.intrinsic.")));
+    let found = changed(|c| c.loss.q_heads = QHeads::Single);
+    assert!(found.contains("q") && !found.contains("kl"), "{found:?}");
+}
+
+fn parameter_names(config: &AgentConfig) -> BTreeSet<String> {
+    let networks = Networks::new(config, &setup::image(), ACTIONS).unwrap();
+    networks.agent.layout().parameters().iter().map(|p| p.name.clone()).collect()
+}
+
+#[test]
+fn another_torso_changes_the_torsos_parameters_alone() {
+    let rest = |names: &BTreeSet<String>| -> BTreeSet<String> {
+        names.iter().filter(|name| !name.starts_with("torso.")).cloned().collect()
+    };
+    let nfnet = parameter_names(&setup::config());
+    for (kind, own) in [(TorsoKind::Resnet, "torso.stage0.block0.norm1.gain"), (TorsoKind::Dqn, "torso.linear.weight")]
+    {
+        let mut config = setup::config();
+        config.network.torso.kind = kind;
+        let names = parameter_names(&config);
+        assert!(names.contains(own) && !nfnet.contains(own), "{kind:?}");
+        assert_eq!(rest(&names), rest(&nfnet), "{kind:?}");
+    }
+}
+
+#[test]
+fn without_the_lstm_nothing_is_remembered() {
+    let mut config = setup::config();
+    config.network.recurrent = false;
+    let names = parameter_names(&config);
+    assert!(names.contains("core.weight") && !names.iter().any(|name| name.starts_with("lstm.")));
+    let mut learner = setup::learner(&config);
+    assert_eq!(learner.networks().state_length(), 0);
+    learner.step(&setup::batch(&learner, 0).batch()).unwrap();
+    // What is said of the last step depends on the first one with the LSTM only.
+    for recurrent in [false, true] {
+        config.network.recurrent = recurrent;
+        let networks = Networks::new(&config, &setup::image(), ACTIONS).unwrap();
+        let mut random = Random::new(0);
+        let parameters = agent::NetworkParameters::initialised(&networks, &mut random, Device::Cpu).unwrap();
+        let mut batch = OwnedBatch::random(&networks, TRACE, &[TRACE], &mut random);
+        let weights = networks.agent.prepare(&parameters.agent).unwrap();
+        let shape = BatchShape {
+            actions: ACTIONS,
+            policies: config.policies.count,
+            embedding: networks.embedding_length(),
+            state: networks.state_length(),
+            intrinsic_steps: 5,
+        };
+        let last = |batch: &OwnedBatch| {
+            let tensors = batch.batch().upload(networks.input(), &shape, Device::Cpu).unwrap();
+            networks.agent.unroll(&weights, &tensors.input, None).unwrap().heads.extrinsic.get(0).get(TRACE as i64 - 1)
+        };
+        let before = last(&batch);
+        batch.observations[..35].fill(255);
+        assert_eq!(before == last(&batch), !recurrent);
+    }
+}
+
+#[test]
+fn stochastic_depth_drops_the_share_it_should() {
+    let depth = setup::config().network.torso.stochastic_depth;
+    assert_eq!([0, 1, 2].map(|block| depth.block_rate(block, 3)), [0.0, 0.125, 0.25]);
+    let flat = agent::config::StochasticDepthConfig { schedule: DropSchedule::Flat, ..depth };
+    assert_eq!([0, 2].map(|block| flat.block_rate(block, 3)), [0.25, 0.25]);
+    // With blocks that are always left out, their parameters get no gradient; the learner draws them anew each time.
+    let mut config = setup::config();
+    config.network.torso.stochastic_depth =
+        agent::config::StochasticDepthConfig { rate: 0.9, schedule: DropSchedule::Flat };
+    let mut learner = setup::learner(&config);
+    let batch = setup::batch(&learner, 1);
+    let blocks = learner.networks().agent.droppable_blocks();
+    let all_dropped = vec![0u8; blocks * batch.sequences];
+    let options = agent::learner::StepOptions { keep: Some(&all_dropped), observer: None };
+    learner.step_with(&batch.batch(), options).unwrap();
+    for (name, gradient) in learner.gradients().named() {
+        if name.ends_with("skip_gain") || name.contains(".conv2.") {
+            assert_eq!(gradient.abs().sum(Kind::Float).double_value(&[]), 0.0, "{name}");
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! The learner's memory over many updates. Alone in its process, so that nothing else moves the numbers.
+
+#![allow(clippy::unwrap_used)]
+
+use agent::random::Random;
+use agent::{AgentConfig, Learner, NetworkPreset, ObservationKind, ObservationSpec, OwnedBatch};
+use tch::Device;
+
+fn resident_bytes() -> u64 {
+    let pages: u64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+/// 2 000 updates with `MEME_TEST_ALL`, else 120. A tensor leaked in every update would be 0.5 MB or more each time.
+#[test]
+fn updates_leak_nothing() {
+    tch::set_num_threads(1);
+    let updates = if std::env::var_os("MEME_TEST_ALL").is_some() { 2000 } else { 120 };
+    let config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
+    let spec = ObservationSpec { shape: vec![10, 10], kind: ObservationKind::U8 };
+    let mut learner = Learner::new(&config, &spec, 3, 0, Device::Cpu).unwrap();
+    let batch = OwnedBatch::random(learner.networks(), 20, &[20; 8], &mut Random::new(0));
+    for _ in 0..40 {
+        learner.step(&batch.batch()).unwrap();
+    }
+    let before = resident_bytes();
+    for _ in 0..updates {
+        learner.step(&batch.batch()).unwrap();
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 16 << 20, "{grown} bytes more after {updates} updates");
+}
