@@ -17,6 +17,10 @@ NOOP_ATTEMPTS = 100
 # finished. They are restored by playing the episode's actions again.
 REPLAYED_GAMES = frozenset({"qbert"})
 
+# The last two frames of whichever game is being stepped. One pair for all games of the process stays in the cache, and
+# shared memory, which another core reads, is written only once a step.
+SCREENS = np.zeros((2, 210, 160), np.uint8)
+
 ALEInterface.setLoggerMode(LoggerMode.Error)
 
 
@@ -45,9 +49,14 @@ class AleEnvironment:
         self.action_names = [action.name.lower() for action in actions]
         self.actions = [action.value for action in actions]
         self.shape = self.ale.getScreenDims()
+        if self.shape != SCREENS.shape[1:]:
+            raise Refused(f"its screen has the size {self.shape}, and not {SCREENS.shape[1:]}")
         self.dtype = np.dtype(np.uint8)
         self.frames_per_step = self.repeat
-        self.before_last = np.zeros(self.shape, np.uint8)
+        self.before_last, self.last = SCREENS
+        # What a step needs, looked up once.
+        self.act, self.game_over, self.screen = self.ale.act, self.ale.game_over, self.ale.getScreenGrayscale
+        self.step_frames, self.before_last_frame = range(self.repeat), self.repeat - 2
         self.random = random.Random()
         # The agent's actions of the episode, kept only where they are needed to restore it.
         self.history = bytearray() if self.rom in REPLAYED_GAMES else None
@@ -75,28 +84,26 @@ class AleEnvironment:
             ale.act(NOOP)
             if ale.game_over():
                 return False
-        ale.getScreenGrayscale(out)
+        ale.getScreenGrayscale(self.before_last)
         if self.frames:
-            self.before_last[...] = out
             ale.act(NOOP)
             if ale.game_over():
                 return False
-            ale.getScreenGrayscale(out)
-            np.maximum(out, self.before_last, out=out)
+        ale.getScreenGrayscale(self.last)
+        np.maximum(self.last, self.before_last, out=out)
         return True
 
     def step(self, action, out):
         """Holds an action for `repeat` frames; returns the reward and how the episode ended, 0 if it goes on."""
-        ale, sticky, frames, max_frames = self.ale, self.sticky, self.frames, self.max_frames
-        act, game_over = ale.act, ale.game_over
+        act, game_over, screen = self.act, self.game_over, self.screen
+        sticky, frames, max_frames, before_last = self.sticky, self.frames, self.max_frames, self.before_last_frame
         if self.history is not None:
             self.history.append(action)
-        last = self.repeat - 1
         wanted = self.actions[action]
         held = self.previous
         reward = 0
         ending = 0
-        for frame in range(self.repeat):
+        for frame in self.step_frames:
             if not sticky or self.random.random() >= sticky:
                 held = wanted
             reward += act(held)
@@ -107,12 +114,14 @@ class AleEnvironment:
             if frames >= max_frames:
                 ending = TRUNCATED
                 break
-            if frame == last - 1:
-                ale.getScreenGrayscale(self.before_last)
-        ale.getScreenGrayscale(out)
+            if frame == before_last:
+                screen(self.before_last)
+        screen(self.last)
         # An episode that ends before the last frame of a step shows the frame it ended with, and none from before.
-        if frame == last and last:
-            np.maximum(out, self.before_last, out=out)
+        if frame > before_last >= 0:
+            np.maximum(self.last, self.before_last, out=out)
+        else:
+            out[...] = self.last
         self.previous = held
         self.frames = frames
         self.score += reward

@@ -268,6 +268,31 @@ fn the_minimal_action_set_is_an_option() {
 }
 
 #[test]
+fn one_frame_a_step_without_noops_shows_every_frame() {
+    let frames = |repeat, steps| {
+        let mut config = config("breakout");
+        (config.ale.repeat, config.ale.noop_max, config.ale.max_frames) = (repeat, 0, 8);
+        let mut envs = WorkerEnvironments::new(config).unwrap();
+        envs.reset().unwrap();
+        let mut seen = vec![observation(&envs, 0, 0)];
+        for step in 1..=steps {
+            envs.start(0, &[1]).unwrap();
+            let end = envs.finish(0).unwrap()[0].end;
+            assert_eq!(end.map(|end| (end.ending, end.frames)), (step == steps).then_some((Ending::Truncated, 8)));
+            seen.push(if end.is_some() { last_observation(&envs, 0, 0) } else { observation(&envs, 0, 0) });
+        }
+        seen
+    };
+    let (single, fours) = (frames(1, 8), frames(4, 2));
+    assert!(single[0] == fours[0], "without no-ops both begin with the frame after the reset");
+    for (step, four) in fours.iter().enumerate().skip(1) {
+        let pair = single[4 * step - 1].iter().zip(&single[4 * step]);
+        assert!(pair.map(|(a, b)| *a.max(b)).eq(four.iter().copied()), "step {step}");
+    }
+    assert!(single.windows(2).any(|pair| pair[0] != pair[1]));
+}
+
+#[test]
 fn a_saved_environment_of_another_game_or_another_kind_of_play_is_refused() {
     let made = |game, sticky| {
         let mut config = config(game);
