@@ -265,6 +265,21 @@ impl ActingNetwork {
             if policy >= policies {
                 return fail("policy", policy.to_string(), format!("a policy, 0 to {}", policies - 1));
             }
+            for (field, reward) in [
+                ("reward_extrinsic", input.reward_extrinsic[row]),
+                ("reward_ngu", input.reward_ngu[row]),
+                ("reward_rnd", input.reward_rnd[row]),
+                ("reward_episodic", input.reward_episodic[row]),
+            ] {
+                if !reward.is_finite() {
+                    return fail(field, reward.to_string(), "finite".to_owned());
+                }
+            }
+            let length = self.networks.embedding_length();
+            let embedding = &input.embedding[row * length..(row + 1) * length];
+            if let Some(element) = embedding.iter().find(|x| !x.is_finite()) {
+                return fail("embedding", element.to_string(), "finite".to_owned());
+            }
         }
         Ok(())
     }

@@ -10,9 +10,9 @@ use crate::observation::{ObservationInput, ObservationKind};
 
 /// B sequences of T observations, batch-major.
 ///
-/// Arrays that are `[B][T+1]` hold at entry 0 the step before the first observation (all zero at an episode's start) and
-/// at entry t+1 what belongs to observation t. The last valid observation only bootstraps: of its entry only the intrinsic
-/// rewards are read. Nothing behind it is read at all.
+/// Arrays that are `[B][T+1]` hold at entry 0 the step before the first observation (all zero at an episode's start)
+/// and at entry t+1 what belongs to observation t. The last valid observation only bootstraps: of its entry only the
+/// intrinsic rewards are read. Nothing behind it is read at all.
 #[derive(Clone, Copy, Debug)]
 pub struct Batch<'a> {
     /// B.
@@ -220,11 +220,13 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// The batch on the device, with everything that must not be read set to zero. It has passed [`check`](Self::check).
+    /// The batch on the device, with everything that must not be read set to zero.
+    ///
+    /// It has passed [`check`](Self::check).
     pub fn upload(&self, input: &ObservationInput, shape: &BatchShape, device: Device) -> Result<BatchTensors> {
         let (b, t) = (self.sequences, self.trace);
         let size = [b as i64, t as i64];
-        // `what` of entries `from..` of each sequence, `count(length)` of them, the rest zero.
+        // The `count(length)` entries from `from` on of each sequence, then `rest`.
         let pick = |values: &[f32], from: usize, count: &dyn Fn(usize) -> usize, rest: f32| {
             let mut picked = vec![rest; b * t];
             for (sequence, &length) in self.length.iter().enumerate() {

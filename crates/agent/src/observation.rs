@@ -71,8 +71,8 @@ pub struct ObservationInput {
 }
 
 impl ObservationInput {
-    /// For images larger than `max_side` pixels on a side, the smallest whole factor that brings them down to it is used.
-    /// `spec` has passed validation.
+    /// Images larger than `max_side` pixels on a side are averaged down by the smallest whole factor that brings them to
+    /// it. `spec` has passed validation.
     pub fn new(spec: ObservationSpec, max_side: Option<usize>) -> Self {
         let side = if spec.shape.len() > 1 { spec.shape[0].max(spec.shape[1]) } else { 1 };
         let shrink = max_side.map_or(1, |limit| side.div_ceil(limit));

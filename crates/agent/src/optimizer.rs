@@ -22,8 +22,8 @@ pub struct AdamConfig {
 
 /// AdamW; with weight decay 0 it is Adam.
 ///
-/// p ← (1 - lr·wd) p where p decays, then p ← p - lr · m̂ / (√v̂ + ε), with m̂ and v̂ the bias-corrected moving averages
-/// of the gradient and of its square.
+/// p ← (1 - lr·wd) p where p decays, then p ← p - lr · m̂ / (√v̂ + ε), with m̂ and v̂ the bias-corrected moving
+/// averages of the gradient and of its square.
 #[derive(Debug)]
 pub struct AdamW {
     config: AdamConfig,

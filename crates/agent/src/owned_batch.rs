@@ -50,8 +50,8 @@ impl OwnedBatch {
         }
     }
 
-    /// Random play of sequences with the given lengths in a trace: noise for observations, rare rewards, and every second
-    /// sequence that is shorter than the trace ends its game.
+    /// Random play of sequences with the given lengths in a trace: noise for observations, rare rewards, and every
+    /// second sequence that is shorter than the trace ends its game.
     pub fn random(networks: &Networks, trace: usize, lengths: &[usize], random: &mut Random) -> Self {
         let sequences = lengths.len();
         let spec = networks.input().spec();

@@ -1,6 +1,7 @@
 //! The safetensors format: a JSON header with names, types, shapes and places, then the bytes.
 //!
-//! Written and read as a stream of plain bytes, so that a copy of the tensors can be taken quickly and written at leisure.
+//! Written and read as a stream of plain bytes, so that a copy of the tensors can be taken quickly and written at
+//! leisure.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::{Read, Write};

@@ -220,8 +220,8 @@ fn check_fit(field: &str, layers: &[ConvConfig], image: (i64, i64), found: &mut 
         let output = (window.output(height), window.output(width));
         if output.0 == 0 || output.1 == 0 {
             let rule = format!(
-                "has to fit into the {height}x{width} pixels that are left of a {}x{} image: use smaller kernels, smaller \
-                 strides or padding",
+                "has to fit into the {height}x{width} pixels that are left of a {}x{} image: use smaller kernels, \
+                 smaller strides or padding",
                 image.0, image.1
             );
             found.add(&format!("{field}[{i}].kernel"), layer.kernel, rule);

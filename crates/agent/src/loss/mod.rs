@@ -1,7 +1,7 @@
 //! The loss of the value and policy network, from what the online and the target network say of a batch.
 //!
-//! It is read from top to bottom in [`AgentLoss::evaluate`]: target policy, traces, returns, TD loss of each value head,
-//! distillation, mixture over the policies, priorities, statistics.
+//! It is read from top to bottom in [`AgentLoss::evaluate`]: target policy, traces, returns, TD loss of each value
+//! head, distillation, mixture over the policies, priorities.
 
 pub mod distillation;
 pub mod statistics;

@@ -198,7 +198,7 @@ impl ParameterSet {
         Ok(())
     }
 
-    /// Fills the set with the gradients of `loss` with respect to `parameters`; zero where the loss does not depend on one.
+    /// Fills the set with the gradients of `loss` for `parameters`: zero where the loss does not depend on one.
     pub fn fill_with_gradients(&mut self, loss: &Tensor, parameters: &Self) -> Result<()> {
         let gradients = Tensor::f_run_backward(&[loss], &parameters.views, false, false)?;
         for (view, gradient) in self.views.iter_mut().zip(&gradients) {

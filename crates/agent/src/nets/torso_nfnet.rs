@@ -34,7 +34,7 @@ impl StandardisedConv {
         }
     }
 
-    /// scale · gain · (W - mean) / √max(var · fan_in, 1e-4), mean and population variance taken for each output channel.
+    /// scale · gain · (W - mean) / √max(var · fan_in, 1e-4), mean and population variance for each output channel.
     ///
     /// `scale` holds the constant factors of the convolution's input: multiplying the kernel is cheaper than another
     /// pass over the activations. The kernel comes out channels-last, and with it everything that is computed from it.
@@ -169,7 +169,6 @@ impl NfNet {
     }
 
     /// out = shortcut + α · skip gain · keep · SE(conv2(act(conv1(a)))), with a = act(x) · β.
-
     fn block(&self, weights: &Weights, block: &Block, x: &Tensor, keep: Option<&Tensor>) -> Result<Tensor> {
         let a = self.act(x)?;
         let shortcut = match &block.shortcut {

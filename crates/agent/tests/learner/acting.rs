@@ -181,13 +181,15 @@ fn bad_rows_are_named_and_leave_the_states_alone() {
     network.step(&Rows::random(3, 0).input(), &mut states).unwrap();
     let before: Vec<Vec<f32>> = (0..3).map(|e| states.read(e).unwrap()).collect();
     type Edit = fn(&mut Rows);
-    let cases: [(Edit, &str); 6] = [
+    let cases: [(Edit, &str); 8] = [
         (|r| r.action[1] = 9, "action at row 1 is 9, which is not an action, 0 to 3"),
         (|r| r.policy[2] = 4, "policy at row 2 is 4"),
         (|r| r.environments[2] = 3, "environments at row 2 is 3, which is not one of 3 environments"),
         (|r| r.environments[2] = 1, "environments at row 2 is 1, which is not different from the rows before"),
         (|r| r.observations.truncate(7), "observations has 7 values, but 3 rows needs 105"),
         (|r| r.embedding.clear(), "embedding has 0 values"),
+        (|r| r.embedding[9] = f16::INFINITY, "embedding at row 1 is inf, which is not finite"),
+        (|r| r.rewards[2] = f32::NAN, "reward_extrinsic at row 2 is NaN, which is not finite"),
     ];
     for (edit, sentence) in cases {
         let mut rows = Rows::random(3, 0);
@@ -200,6 +202,13 @@ fn bad_rows_are_named_and_leave_the_states_alone() {
     assert_eq!((0..3).map(|e| states.read(e).unwrap()).collect::<Vec<_>>(), before);
     let nobody = network.step(&Rows::random(0, 0).input(), &mut states).unwrap();
     assert!(nobody.q.is_empty() && nobody.rnd_error.is_empty());
+}
+
+/// Each role of a run is a thread of its own.
+#[test]
+fn everything_can_move_to_another_thread() {
+    fn sendable<T: Send>() {}
+    sendable::<(Learner, ActingNetwork, RecurrentStates, agent::NetworkParameters, agent::TensorFile)>();
 }
 
 #[test]

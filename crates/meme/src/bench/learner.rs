@@ -201,7 +201,7 @@ fn peak_resident_bytes() -> Result<u64> {
 fn table(report: &Report) -> String {
     let [height, width] = report.image;
     let mut text = format!(
-        "learner, {} networks ({} parameters), {} x {} observations of {height}x{width}, {} actions, {} with {} threads\n\
+        "learner, {} networks ({} parameters), {} x {} observations of {height}x{width}, {} actions, {}, {} threads\n\
          medians over {} updates; frames are sampled observations\n\n",
         report.preset,
         grouped(report.parameters as u64),
