@@ -1,0 +1,39 @@
+//! `docs/metrics.md` lists every metric that a run writes, and no other.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use support::{Scratch, config, files, train};
+use train::run::Rows;
+
+/// The names in the first column of the page's tables.
+fn documented() -> BTreeSet<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
+    let text = fs::read_to_string(path).unwrap();
+    let named = text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`'));
+    named.map(|(name, _)| name.to_owned()).collect()
+}
+
+fn written(root: &Path, name: &str) -> BTreeSet<String> {
+    let rows = Rows::open(&files(root, name).metrics_file()).unwrap();
+    rows.flat_map(|row| row.unwrap().values.into_keys()).collect()
+}
+
+#[test]
+fn every_metric_is_documented_and_every_documented_one_is_written() {
+    let scratch = Scratch::new();
+    let root = scratch.path();
+    train(root, "lockstep", "catch", &config(&["run.lockstep=true", "run.frames=300"]));
+    train(root, "threads", "catch", &config(&["run.frames=300", "metrics.interval_seconds=0.02"]));
+    let (lockstep, threads) = (written(root, "lockstep"), written(root, "threads"));
+    // What depends on the clock is left out where runs must repeat.
+    let by_the_clock: Vec<&String> = threads.difference(&lockstep).collect();
+    assert_eq!(by_the_clock, ["replay/bytes_per_step", "speed/frames_per_second", "speed/updates_per_second"]);
+    let (written, documented) = (&lockstep | &threads, documented());
+    assert_eq!(&written - &documented, BTreeSet::new(), "written, but not in docs/metrics.md");
+    assert_eq!(&documented - &written, BTreeSet::new(), "in docs/metrics.md, but not written");
+}

@@ -1,0 +1,187 @@
+//! Every role on a thread of its own: a run ends, saves and goes on, and nobody waits for one that died.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod support;
+
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use envs::{EnvError, EnvSpec, Environments, Step, WorkerConfig};
+use replay::Writer;
+use support::{Scratch, checkpoints, config, task, train, train_watched};
+use train::assembly::Parts;
+use train::config::Config;
+use train::learning::Update;
+use train::messages::{EpisodeReport, Role};
+use train::player::Player;
+use train::run::Rows;
+use train::run::checkpoint::Checkpoint;
+use train::run::stop::Stop;
+use train::seat::{Seat, SeatPlace};
+use train::session::{Session, Watch};
+use train::threads::Threads;
+
+/// Runs `test` on a thread of its own, and fails if it takes so long that somebody must be waiting for ever.
+fn within_patience<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, outcome) = channel();
+    let thread = thread::spawn(move || drop(done.send(test())));
+    match outcome.recv_timeout(Duration::from_secs(240)) {
+        Ok(outcome) => outcome,
+        Err(_) if thread.is_finished() => panic!("the test failed; its message is above"),
+        Err(_) => panic!("it hangs"),
+    }
+}
+
+#[test]
+fn a_run_ends_saves_and_goes_on() {
+    within_patience(|| {
+        let scratch = Scratch::new();
+        let root = scratch.path();
+        let mut config = config(&["run.frames=400", "metrics.interval_seconds=0.05"]);
+        let (first, _) = train(root, "run", "catch", &config);
+        assert!(first.frames >= 400 && first.updates > 0, "{first}");
+        let saved = Checkpoint::open(checkpoints(root, "run").last().unwrap()).unwrap().frames();
+        assert!(saved >= 400);
+
+        config.run.frames = 800;
+        let (second, said) = train(root, "run", "catch", &config);
+        assert_eq!(said, [format!("going on from {saved} frames")]);
+        assert!(second.frames >= 800 && second.updates > first.updates, "{second}");
+        let rows: Vec<u64> =
+            Rows::open(&support::files(root, "run").metrics_file()).unwrap().map(|row| row.unwrap().frames).collect();
+        assert!(rows.is_sorted() && rows.last() > Some(&saved), "{rows:?}");
+    });
+}
+
+/// Saves follow one another as fast as they can while actors wait for the limiter and the evaluator for the actors;
+/// with no batch ahead of the learner the sampler waits for it too.
+#[test]
+fn saves_in_quick_succession_hold_nobody_up() {
+    within_patience(|| {
+        for prefetch in ["learner.prefetch=0", "learner.prefetch=2"] {
+            let scratch = Scratch::new();
+            let settings = [prefetch, "run.frames=400", "checkpoint.every_minutes=0.00001", "replay.limiter_slack=8"];
+            let (status, said) = train(scratch.path(), "run", "catch", &config(&settings));
+            assert!(status.frames >= 400, "{status}");
+            assert!(said.is_empty(), "{said:?}");
+            assert_eq!(checkpoints(scratch.path(), "run").len(), 2);
+        }
+    });
+}
+
+#[test]
+fn a_stop_before_the_first_update_saves_too() {
+    within_patience(|| {
+        let scratch = Scratch::new();
+        let stop = Stop::new();
+        stop.request();
+        let (status, _) = train_watched(scratch.path(), "run", "catch", &config(&[]), &stop, |_| {}).unwrap();
+        assert_eq!(checkpoints(scratch.path(), "run").len(), 1);
+        assert_eq!(status.updates, 0);
+    });
+}
+
+/// Environments that work until they do not.
+struct Fragile {
+    inner: Box<dyn Environments>,
+    steps_left: usize,
+    fail: fn() -> EnvError,
+}
+
+impl Environments for Fragile {
+    fn spec(&self) -> &EnvSpec {
+        self.inner.spec()
+    }
+
+    fn groups(&self) -> usize {
+        self.inner.groups()
+    }
+
+    fn group_size(&self) -> usize {
+        self.inner.group_size()
+    }
+
+    fn reset(&mut self) -> Result<(), EnvError> {
+        self.inner.reset()
+    }
+
+    fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError> {
+        self.inner.start(group, actions)
+    }
+
+    fn finish(&mut self, group: usize) -> Result<&[Step], EnvError> {
+        match self.steps_left.checked_sub(1) {
+            None => return Err((self.fail)()),
+            Some(left) => self.steps_left = left,
+        }
+        self.inner.finish(group)
+    }
+
+    fn observation(&self, group: usize, env: usize, out: &mut [u8]) {
+        self.inner.observation(group, env, out);
+    }
+
+    fn last_observation(&self, group: usize, env: usize, out: &mut [u8]) {
+        self.inner.last_observation(group, env, out);
+    }
+
+    fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError> {
+        self.inner.save(group, env)
+    }
+
+    fn restore(&mut self, group: usize, env: usize, saved: &[u8]) -> Result<(), EnvError> {
+        self.inner.restore(group, env, saved)
+    }
+
+    fn take_faults(&mut self) -> Vec<String> {
+        self.inner.take_faults()
+    }
+}
+
+struct Nobody;
+
+impl Watch for Nobody {
+    fn episode(&mut self, _: &EpisodeReport) {}
+    fn update(&mut self, _: &Update) {}
+    fn fault(&mut self, _: &str) {}
+}
+
+/// An actor with one environment that stops working after a few steps.
+fn fragile_player(config: &Config, parts: &Parts, fail: fn() -> EnvError) -> Player {
+    let task = task("catch");
+    let inner = envs::make(&WorkerConfig::new(task.environment, task.python, task.package)).unwrap();
+    let place = SeatPlace { role: Role::Actor, environment: 0, slot: 0, epsilon: 0.1 };
+    let embedding = config.agent.network.intrinsic.embedding;
+    let writer = Writer::new(&parts.replay, 0);
+    let seat = Seat::new(place, &config.intrinsic, embedding, 1, Some(writer), &parts.bandit).unwrap();
+    Player::new(Box::new(Fragile { inner, steps_left: 20, fail }), vec![seat]).unwrap()
+}
+
+#[test]
+fn a_player_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
+    let gave_up = || EnvError::GaveUp { name: "catch".to_owned(), attempts: 3, last: "it is tired".to_owned() };
+    let panics = || panic!("this panic belongs to the test");
+    let cases: [(fn() -> EnvError, &str); 2] =
+        [(gave_up, "it is tired"), (panics, "the thread for a player ended unexpectedly")];
+    for (fail, expected) in cases {
+        for copying in [false, true] {
+            let sentence = within_patience(move || {
+                tch::set_num_threads(1);
+                // Learning never begins, so that nothing else can end.
+                let config = config(&["replay.minimum_fill=100", "evaluation.evaluators=0"]);
+                let mut parts = Parts::new(&task("catch"), &config, tch::Device::Cpu, None).unwrap();
+                parts.actors[0] = fragile_player(&config, &parts, fail);
+                let mut session = Threads::start(parts, &config).unwrap();
+                loop {
+                    let outcome =
+                        if copying { session.copy(&mut Nobody).map(drop) } else { session.advance(&mut Nobody) };
+                    if let Err(error) = outcome {
+                        return error.to_string();
+                    }
+                }
+            });
+            assert!(sentence.contains(expected), "{sentence}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+"""A Gymnasium environment for tests of training; it is made as `gym:tests.train_envs:Sick-v0`."""
+
+import os
+
+import gymnasium
+import numpy as np
+
+
+class Sick(gymnasium.Env):
+    """Rewards are NaN as soon as the file that MEME_TEST_SICK names exists."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(3, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        reward = float("nan") if os.path.exists(os.environ["MEME_TEST_SICK"]) else float(action)
+        return np.full(3, self.steps / 10, np.float32), reward, self.steps == 10, False, {}
+
+
+gymnasium.register("Sick-v0", entry_point=Sick)

@@ -1,0 +1,88 @@
+//! Training on environments in worker processes, and what may happen to those.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use support::{Scratch, checkpoints, config, train, train_watched};
+use train::config::Config;
+use train::run::checkpoint::Checkpoint;
+use train::run::stop::Stop;
+
+/// The processes that this one started and that play this environment.
+fn workers(environment: &str) -> Vec<u32> {
+    let own = std::process::id().to_string();
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(process) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        // Processes may be gone by now.
+        let read = |name: &str| fs::read_to_string(entry.path().join(name)).unwrap_or_default();
+        let stat = read("stat");
+        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
+        if parent == Some(own.as_str()) && read("cmdline").contains(environment) {
+            found.push(process);
+        }
+    }
+    found
+}
+
+fn small(settings: &[&str]) -> Config {
+    config(&[&["run.frames=300", "metrics.interval_seconds=0.1"], settings].concat())
+}
+
+#[test]
+fn a_killed_worker_does_not_stop_the_run() {
+    let scratch = Scratch::new();
+    let mut killed = false;
+    let kill = |status: &train::status::Status| {
+        if !killed && status.frames > 100 {
+            let workers = workers("CartPole");
+            assert!(workers.len() >= 2, "{workers:?}");
+            assert!(Command::new("kill").args(["-9", &workers[0].to_string()]).status().unwrap().success());
+            killed = true;
+        }
+    };
+    let config = small(&[]);
+    let (status, said) = train_watched(scratch.path(), "run", "gym:CartPole-v1", &config, &Stop::new(), kill).unwrap();
+    assert!(killed && status.frames >= 300, "{status}");
+    assert!(
+        said.iter().any(|sentence| sentence.contains("is replaced, and the episodes in it are cut off")),
+        "{said:?}"
+    );
+    Checkpoint::open(checkpoints(scratch.path(), "run").last().unwrap()).unwrap();
+}
+
+#[test]
+fn a_reward_that_is_not_a_number_stops_the_run_and_leaves_its_checkpoint() {
+    let scratch = Scratch::new();
+    let root = scratch.path();
+    let sick = root.join("sick");
+    let name = "gym:tests.train_envs:Sick-v0";
+    let mut config = small(&["run.frames=100", "evaluation.evaluators=0", "run.lockstep=true"]);
+    with_sickness(&sick, || {
+        train(root, "run", name, &config);
+        fs::write(&sick, "").unwrap();
+        config.run.frames = 200;
+        let known = checkpoints(root, "run");
+        let error = train_watched(root, "run", name, &config, &Stop::new(), |_| {}).unwrap_err().to_string();
+        assert!(error.contains("the environment returned the reward nan"), "{error}");
+        assert_eq!(checkpoints(root, "run"), known);
+        assert_eq!(Checkpoint::open(known.last().unwrap()).unwrap().frames(), 100);
+
+        // Mended, it goes on.
+        fs::remove_file(&sick).unwrap();
+        let (status, said) = train(root, "run", name, &config);
+        assert_eq!((status.frames, said), (200, vec!["going on from 100 frames".to_owned()]));
+    });
+}
+
+/// Workers inherit the variable, so that they know where to look.
+#[allow(unsafe_code, reason = "the only way to set a variable for processes that the library starts")]
+fn with_sickness(path: &Path, test: impl FnOnce()) {
+    // SAFETY: nothing else in this test binary reads or writes this variable, and Rust's own reads take a lock.
+    unsafe { std::env::set_var("MEME_TEST_SICK", path) };
+    test();
+}
