@@ -8,12 +8,15 @@ use agent::learner::{Learner, StepReport};
 use replay::{Batch, Replay, ReplayError, Sampler};
 
 use crate::error::Result;
-use crate::published::Published;
+use crate::published::{Embedding, Published};
 
 /// A learner and the replay it learns from.
 pub struct Learning {
     learner: Learner,
     replay: Arc<Replay>,
+    /// The f that is acted with.
+    embedding: Embedding,
+    embedding_every: u64,
 }
 
 /// What an update tells besides what the learner says.
@@ -30,9 +33,15 @@ pub struct Update {
 }
 
 impl Learning {
-    /// A learner beside its replay.
-    pub fn new(learner: Learner, replay: Arc<Replay>) -> Self {
-        Self { learner, replay }
+    /// A learner beside its replay, which hands f over every so many updates.
+    pub fn new(learner: Learner, replay: Arc<Replay>, embedding_every: u64) -> Result<Self> {
+        let embedding = Published::of(&learner)?.embedding()?;
+        Ok(Self { learner, replay, embedding, embedding_every })
+    }
+
+    /// Goes on with the f that was acted with.
+    pub fn hold(&mut self, embedding: Embedding) {
+        self.embedding = embedding;
     }
 
     /// The learner.
@@ -41,8 +50,14 @@ impl Learning {
     }
 
     /// What actors and evaluators go on with.
-    pub fn publish(&self) -> Result<Published> {
-        Published::of(&self.learner)
+    pub fn publish(&mut self) -> Result<Published> {
+        let mut published = Published::of(&self.learner)?;
+        if published.version / self.embedding_every > self.embedding.version / self.embedding_every {
+            self.embedding = published.embedding()?;
+        } else {
+            published.keep_embedding(&self.embedding)?;
+        }
+        Ok(published)
     }
 
     /// One update with a batch that was drawn before; its sequences get their new priorities.

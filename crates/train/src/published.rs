@@ -3,6 +3,7 @@
 use agent::TensorFile;
 use agent::learner::{Learner, ParameterSource};
 use agent::math::moments::Moments;
+use agent::nets::parameters::ParameterSet;
 use agent::networks::NetworkParameters;
 use agent::weights::{export, import};
 use serde::{Deserialize, Serialize};
@@ -25,11 +26,25 @@ pub struct Published {
     pub average: NetworkParameters,
     /// Running mean and deviation of the RND error.
     pub rnd_errors: Moments,
+    /// The number of updates that made f, which may be older than the rest.
+    pub embedding_version: u64,
+}
+
+/// The parameters of f, and the number of updates that made them.
+///
+/// An episodic memory compares embeddings of one episode, which it can only while f holds still. So f is handed over less
+/// often than the rest.
+#[derive(Debug)]
+pub struct Embedding {
+    /// The number of updates.
+    pub version: u64,
+    parameters: ParameterSet,
 }
 
 #[derive(Serialize, Deserialize)]
 struct Numbers {
     version: u64,
+    embedding_version: u64,
     rnd_errors: Moments,
 }
 
@@ -41,7 +56,22 @@ impl Published {
             online: learner.parameters(ParameterSource::Online)?,
             average: learner.parameters(ParameterSource::Ema)?,
             rnd_errors: learner.rnd_errors().clone(),
+            embedding_version: learner.updates(),
         })
+    }
+
+    /// A copy of f.
+    pub fn embedding(&self) -> Result<Embedding> {
+        Ok(Embedding { version: self.embedding_version, parameters: self.online.action_prediction.duplicate()? })
+    }
+
+    /// Puts an older f in place of the newest.
+    pub fn keep_embedding(&mut self, embedding: &Embedding) -> Result<()> {
+        for parameters in [&mut self.online, &mut self.average] {
+            parameters.action_prediction = embedding.parameters.duplicate()?;
+        }
+        self.embedding_version = embedding.version;
+        Ok(())
     }
 
     /// A copy, to act on with the same parameters until the learner publishes again.
@@ -52,7 +82,8 @@ impl Published {
                 export(&mut file, prefix, set)?;
             }
         }
-        let numbers = Numbers { version: self.version, rnd_errors: self.rnd_errors.clone() };
+        let (version, embedding_version) = (self.version, self.embedding_version);
+        let numbers = Numbers { version, embedding_version, rnd_errors: self.rnd_errors.clone() };
         let numbers = serde_json::to_string(&numbers).map_err(|cause| unusable(cause.to_string()))?;
         file.metadata.insert(METADATA.to_owned(), numbers);
         Ok(file)
@@ -61,12 +92,12 @@ impl Published {
     /// Takes over what [`save`](Self::save) gave.
     pub fn restore(&mut self, file: &TensorFile) -> Result<()> {
         let numbers = file.metadata.get(METADATA).ok_or_else(|| unusable("it has no version".to_owned()))?;
-        let Numbers { version, rnd_errors } =
+        let Numbers { version, embedding_version, rnd_errors } =
             serde_json::from_str(numbers).map_err(|cause| unusable(cause.to_string()))?;
         let online = self.online.sets_mut().map(|set| (ONLINE, set));
         let average = self.average.sets_mut().map(|set| (AVERAGE, set));
         import(file, &mut online.into_iter().chain(average).collect::<Vec<_>>())?;
-        (self.version, self.rnd_errors) = (version, rnd_errors);
+        (self.version, self.embedding_version, self.rnd_errors) = (version, embedding_version, rnd_errors);
         Ok(())
     }
 }

@@ -215,7 +215,8 @@ impl Session for Threads {
                 let _ = batches.used.send(batch);
                 watch.update(&update);
                 if update.report.update.is_multiple_of(self.publish_every) {
-                    self.service()?.refresh(self.learning.publish()?)?;
+                    let published = self.learning.publish()?;
+                    self.service()?.refresh(published)?;
                 }
                 Ok(())
             }

@@ -70,7 +70,8 @@ pub fn read(
         import(&file, &mut parameters.sets_mut().map(|set| ("", set)))?;
         Ok(parameters)
     };
-    Ok(Published { version: updates, online: parameters()?, average: parameters()?, rnd_errors })
+    let (version, embedding_version) = (updates, updates);
+    Ok(Published { version, online: parameters()?, average: parameters()?, rnd_errors, embedding_version })
 }
 
 /// The bandit beside them.

@@ -27,7 +27,8 @@ impl Default for Kernel {
     }
 }
 
-/// d²_m, the mean of all squared neighbour distances seen so far.
+/// d²_m, the running mean of squared neighbour distances: of all of them at first, of about the last 100 000 later,
+/// because f moves while it trains and the scale of its distances with it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct DistanceMean {
     mean: f64,
@@ -35,10 +36,13 @@ pub struct DistanceMean {
 }
 
 impl DistanceMean {
-    /// Takes a step's distances in: d²_m ← d²_m + Σ(d² − d²_m)/n, n the count with them.
+    /// Distances after which older ones begin to fade.
+    const HORIZON: u64 = 100_000;
+
+    /// Takes a step's distances in, each by d²_m ← d²_m + (d² − d²_m)/n, n the count with it and at most the horizon.
     pub fn update(&mut self, distances: &[f32]) {
         for &distance in distances {
-            self.count += 1;
+            self.count = (self.count + 1).min(Self::HORIZON);
             self.mean += (f64::from(distance) - self.mean) / self.count as f64;
         }
     }
@@ -75,7 +79,8 @@ pub fn ngu_reward(episodic: f64, multiplier: f64) -> f64 {
 
 /// The episodic side of one environment: its memory and d²_m.
 ///
-/// Both begin anew with every episode: f moves while it trains, and with it the scale of the distances.
+/// The memory begins anew with every episode. d²_m goes on: were it the mean of the episode alone, an agent that only ever
+/// sees near-duplicates would find them as far apart as another finds new places.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EpisodicNovelty {
     kernel: Kernel,
@@ -95,7 +100,6 @@ impl EpisodicNovelty {
     /// Forgets the last episode.
     pub fn start_episode(&mut self) {
         self.memory.clear();
-        self.distance_mean = DistanceMean::default();
     }
 
     /// r_episodic of f(x_t) against what came before it, which it then joins. 0 until the memory holds k entries.
@@ -116,7 +120,7 @@ impl EpisodicNovelty {
         self.memory.len()
     }
 
-    /// d²_m of this episode so far.
+    /// d²_m so far.
     pub fn distance_mean(&self) -> f64 {
         self.distance_mean.mean()
     }

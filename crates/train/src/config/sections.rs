@@ -100,6 +100,9 @@ section! {
     /// The reward for what is new: within the episode, times within the agent's life.
     IntrinsicConfig in "intrinsic" {
         table kernel: Kernel, "How familiar an observation is.";
+        /// Actors get the newest f every so many updates. Embeddings of one episode can be compared only while f holds
+        /// still: where an episode spans many updates, this is longer than `learner.publish_every`.
+        embedding_every: u64 = 4, Whole(1, 1_000_000), "updates", Silent;
         /// Observations that an environment's episodic memory holds; the oldest goes first.
         memory_capacity: usize = 30_000, Whole(1, 10_000_000), "observations", Silent;
         /// Weight of the normalised RND error in the life-long novelty ("RND Scale").
