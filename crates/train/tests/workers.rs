@@ -6,14 +6,18 @@ mod support;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 
 use support::{Scratch, checkpoints, config, train, train_watched};
 use train::config::Config;
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
 
-/// The processes that this one started and that play this environment.
-fn workers(environment: &str) -> Vec<u32> {
+/// One test at a time: a process does not tell whose worker it is.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// The worker processes that this one started.
+fn workers() -> Vec<u32> {
     let own = std::process::id().to_string();
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
@@ -22,7 +26,7 @@ fn workers(environment: &str) -> Vec<u32> {
         let read = |name: &str| fs::read_to_string(entry.path().join(name)).unwrap_or_default();
         let stat = read("stat");
         let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
-        if parent == Some(own.as_str()) && read("cmdline").contains(environment) {
+        if parent == Some(own.as_str()) && read("cmdline").contains("meme_worker") {
             found.push(process);
         }
     }
@@ -35,11 +39,12 @@ fn small(settings: &[&str]) -> Config {
 
 #[test]
 fn a_killed_worker_does_not_stop_the_run() {
+    let _alone = ALONE.lock();
     let scratch = Scratch::new();
     let mut killed = false;
     let kill = |status: &train::status::Status| {
         if !killed && status.frames > 100 {
-            let workers = workers("CartPole");
+            let workers = workers();
             assert!(workers.len() >= 2, "{workers:?}");
             assert!(Command::new("kill").args(["-9", &workers[0].to_string()]).status().unwrap().success());
             killed = true;
@@ -57,6 +62,7 @@ fn a_killed_worker_does_not_stop_the_run() {
 
 #[test]
 fn a_reward_that_is_not_a_number_stops_the_run_and_leaves_its_checkpoint() {
+    let _alone = ALONE.lock();
     let scratch = Scratch::new();
     let root = scratch.path();
     let sick = root.join("sick");
