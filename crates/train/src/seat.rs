@@ -145,9 +145,8 @@ impl Seat {
     /// Takes this environment's decisions, as many as it asked for, and chooses the action for `observation`.
     pub fn choose(&mut self, observation: &[u8], decisions: &mut impl Iterator<Item = Decision>) -> Result<usize> {
         if let Some(ended) = self.progress.ended.take() {
-            if let Some(decision) = decisions.next() {
-                self.end_episode(&ended, &decision)?;
-            }
+            let decision = decisions.next().ok_or(TrainError::MissingDecision)?;
+            self.end_episode(&ended, &decision)?;
         }
         if self.progress.place == Place::First {
             self.progress.novelty.start_episode();

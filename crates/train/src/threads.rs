@@ -332,10 +332,10 @@ impl PlayerThread {
     fn run(mut self) {
         // The learner's thread waits for every player when it copies, so it must hear of a panic too.
         let played = catch_unwind(AssertUnwindSafe(|| self.play()));
-        if let Err(error) = played.unwrap_or(Err(TrainError::Panicked { role: "a player" })) {
-            if !self.crew.is_stopping() {
-                let _ = self.tell.send(News::Failed(error));
-            }
+        if let Err(error) = played.unwrap_or(Err(TrainError::Panicked { role: "a player" }))
+            && !self.crew.is_stopping()
+        {
+            let _ = self.tell.send(News::Failed(error));
         }
     }
 
