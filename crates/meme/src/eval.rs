@@ -162,7 +162,7 @@ fn text(report: &Report) -> String {
         text += &format!("  {}\n", rules.sentence());
     }
     text += &format!(
-        "  {environments} environment{} of seed {} from index {} on, where training has none; {} each count\n",
+        "  {environments} environment{} of seed {} from index {} on, where training has none; {}\n",
         plural(*environments),
         protocol.seed,
         grouped(protocol.first_environment as u64),
@@ -175,9 +175,13 @@ fn text(report: &Report) -> String {
 fn counted(episodes: usize, environments: usize) -> String {
     let least = episodes / environments;
     match (least, episodes % environments) {
-        (1, 0) => "the first episode of".to_owned(),
-        (least, 0) => format!("the first {least} episodes of"),
-        (least, more) => format!("the first {} episodes of {more} of them and {least} of the others,", least + 1),
+        (1, 0) => "the first episode of each counts".to_owned(),
+        (least, 0) => format!("the first {least} episodes of each count"),
+        (least, more) => {
+            let each = if least == 1 { "the first episode".to_owned() } else { format!("the first {least} episodes") };
+            let of = if more == 1 { "the first".to_owned() } else { format!("the first {more}") };
+            format!("{each} of each and one more of {of} count")
+        }
     }
 }
 
@@ -187,9 +191,10 @@ mod tests {
 
     #[test]
     fn what_counts_is_said() {
-        assert_eq!(counted(1, 1), "the first episode of");
-        assert_eq!(counted(16, 8), "the first 2 episodes of");
-        assert_eq!(counted(10, 8), "the first 2 episodes of 2 of them and 1 of the others,");
+        assert_eq!(counted(1, 1), "the first episode of each counts");
+        assert_eq!(counted(16, 8), "the first 2 episodes of each count");
+        assert_eq!(counted(17, 8), "the first 2 episodes of each and one more of the first count");
+        assert_eq!(counted(10, 8), "the first episode of each and one more of the first 2 count");
     }
 
     #[test]
