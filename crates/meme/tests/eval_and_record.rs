@@ -1,5 +1,7 @@
 //! A run from the command line: trained for a moment, then measured and filmed.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::{env, fs, process};

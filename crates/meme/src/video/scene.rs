@@ -142,7 +142,7 @@ impl Scene {
         let lines = [
             ("score", number(shown.score)),
             ("episode, step", format!("{}, {}", shown.episode, shown.step)),
-            ("policy", format!("{} of 0 to {}", shown.policy, self.policies.saturating_sub(1))),
+            ("policy", format!("{} (0 to {})", shown.policy, self.policies.saturating_sub(1))),
             ("intrinsic reward", shown.intrinsic.map_or(String::new(), |reward| format!("{reward:.4}"))),
         ];
         for (line, (name, value)) in lines.iter().enumerate() {
@@ -285,7 +285,7 @@ mod tests {
 
     #[test]
     fn numbers_are_short() {
-        let texts = [0.0, -21.0, 3.14159, 123_456.7, 1e6].map(number);
-        assert_eq!(texts, ["0", "-21", "3.14", "123457", "1000000"]);
+        let texts = [0.0, -21.0, 2.3456, 123_456.7, 1e6].map(number);
+        assert_eq!(texts, ["0", "-21", "2.35", "123457", "1000000"]);
     }
 }
