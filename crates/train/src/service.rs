@@ -168,3 +168,47 @@ impl Desk {
 fn rows(waiting: &[Waiting]) -> usize {
     waiting.iter().map(|one| one.turns.turns.len()).sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use agent::{Learner, ObservationKind, ObservationSpec};
+    use tch::Device;
+
+    use super::*;
+    use crate::config::{Config, Sources};
+    use crate::messages::{Place, Previous, Role, Turn};
+
+    fn config(core: usize) -> Config {
+        let set = vec![format!("agent.network.core={core}")];
+        Sources { preset: Some("tiny".to_owned()), file: None, set }.load().unwrap().config
+    }
+
+    fn published(config: &Config, observation: &ObservationSpec) -> Published {
+        Published::of(&Learner::new(&config.agent, observation, 2, 1, Device::Cpu).unwrap()).unwrap()
+    }
+
+    /// Nobody waits for a refresh: the next who asks must hear that it failed, instead of old decisions for ever.
+    #[test]
+    fn a_refresh_that_failed_is_told_to_whoever_asks_next() {
+        let observation = ObservationSpec { shape: vec![4], kind: ObservationKind::F32 };
+        let (config, other) = (config(16), config(24));
+        let good = published(&config, &observation);
+        let inference =
+            Inference::new(&config.agent, &config.intrinsic, &observation, 2, 1, Device::Cpu, &good).unwrap();
+        let service = Service::start(inference, &config.inference).unwrap();
+        let mut client = service.client();
+        let previous = Previous::nothing(config.agent.network.intrinsic.embedding);
+        let (role, place) = (Role::Actor, Place::First);
+        let turn = Turn { slot: 0, role, place, policy: 0, wants_state: false, previous };
+        let mut ask =
+            || client.decide(&mut Turns { turns: vec![turn.clone()], observations: vec![0; 16] }).map(|all| all.len());
+        assert_eq!(ask().unwrap(), 1);
+        service.refresh(published(&other, &observation)).unwrap();
+        let error = ask().unwrap_err();
+        assert!(matches!(error, TrainError::Inference(_)), "{error}");
+        service.refresh(good).unwrap();
+        assert_eq!(ask().unwrap(), 1);
+        drop(client);
+        service.finish().unwrap();
+    }
+}

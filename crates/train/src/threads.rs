@@ -405,3 +405,32 @@ impl PlayerThread {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_sleeps_through_the_end_of_a_rest_notices_the_next() {
+        let crew = Arc::new(Crew {
+            stopping: AtomicBool::new(false),
+            rest: Mutex::default(),
+            changed: Condvar::new(),
+            actor_steps: AtomicU64::new(0),
+            actor_environments: 1,
+        });
+        crew.begin_rest();
+        let first = crew.wanted_rest().unwrap();
+        crew.end_rest();
+        crew.begin_rest();
+        let (awake, heard) = channel();
+        let sleeper = Arc::clone(&crew);
+        let sleeper = thread::spawn(move || {
+            sleeper.wait_out_rest(first);
+            awake.send(sleeper.wanted_rest()).unwrap();
+        });
+        let next = heard.recv_timeout(Duration::from_secs(30)).expect("it sleeps on");
+        assert_eq!(next, Some(first + 1));
+        sleeper.join().unwrap();
+    }
+}

@@ -82,6 +82,25 @@ fn a_stop_before_the_first_update_saves_too() {
     });
 }
 
+/// The sampler is ahead of the learner when that stops, and must not be waited for either.
+#[test]
+fn a_learner_that_diverges_stops_the_run_and_leaves_its_checkpoint() {
+    within_patience(|| {
+        let scratch = Scratch::new();
+        let root = scratch.path();
+        let mut config = config(&["run.frames=2000"]);
+        config.agent.optimizer.learning_rate = 1e30;
+        let stop = Stop::new();
+        stop.request();
+        train_watched(root, "run", "catch", &config, &stop, |_| {}).unwrap();
+        let known = checkpoints(root, "run");
+        let error = train_watched(root, "run", "catch", &config, &Stop::new(), |_| {}).unwrap_err().to_string();
+        assert!(error.contains("update"), "{error}");
+        assert_eq!(checkpoints(root, "run"), known);
+        Checkpoint::open(&known[0]).unwrap();
+    });
+}
+
 /// Environments that work until they do not.
 struct Fragile {
     inner: Box<dyn Environments>,

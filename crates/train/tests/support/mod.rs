@@ -56,6 +56,7 @@ pub fn config(settings: &[&str]) -> Config {
         "replay.trace=8",
         "replay.period=4",
         "learner.batch_size=4",
+        "learner.publish_every=3",
         "intrinsic.memory_capacity=64",
         "metrics.lockstep_frames=100",
         "agent.policies.count=4",
