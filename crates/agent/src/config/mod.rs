@@ -263,7 +263,7 @@ pub struct RndConfig {
 
 impl Default for RndConfig {
     fn default() -> Self {
-        Self { learning_rate: 6e-4, moments_decay: 0.999 }
+        Self { learning_rate: 6e-4, moments_decay: 0.99 }
     }
 }
 

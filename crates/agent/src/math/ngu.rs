@@ -190,9 +190,24 @@ mod tests {
         assert_close(novelty.distance_mean(), 3.875);
         assert_eq!(novelty.remembered(), 4);
 
+        // The memory begins anew, d²_m goes on: 16 and 25 join 4, 9, 0.25 and 2.25.
         novelty.start_episode();
-        assert_eq!((novelty.remembered(), novelty.distance_mean()), (0, 0.0));
-        assert_eq!(novelty.observe(&[3.0]).unwrap(), 0.0);
+        assert_eq!(novelty.remembered(), 0);
+        assert_close(novelty.distance_mean(), 3.875);
+        assert_eq!(novelty.observe(&[0.0]).unwrap(), 0.0);
+        assert_eq!(novelty.observe(&[1.0]).unwrap(), 0.0);
+        assert!(novelty.observe(&[5.0]).unwrap() > 0.0);
+        assert_close(novelty.distance_mean(), 56.5 / 6.0);
+    }
+
+    #[test]
+    fn old_distances_fade_from_the_mean() {
+        let mut mean = DistanceMean::default();
+        (0..DistanceMean::HORIZON).for_each(|_| mean.update(&[1.0]));
+        assert_close(mean.mean(), 1.0);
+        // After a horizon of zeros (1 - 1/n)^n = 1/e is left.
+        (0..DistanceMean::HORIZON).for_each(|_| mean.update(&[0.0]));
+        assert!((mean.mean() - (-1.0_f64).exp()).abs() < 1e-5, "{}", mean.mean());
     }
 
     #[test]
