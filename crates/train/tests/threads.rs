@@ -95,7 +95,7 @@ fn a_learner_that_diverges_stops_the_run_and_leaves_its_checkpoint() {
         train_watched(root, "run", "catch", &config, &stop, |_| {}).unwrap();
         let known = checkpoints(root, "run");
         let error = train_watched(root, "run", "catch", &config, &Stop::new(), |_| {}).unwrap_err().to_string();
-        assert!(error.contains("update"), "{error}");
+        assert!(error.contains("; the update was not applied"), "{error}");
         assert_eq!(checkpoints(root, "run"), known);
         Checkpoint::open(&known[0]).unwrap();
     });

@@ -1,13 +1,14 @@
 """A Gymnasium environment for tests of training; it is made as `gym:tests.train_envs:Sick-v0`."""
 
 import os
+import tempfile
 
 import gymnasium
 import numpy as np
 
 
 class Sick(gymnasium.Env):
-    """Rewards are NaN as soon as the file that MEME_TEST_SICK names exists."""
+    """Rewards are NaN as long as a file exists that is named after the process that trains."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -19,7 +20,8 @@ class Sick(gymnasium.Env):
 
     def step(self, action):
         self.steps += 1
-        reward = float("nan") if os.path.exists(os.environ["MEME_TEST_SICK"]) else float(action)
+        sick = os.path.join(tempfile.gettempdir(), f"meme-test-sick-{os.getppid()}")
+        reward = float("nan") if os.path.exists(sick) else float(action)
         return np.full(3, self.steps / 10, np.float32), reward, self.steps == 10, False, {}
 
 

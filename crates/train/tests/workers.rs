@@ -4,7 +4,6 @@
 mod support;
 
 use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
@@ -65,30 +64,20 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_leaves_its_checkpoint() {
     let _alone = ALONE.lock();
     let scratch = Scratch::new();
     let root = scratch.path();
-    let sick = root.join("sick");
+    let sick = std::env::temp_dir().join(format!("meme-test-sick-{}", std::process::id()));
     let name = "gym:tests.train_envs:Sick-v0";
     let mut config = small(&["run.frames=100", "evaluation.evaluators=0", "run.lockstep=true"]);
-    with_sickness(&sick, || {
-        train(root, "run", name, &config);
-        fs::write(&sick, "").unwrap();
-        config.run.frames = 200;
-        let known = checkpoints(root, "run");
-        let error = train_watched(root, "run", name, &config, &Stop::new(), |_| {}).unwrap_err().to_string();
-        assert!(error.contains("the environment returned the reward nan"), "{error}");
-        assert_eq!(checkpoints(root, "run"), known);
-        assert_eq!(Checkpoint::open(known.last().unwrap()).unwrap().frames(), 100);
+    train(root, "run", name, &config);
+    fs::write(&sick, "").unwrap();
+    config.run.frames = 200;
+    let known = checkpoints(root, "run");
+    let error = train_watched(root, "run", name, &config, &Stop::new(), |_| {}).unwrap_err().to_string();
+    assert!(error.contains("the environment returned the reward nan"), "{error}");
+    assert_eq!(checkpoints(root, "run"), known);
+    assert_eq!(Checkpoint::open(known.last().unwrap()).unwrap().frames(), 100);
 
-        // Mended, it goes on.
-        fs::remove_file(&sick).unwrap();
-        let (status, said) = train(root, "run", name, &config);
-        assert_eq!((status.frames, said), (200, vec!["going on from 100 frames".to_owned()]));
-    });
-}
-
-/// Workers inherit the variable, so that they know where to look.
-#[allow(unsafe_code, reason = "the only way to set a variable for processes that the library starts")]
-fn with_sickness(path: &Path, test: impl FnOnce()) {
-    // SAFETY: nothing else in this test binary reads or writes this variable, and Rust's own reads take a lock.
-    unsafe { std::env::set_var("MEME_TEST_SICK", path) };
-    test();
+    // Mended, it goes on.
+    fs::remove_file(&sick).unwrap();
+    let (status, said) = train(root, "run", name, &config);
+    assert_eq!((status.frames, said), (200, vec!["going on from 100 frames".to_owned()]));
 }
