@@ -21,12 +21,12 @@ pub fn run(args: &GamesArgs) -> Result<()> {
 
 fn table(games: &[Game]) -> String {
     let mut text = format!(
-        "{:<18} {:<18} {:>7} {:>11} {:>11} {:>12} {:>12}\n",
+        "{:<18} {:<19} {:>7} {:>11} {:>11} {:>12} {:>12}\n",
         "game", "title", "actions", "random", "human", "MEME 200M", "MEME 1B"
     );
     for game in games {
         text += &format!(
-            "{:<18} {:<18} {:>7} {:>11.1} {:>11.1} {:>12.1} {:>12.1}\n",
+            "{:<18} {:<19} {:>7} {:>11.1} {:>11.1} {:>12.1} {:>12.1}\n",
             game.rom, game.title, game.minimal_actions, game.random, game.human, game.meme_200m.mean, game.meme_1b.mean
         );
     }
