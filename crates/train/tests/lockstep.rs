@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use support::{Scratch, checkpoints, config, metrics, sources, test_all, train, train_watched};
+use support::{Scratch, checkpoints, config, metrics, sources, train, train_watched};
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
 
@@ -124,9 +124,11 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
 #[test]
 fn catch_is_learned() {
     let scratch = Scratch::new();
-    let (frames, bar) = if test_all() { (100_000, 0.95) } else { (30_000, 0.5) };
+    // The best score is 1; a mean over 50 episodes. More than three times the frames that it takes, so that rounding on another
+    // processor does not matter.
+    let bar = 0.95;
     let mut config = sources("tiny", &["run.lockstep=true", "run.device=cpu", "run.threads=1", "run.seed=1"]);
-    config.run.frames = frames;
+    config.run.frames = 60_000;
     let stop = Stop::new();
     let reached = |status: &train::status::Status| {
         if status.evaluation_score.is_some_and(|score| score >= bar) {

@@ -101,11 +101,14 @@ fn a_learner_that_diverges_stops_the_run_and_leaves_its_checkpoint() {
     });
 }
 
+/// How an environment stops working: it returns the error, or does not return.
+type Failure = fn() -> EnvError;
+
 /// Environments that work until they do not.
 struct Fragile {
     inner: Box<dyn Environments>,
     steps_left: usize,
-    fail: fn() -> EnvError,
+    fail: Failure,
 }
 
 impl Environments for Fragile {
@@ -167,7 +170,7 @@ impl Watch for Nobody {
 }
 
 /// An actor with one environment that stops working after a few steps.
-fn fragile_player(config: &Config, parts: &Parts, fail: fn() -> EnvError) -> Player {
+fn fragile_player(config: &Config, parts: &Parts, fail: Failure) -> Player {
     let task = task("catch");
     let inner = envs::make(&WorkerConfig::new(task.environment, task.python, task.package)).unwrap();
     let place = SeatPlace { role: Role::Actor, environment: 0, slot: 0, epsilon: 0.1 };
@@ -181,7 +184,7 @@ fn fragile_player(config: &Config, parts: &Parts, fail: fn() -> EnvError) -> Pla
 fn a_player_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
     let gave_up = || EnvError::GaveUp { name: "catch".to_owned(), attempts: 3, last: "it is tired".to_owned() };
     let panics = || panic!("this panic belongs to the test");
-    let cases: [(fn() -> EnvError, &str); 2] =
+    let cases: [(Failure, &str); 2] =
         [(gave_up, "it is tired"), (panics, "the thread for a player ended unexpectedly")];
     for (fail, expected) in cases {
         for copying in [false, true] {

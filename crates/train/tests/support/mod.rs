@@ -35,11 +35,6 @@ impl Drop for Scratch {
     }
 }
 
-/// Whether the long versions of the tests were asked for.
-pub fn test_all() -> bool {
-    env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1")
-}
-
 /// The preset `tiny` with networks and replay that are smaller still, and these settings over it.
 pub fn config(settings: &[&str]) -> Config {
     let smaller = [
