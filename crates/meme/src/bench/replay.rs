@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use self::recording::Recording;
 use self::ring::Ring;
-use super::envs::{median, thread_cpu};
+use super::measure::{median, thread_cpu};
 use crate::{home, output};
 
 /// Options of `meme bench replay`.
