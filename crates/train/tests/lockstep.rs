@@ -124,8 +124,8 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
 #[test]
 fn catch_is_learned() {
     let scratch = Scratch::new();
-    // The best score is 1; a mean over 50 episodes. More than three times the frames that it takes, so that rounding on another
-    // processor does not matter.
+    // The best score is 1, and the mean is over 50 episodes. The budget is more than three times what it takes, so that
+    // rounding on another processor does not matter.
     let bar = 0.95;
     let mut config = sources("tiny", &["run.lockstep=true", "run.device=cpu", "run.threads=1", "run.seed=1"]);
     config.run.frames = 60_000;
