@@ -35,7 +35,7 @@ command -v c++ >/dev/null || fail "no C++ compiler was found, libtorch's binding
 
 if [ "${MEME_CUDA:-$(scripts/has_gpu.sh && echo 1 || echo 0)}" = 1 ]; then
     torch_packages=python/requirements/torch-cuda.txt
-    torch_size="about 2.7 GB, 6.5 GB unpacked"
+    torch_size="about 2.7 GB, 4.7 GB unpacked"
 else
     torch_packages=python/requirements/torch-cpu.txt
     torch_size="about 545 MB, 1.3 GB unpacked"
