@@ -17,10 +17,10 @@ train: build ## train on GAME= with PRESET= and ARGS=; the same again goes on
 	target/release/meme train $(GAME) --preset $(PRESET) $(ARGS)
 
 test: setup ## all tests but the long ones
-	cargo test --workspace $(cargo_flags)
+	cargo test --workspace --all-targets $(cargo_flags)
 
 test-all: setup ## all tests at full length: all 57 games, minutes of load
-	MEME_TEST_ALL=1 cargo test --workspace $(cargo_flags)
+	MEME_TEST_ALL=1 cargo test --workspace --all-targets $(cargo_flags)
 
 lint: setup ## formatting, clippy and documentation warnings
 	cargo fmt --all --check
