@@ -15,7 +15,7 @@ use crate::output;
 pub struct RunsArgs {
     /// The folder that holds the runs
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
-    folder: PathBuf,
+    runs: PathBuf,
     /// Print one JSON document instead of a table
     #[arg(long)]
     json: bool,
@@ -50,7 +50,7 @@ enum State {
 
 /// Prints the runs. One that can't be read is told of on standard error and does not hide the others.
 pub fn run(args: &RunsArgs) -> Result<()> {
-    let runs = RunFiles::all(&args.folder)?;
+    let runs = RunFiles::all(&args.runs)?;
     let mut reports = Vec::new();
     for run in &runs {
         match report(run) {
@@ -61,7 +61,7 @@ pub fn run(args: &RunsArgs) -> Result<()> {
     if args.json {
         output::print_json(&reports)
     } else if runs.is_empty() {
-        output::print(&format!("There are no runs in {}. `meme train pong` starts one.\n", args.folder.display()))
+        output::print(&format!("There are no runs in {}. `meme train pong` starts one.\n", args.runs.display()))
     } else {
         output::print(&table(&reports))
     }
@@ -163,7 +163,7 @@ mod tests {
         fs::write(files.description_file(), "{").unwrap();
         let error = report(&files).unwrap_err().to_string();
         assert!(error.contains("run.json is damaged"), "{error}");
-        run(&RunsArgs { folder: root.clone(), json: false }).unwrap();
+        run(&RunsArgs { runs: root.clone(), json: false }).unwrap();
         fs::remove_dir_all(&root).unwrap();
     }
 

@@ -14,6 +14,9 @@ use thiserror::Error;
 /// The status a process ends with at the second signal: a shell's for "interrupted".
 pub const INTERRUPTED: i32 = 130;
 
+/// Signals this soon after the first are the same wish: a shell's `timeout` signals a process and then its whole group.
+const SAME_WISH: Duration = Duration::from_millis(500);
+
 /// Signals can't be caught.
 #[derive(Debug, Error)]
 #[error("Ctrl-C and SIGTERM can't be caught: {cause}")]
@@ -29,8 +32,11 @@ pub struct Stop {
 
 #[derive(Default)]
 struct Shared {
-    /// Set in the signal handler itself, so that a second signal ends even a process whose threads are all stuck.
+    /// Set in the signal handler itself.
     signalled: Arc<AtomicBool>,
+    /// Set a moment after the first signal. From then on the signal handler itself ends the process, even one whose
+    /// other threads are all stuck.
+    leaving: Arc<AtomicBool>,
     requested: AtomicBool,
     sleepers: Mutex<Sleepers>,
     stopped: Condvar,
@@ -49,8 +55,8 @@ impl Stop {
         Self::default()
     }
 
-    /// A wish that Ctrl-C or SIGTERM makes too. The next of either, however long after, ends the process with status
-    /// 130. One that comes after `request` is the first: the end of training may still be saved.
+    /// A wish that Ctrl-C or SIGTERM makes too. The next of either, unless it comes in the same half second, ends the
+    /// process with status 130. One that comes after `request` is the first: the end of training may still be saved.
     pub fn on_signals() -> Result<Self, StopError> {
         let stop = Self::new();
         stop.watch_signals().map_err(|cause| StopError { cause })?;
@@ -64,12 +70,13 @@ impl Stop {
         let watch = move || {
             if signals.forever().next().is_some() {
                 stop.wake();
+                thread::sleep(SAME_WISH);
+                stop.shared.leaving.store(true, Ordering::SeqCst);
             }
         };
         thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
         for signal in [SIGINT, SIGTERM] {
-            // In this order: the first signal finds the flag clear, then sets it.
-            flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&self.shared.signalled))?;
+            flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&self.shared.leaving))?;
             flag::register(signal, Arc::clone(&self.shared.signalled))?;
         }
         Ok(())
@@ -227,7 +234,9 @@ mod tests {
                 raise(number(signals.next().unwrap())).unwrap();
                 assert!(stop.wait(LONG) && stop.is_signalled());
                 heard.recv_timeout(LONG).unwrap();
+                raise(SIGINT).unwrap();
                 println!("asked, woken, stuck");
+                thread::sleep(4 * SAME_WISH);
                 // Every lock is held and nobody looks: the handler alone must end it.
                 let _held = stop.sleepers();
                 raise(number(signals.next().unwrap())).unwrap();
