@@ -1,7 +1,7 @@
 //! One Python process: started with a socket and shared memory, listened to, and ended.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
@@ -184,11 +184,16 @@ pub fn cpu_time(process: u32) -> io::Result<Duration> {
     exact_cpu_time(process).or_else(|_| rough_cpu_time(process))
 }
 
-/// From the scheduler's own count in nanoseconds, which not every kernel shows.
+/// From the scheduler's own count in nanoseconds, which not every kernel shows. Only threads that still run count: a
+/// worker works in its main thread.
 fn exact_cpu_time(process: u32) -> io::Result<Duration> {
     let mut nanoseconds = 0;
     for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
-        let line = std::fs::read_to_string(thread?.path().join("schedstat"))?;
+        let line = match std::fs::read_to_string(thread?.path().join("schedstat")) {
+            // It ended since the folder was listed.
+            Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => continue,
+            line => line?,
+        };
         let first = line.split_whitespace().next().and_then(|number| number.parse::<u64>().ok());
         nanoseconds += first.ok_or_else(|| io::Error::other(format!("`{line}` is no line of schedstat")))?;
     }
@@ -242,12 +247,14 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_of_this_process_grows() {
-        let id = std::process::id();
+    fn cpu_time_of_a_busy_process_grows() {
+        let mut process = shell("while :; do :; done");
+        let id = process.id();
         for measure in [cpu_time, exact_cpu_time, rough_cpu_time] {
             let before = measure(id).unwrap();
             while measure(id).unwrap() <= before {}
             assert!(measure(u32::MAX).is_err());
         }
+        process.kill();
     }
 }
