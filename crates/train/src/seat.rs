@@ -1,7 +1,7 @@
 //! The agent's side of one environment: what it remembers of the episode, and what it writes down.
 
+use agent::acting::{ChosenAction, choose_action};
 use agent::math::ngu::{EpisodicNovelty, Kernel, ngu_reward};
-use agent::math::policy::argmax;
 use agent::random::Random;
 use envs::{Ending, EpisodeEnd, Step};
 use half::f16;
@@ -157,16 +157,13 @@ impl Seat {
         }
         let decision = decisions.next().ok_or(TrainError::MissingDecision)?;
         let novelty = self.novelty_of(&decision)?;
-        let actions = decision.preferences.len();
-        let greedy = argmax(&decision.preferences);
-        let epsilon = self.place.epsilon;
         let random = &mut self.progress.random;
-        let action = if random.uniform() < epsilon { random.below(actions) } else { greedy };
-        let probability = epsilon / actions as f64 + if action == greedy { 1.0 - epsilon } else { 0.0 };
+        let uniforms = [random.uniform(), random.uniform()];
+        let ChosenAction { action, probability } = choose_action(&decision.preferences, self.place.epsilon, uniforms);
         self.progress.chosen = Some(Chosen {
             observation: observation.to_vec(),
             action: action as u16,
-            probability: probability as f32,
+            probability,
             novelty,
             embedding: stored(&decision.embedding),
             state: decision.state,
