@@ -75,6 +75,11 @@ impl RateLimiter {
         self.sample_fits(&self.lock(), n)
     }
 
+    /// Waits until `n` sequences could be sampled without waiting, at most `timeout`. Another sampler may be quicker.
+    pub fn wait_to_sample(&self, n: u64, timeout: Duration) -> Result<()> {
+        self.wait("a sample", &self.inserted, timeout, |counts| self.sample_fits(counts, n)).map(drop)
+    }
+
     /// Does an insert of one sequence, after waiting for room at most `timeout`.
     pub(crate) fn insert(&self, timeout: Duration, insert: impl FnOnce()) -> Result<()> {
         let fits = |counts: &Counts| self.insert_fits(counts, 1);
@@ -189,6 +194,9 @@ mod tests {
         insert(&limiter, Duration::ZERO).unwrap();
         assert!(limiter.can_sample(20));
         assert!(!limiter.can_sample(21));
+        limiter.wait_to_sample(20, Duration::ZERO).unwrap();
+        let refused = limiter.wait_to_sample(21, Duration::from_millis(1));
+        assert!(matches!(refused, Err(ReplayError::Timeout { what: "a sample", .. })));
         assert!(limiter.can_insert(3));
         assert!(!limiter.can_insert(4));
         for _ in 0..3 {

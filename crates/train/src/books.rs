@@ -3,15 +3,21 @@
 use std::collections::VecDeque;
 
 use agent::learner::StepReport;
+use agent::math::ladders::actor_epsilon;
 use serde::{Deserialize, Serialize};
 
 use crate::bandit::CentralBandit;
+use crate::config::{ActorsConfig, Config};
 use crate::learning::Update;
-use crate::messages::{EpisodeReport, Role};
+use crate::messages::{EpisodeReport, NoveltySums, Role};
 use crate::run::{EVALUATION_SCORE, Row};
 
 /// Actor episodes that the mean score is over.
 const RECENT: usize = 100;
+/// Episodes of one policy, or of one band of ε, that its mean score is over.
+const RECENT_EACH: usize = 20;
+/// Bands that the actors' ε are told apart by, at most.
+const BANDS: usize = 8;
 
 /// Sums since the last row, and recent episodes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -25,8 +31,15 @@ pub struct Books {
     /// How many of them the last evaluation that was asked for had seen.
     judged: u64,
     episodes: u64,
+    by_policy: Vec<VecDeque<f64>>,
+    /// By the actor's band of ε, the most random first.
+    by_epsilon: Vec<VecDeque<f64>>,
+    /// Mean ε of each band.
+    epsilon: Vec<f64>,
+    environments: usize,
     updates: Means,
     last_update: u64,
+    last_row: u64,
 }
 
 /// Means of named numbers.
@@ -66,9 +79,23 @@ impl Means {
 }
 
 impl Books {
-    /// Empty books; an evaluation is the mean of so many episodes.
-    pub fn new(evaluation_episodes: usize) -> Self {
-        Self { evaluation_episodes, ..Self::default() }
+    /// Empty books of a run.
+    pub fn new(config: &Config) -> Self {
+        let ActorsConfig { environments, epsilon_base, epsilon_exponent, .. } = config.actors;
+        let bands = environments.min(BANDS);
+        let mut epsilons = vec![Vec::new(); bands];
+        for actor in 0..environments {
+            let epsilon = actor_epsilon(actor, environments, epsilon_base, epsilon_exponent);
+            epsilons[actor * bands / environments].push(epsilon);
+        }
+        Self {
+            evaluation_episodes: config.evaluation.mean_episodes,
+            by_policy: vec![VecDeque::new(); config.agent.policies.count],
+            by_epsilon: vec![VecDeque::new(); bands],
+            epsilon: epsilons.into_iter().map(|band| mean(band.into_iter())).collect(),
+            environments,
+            ..Self::default()
+        }
     }
 
     /// An episode ended.
@@ -76,17 +103,15 @@ impl Books {
         match report.role {
             Role::Actor => {
                 self.episodes += 1;
-                self.recent.push_back(*report);
-                if self.recent.len() > RECENT {
-                    self.recent.pop_front();
+                remember(&mut self.recent, *report, RECENT);
+                let band = report.environment * self.by_epsilon.len() / self.environments.max(1);
+                for scores in [self.by_policy.get_mut(report.policy), self.by_epsilon.get_mut(band)] {
+                    scores.into_iter().for_each(|scores| remember(scores, report.score, RECENT_EACH));
                 }
             }
             Role::Evaluator => {
                 self.evaluated += 1;
-                self.evaluation.push_back(report.score);
-                if self.evaluation.len() > self.evaluation_episodes {
-                    self.evaluation.pop_front();
-                }
+                remember(&mut self.evaluation, report.score, self.evaluation_episodes);
             }
         }
     }
@@ -161,15 +186,33 @@ impl Books {
         self.last_update
     }
 
+    /// Frames of the last row.
+    pub fn last_row(&self) -> u64 {
+        self.last_row
+    }
+
     /// Writes everything since the last row into a new one, at this frame count.
     pub fn row(&mut self, frames: u64, bandit: &CentralBandit, accounting: &replay::Accounting) -> Row {
         let mut row = Row::new(frames);
+        self.last_row = frames;
         self.updates.write(&mut row);
         row.scalar("learner/updates", self.last_update as f64);
         if let Some(score) = self.actor_score() {
             row.scalar("actor/score", score);
-            row.scalar("actor/intrinsic_return", mean(self.recent.iter().map(|report| report.intrinsic)));
+            row.scalar("actor/intrinsic_return", mean(self.recent.iter().map(|report| report.novelty.ngu)));
             row.scalar("actor/episode_frames", mean(self.recent.iter().map(|report| report.frames as f64)));
+            let sum =
+                |of: fn(&NoveltySums) -> f64| -> f64 { self.recent.iter().map(|report| of(&report.novelty)).sum() };
+            let observations = sum(|novelty| novelty.observations as f64);
+            row.scalar("actor/reward_ngu", sum(|novelty| novelty.ngu) / observations);
+            row.scalar("actor/reward_episodic", sum(|novelty| novelty.episodic) / observations);
+            row.scalar("actor/reward_rnd", sum(|novelty| novelty.rnd) / observations);
+            let means = |scores: &[VecDeque<f64>]| -> Vec<f64> {
+                scores.iter().map(|scores| mean(scores.iter().copied())).collect()
+            };
+            row.vector("actor/score_by_policy", means(&self.by_policy));
+            row.vector("actor/score_by_epsilon", means(&self.by_epsilon));
+            row.vector("actor/epsilon", self.epsilon.clone());
         }
         row.scalar("actor/episodes", self.episodes as f64);
         if let Some(score) = self.evaluation() {
@@ -188,7 +231,55 @@ impl Books {
     }
 }
 
+/// Keeps the last `most`.
+fn remember<T>(values: &mut VecDeque<T>, value: T, most: usize) {
+    values.push_back(value);
+    if values.len() > most {
+        values.pop_front();
+    }
+}
+
+/// NaN of none, which a row shows as null.
 fn mean(values: impl ExactSizeIterator<Item = f64>) -> f64 {
     let count = values.len() as f64;
     values.sum::<f64>() / count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Sources;
+    use crate::run::Value;
+
+    #[test]
+    fn scores_are_told_apart_by_policy_and_by_epsilon() {
+        let set = ["actors.environments=16", "agent.policies.count=3"].map(str::to_owned).to_vec();
+        let config = Sources { preset: Some("tiny".to_owned()), file: None, set }.load().unwrap().config;
+        let mut books = Books::new(&config);
+        let novelty = NoveltySums { observations: 4, ngu: 2.0, rnd: 6.0, episodic: 1.0 };
+        for (environment, policy, score) in [(0, 0, 1.0), (1, 2, 5.0), (15, 2, 7.0)] {
+            let (role, epsilon, frames) = (Role::Actor, 0.1, 12);
+            books.episode(&EpisodeReport { role, environment, policy, epsilon, score, frames, novelty });
+        }
+        // Of one policy or band only the last ones count.
+        for _ in 0..RECENT_EACH {
+            let (role, epsilon, frames) = (Role::Actor, 0.1, 12);
+            books.episode(&EpisodeReport { role, environment: 15, policy: 2, epsilon, score: 9.0, frames, novelty });
+        }
+        let bandit = CentralBandit::new(3, &config.bandit, 0);
+        let row = books.row(100, &bandit, &replay::Accounting::default());
+        assert_eq!(books.last_row(), 100);
+        let vector = |name: &str| match &row.values[name] {
+            Value::Vector(values) => values.clone(),
+            Value::Scalar(value) => panic!("{name} is {value}"),
+        };
+        let by_policy = vector("actor/score_by_policy");
+        assert!(by_policy[0] == 1.0 && by_policy[1].is_nan() && by_policy[2] == 9.0, "{by_policy:?}");
+        let by_epsilon = vector("actor/score_by_epsilon");
+        assert_eq!((by_epsilon.len(), by_epsilon[0], by_epsilon[7]), (8, 3.0, 9.0));
+        assert!(by_epsilon[1..7].iter().all(|score| score.is_nan()));
+        assert!(vector("actor/epsilon").windows(2).all(|pair| pair[0] > pair[1]));
+        let reward = |part: &str| row.get(&format!("actor/reward_{part}"));
+        assert_eq!((reward("ngu"), reward("episodic"), reward("rnd")), (Some(0.5), Some(0.25), Some(1.5)));
+    }
 }

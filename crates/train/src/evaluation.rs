@@ -126,6 +126,7 @@ impl Evaluation {
             player.decide(0, inference)?;
         }
         for player in players {
+            player.wait(0)?;
             player.absorb(0, bandit, &mut |report| {
                 let played = &mut played[report.environment];
                 if played.len() < wanted[report.environment] {

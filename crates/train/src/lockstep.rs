@@ -12,6 +12,7 @@ use crate::learning::{self, Learning};
 use crate::player::Player;
 use crate::saving::{Copied, Play};
 use crate::session::{Session, Watch};
+use crate::timesheet::Times;
 
 /// A run that is moved on by hand, a round at a time.
 pub struct Lockstep {
@@ -55,6 +56,7 @@ impl Session for Lockstep {
         for player in actors.iter_mut().chain(evaluators) {
             for group in 0..player.groups() {
                 player.decide(group, inference)?;
+                player.wait(group)?;
                 player.absorb(group, bandit, &mut |report| watch.episode(&report))?;
             }
             player.take_faults().iter().for_each(|fault| watch.fault(fault));
@@ -85,6 +87,10 @@ impl Session for Lockstep {
 
     fn learning(&self) -> &Learning {
         &self.parts.learning
+    }
+
+    fn times(&self) -> Option<Times> {
+        None
     }
 
     fn copy(&mut self, _watch: &mut dyn Watch) -> Result<Copied> {

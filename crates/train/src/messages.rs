@@ -134,6 +134,29 @@ pub struct EpisodeReport {
     pub score: f64,
     /// Emulator frames.
     pub frames: u64,
-    /// Sum of the intrinsic rewards.
-    pub intrinsic: f64,
+    /// How new its observations were. An evaluator's last observation is not among them: nobody asks for it.
+    pub novelty: NoveltySums,
+}
+
+/// r_NGU and its parts, added up over the observations of an episode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NoveltySums {
+    /// Observations.
+    pub observations: u64,
+    /// r_NGU: the intrinsic return.
+    pub ngu: f64,
+    /// Its life-long part, the clamped multiplier.
+    pub rnd: f64,
+    /// Its episodic part.
+    pub episodic: f64,
+}
+
+impl NoveltySums {
+    /// One observation more.
+    pub fn add(&mut self, novelty: Novelty) {
+        self.observations += 1;
+        self.ngu += f64::from(novelty.ngu);
+        self.rnd += f64::from(novelty.rnd);
+        self.episodic += f64::from(novelty.episodic);
+    }
 }

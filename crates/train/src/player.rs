@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use envs::Environments;
+use envs::{Environments, Step};
 use replay::{ReplayError, Writer, WriterState};
 use serde::{Deserialize, Serialize};
 
@@ -14,13 +14,16 @@ use crate::seat::{Progress, Seat, SeatPlace};
 
 /// Environments of one worker, with a seat each.
 ///
-/// A group's step is two calls: [`decide`](Self::decide) asks the networks and sets the environments going,
-/// [`absorb`](Self::absorb) waits for them. With two groups one steps while the networks decide for the other.
+/// A group's step is three calls: [`decide`](Self::decide) asks the networks and sets the environments going,
+/// [`wait`](Self::wait) waits for them, [`absorb`](Self::absorb) takes in what they did. With two groups one steps while
+/// the networks decide for the other.
 pub struct Player {
     environments: Box<dyn Environments>,
     seats: Vec<Seat>,
-    /// Groups between `decide` and `absorb`.
+    /// Groups between `decide` and `wait`.
     going: Vec<bool>,
+    /// What the actions of each group led to, between `wait` and `absorb`.
+    arrived: Vec<Vec<Step>>,
     turns: Turns,
     observations: Vec<u8>,
     steps: u64,
@@ -44,8 +47,16 @@ impl Player {
     /// Begins the first episodes. There is one seat an environment, in their order.
     pub fn new(mut environments: Box<dyn Environments>, seats: Vec<Seat>) -> Result<Self> {
         environments.reset()?;
-        let going = vec![false; environments.groups()];
-        Ok(Self { environments, seats, going, turns: Turns::default(), observations: Vec::new(), steps: 0 })
+        let groups = environments.groups();
+        Ok(Self {
+            environments,
+            seats,
+            going: vec![false; groups],
+            arrived: vec![Vec::new(); groups],
+            turns: Turns::default(),
+            observations: Vec::new(),
+            steps: 0,
+        })
     }
 
     /// Goes on from a saved player, with a place and a writer (for an evaluator none) for each of its environments.
@@ -122,14 +133,19 @@ impl Player {
         Ok(())
     }
 
-    /// Waits for a group's environments and takes in what its actions led to. Nothing is done for a group at rest.
-    pub fn absorb(&mut self, group: usize, bandit: &CentralBandit, ended: &mut dyn FnMut(EpisodeReport)) -> Result<()> {
-        if !std::mem::replace(&mut self.going[group], false) {
-            return Ok(());
+    /// Waits for a group's environments, if they are going.
+    pub fn wait(&mut self, group: usize) -> Result<()> {
+        if std::mem::replace(&mut self.going[group], false) {
+            self.arrived[group].extend_from_slice(self.environments.finish(group)?);
         }
+        Ok(())
+    }
+
+    /// Takes in what a group's actions led to, if they were waited for.
+    pub fn absorb(&mut self, group: usize, bandit: &CentralBandit, ended: &mut dyn FnMut(EpisodeReport)) -> Result<()> {
         let size = self.environments.group_size();
         let bytes = self.environments.spec().observation_bytes();
-        let steps = self.environments.finish(group)?.to_vec();
+        let steps = std::mem::take(&mut self.arrived[group]);
         for (env, step) in steps.iter().enumerate() {
             let environments = &self.environments;
             let last = || {
@@ -141,7 +157,7 @@ impl Player {
                 ended(report);
             }
         }
-        self.steps += size as u64;
+        self.steps += steps.len() as u64;
         Ok(())
     }
 

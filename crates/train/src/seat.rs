@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::bandit::CentralBandit;
 use crate::config::IntrinsicConfig;
 use crate::error::{Result, TrainError};
-use crate::messages::{Decision, EpisodeReport, Novelty, Place, Previous, Role, Turn, Turns};
+use crate::messages::{Decision, EpisodeReport, Novelty, NoveltySums, Place, Previous, Role, Turn, Turns};
 
 /// Everything about one environment that lives on this side of the networks.
 ///
@@ -50,8 +50,11 @@ pub struct Progress {
     chosen: Option<Chosen>,
     /// The observation that ended the last episode, and its policy, until the networks have seen it.
     ended: Option<Ended>,
-    /// Sum of the intrinsic rewards of the episode.
-    intrinsic: f64,
+    /// How new the episode was so far.
+    sums: NoveltySums,
+    /// The last episode's report, until it is handed out: how new its last observation was is known only with the next
+    /// episode's first decision.
+    report: Option<EpisodeReport>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -91,7 +94,8 @@ impl Seat {
             previous: Previous::nothing(embedding),
             chosen: None,
             ended: None,
-            intrinsic: 0.0,
+            sums: NoveltySums::default(),
+            report: None,
         };
         Ok(Self { place, progress, writer })
     }
@@ -150,7 +154,7 @@ impl Seat {
         }
         if self.progress.place == Place::First {
             self.progress.novelty.start_episode();
-            self.progress.intrinsic = 0.0;
+            self.progress.sums = NoveltySums::default();
             if let Some(writer) = &mut self.writer {
                 writer.begin_episode(self.progress.policy as u16)?;
             }
@@ -173,7 +177,8 @@ impl Seat {
     }
 
     /// Takes what the chosen action led to; where that ended the episode, `last` is the observation that did, and the
-    /// next episode's policy is asked of the bandit.
+    /// next episode's policy is asked of the bandit. An episode's report comes with its last step or, where its last
+    /// observation is still to be seen by the networks, with the next step.
     pub fn take(
         &mut self,
         step: &Step,
@@ -185,12 +190,13 @@ impl Seat {
             let SeatPlace { role, environment, .. } = self.place;
             return Err(TrainError::Reward { role, environment, value: step.reward });
         }
+        let before = self.progress.report.take();
         match step.end {
             Some(EpisodeEnd { ending: Ending::CutOff, .. }) => {
                 self.cut_off(&chosen)?;
                 bandit.abandon(self.place.role, self.progress.policy)?;
                 self.next_episode(bandit);
-                Ok(None)
+                Ok(before)
             }
             Some(end) => {
                 self.write(&chosen, step, if end.ending == Ending::Terminated { 0.0 } else { 1.0 })?;
@@ -201,21 +207,24 @@ impl Seat {
                     epsilon: self.place.epsilon,
                     score: end.score,
                     frames: end.frames,
-                    intrinsic: self.progress.intrinsic,
+                    novelty: self.progress.sums,
                 };
                 bandit.report(self.place.role, self.progress.policy, end.score)?;
-                if self.writer.is_some() {
-                    let (policy, previous) = (self.progress.policy, following(chosen, step));
-                    self.progress.ended = Some(Ended { observation: last(), policy, previous });
-                }
+                let (policy, waits) = (self.progress.policy, self.writer.is_some());
                 self.next_episode(bandit);
-                Ok(Some(report))
+                if !waits {
+                    return Ok(Some(report));
+                }
+                let previous = following(chosen, step);
+                self.progress.ended = Some(Ended { observation: last(), policy, previous });
+                self.progress.report = Some(report);
+                Ok(before)
             }
             None => {
                 self.write(&chosen, step, 1.0)?;
                 self.progress.previous = following(chosen, step);
                 self.progress.place = Place::Middle;
-                Ok(None)
+                Ok(before)
             }
         }
     }
@@ -241,8 +250,9 @@ impl Seat {
     fn novelty_of(&mut self, decision: &Decision) -> Result<Novelty> {
         let episodic = self.progress.novelty.observe(&decision.embedding)?;
         let ngu = ngu_reward(episodic, f64::from(decision.rnd));
-        self.progress.intrinsic += ngu;
-        Ok(Novelty { ngu: ngu as f32, rnd: decision.rnd, episodic: episodic as f32 })
+        let novelty = Novelty { ngu: ngu as f32, rnd: decision.rnd, episodic: episodic as f32 };
+        self.progress.sums.add(novelty);
+        Ok(novelty)
     }
 
     fn write(&mut self, chosen: &Chosen, step: &Step, discount: f32) -> Result<()> {
@@ -267,6 +277,9 @@ impl Seat {
     /// The episode's last observation has been seen by the networks.
     fn end_episode(&mut self, ended: &Ended, decision: &Decision) -> Result<()> {
         let novelty = self.novelty_of(decision)?;
+        if let Some(report) = &mut self.progress.report {
+            report.novelty = self.progress.sums;
+        }
         let embedding = stored(&decision.embedding);
         match &mut self.writer {
             Some(writer) => Ok(writer.end_episode(&ended.observation, &last_step(novelty, &embedding))?),

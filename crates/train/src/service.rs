@@ -9,6 +9,7 @@ use crate::error::{Result, TrainError};
 use crate::inference::{Decide, Inference, SavedStates};
 use crate::messages::{Decision, Turns};
 use crate::published::Published;
+use crate::timesheet::{Activity, Stopwatch};
 
 /// What the service is asked.
 enum Request {
@@ -35,8 +36,8 @@ pub struct Client {
 }
 
 impl Service {
-    /// Starts the thread.
-    pub fn start(inference: Inference, config: &InferenceConfig) -> Result<Self> {
+    /// Starts the thread, whose time `stopwatch` takes.
+    pub fn start(inference: Inference, config: &InferenceConfig, stopwatch: Stopwatch) -> Result<Self> {
         let (requests, inbox) = channel();
         let desk = Desk {
             inference,
@@ -44,6 +45,7 @@ impl Service {
             max_batch: config.max_batch,
             max_wait: Duration::from_micros(config.max_wait_microseconds),
             failure: None,
+            stopwatch,
         };
         let thread = thread::Builder::new().name("inference".to_owned()).spawn(move || desk.serve());
         Ok(Self { requests, thread: thread.map_err(|cause| TrainError::Thread { role: "inference", cause })? })
@@ -96,6 +98,7 @@ struct Desk {
     max_wait: Duration,
     /// Why newer parameters could not be taken over. Nobody waits for a refresh, so whoever asks next hears of it.
     failure: Option<String>,
+    stopwatch: Stopwatch,
 }
 
 struct Waiting {
@@ -107,7 +110,9 @@ impl Desk {
     fn serve(mut self) {
         let mut waiting: Vec<Waiting> = Vec::new();
         while let Ok(request) = self.inbox.recv() {
+            self.stopwatch.lap(Activity::InferenceWaits);
             self.take(request, &mut waiting);
+            self.stopwatch.lap(Activity::InferenceWorks);
             // The first turn of a batch waits for others, but not long.
             let until = Instant::now() + self.max_wait;
             while !waiting.is_empty() && rows(&waiting) < self.max_batch {
@@ -116,9 +121,11 @@ impl Desk {
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
                 }
             }
+            self.stopwatch.lap(Activity::InferenceGathers);
             if !waiting.is_empty() {
                 self.answer(&mut waiting);
             }
+            self.stopwatch.lap(Activity::InferenceWorks);
         }
     }
 
@@ -171,6 +178,8 @@ fn rows(waiting: &[Waiting]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use agent::{Learner, ObservationKind, ObservationSpec};
     use tch::Device;
 
@@ -195,7 +204,8 @@ mod tests {
         let good = published(&config, &observation);
         let inference =
             Inference::new(&config.agent, &config.intrinsic, &observation, 2, 1, Device::Cpu, &good).unwrap();
-        let service = Service::start(inference, &config.inference).unwrap();
+        let stopwatch = Stopwatch::new(&Arc::default());
+        let service = Service::start(inference, &config.inference, stopwatch).unwrap();
         let mut client = service.client();
         let previous = Previous::nothing(config.agent.network.intrinsic.embedding);
         let (role, place) = (Role::Actor, Place::First);

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::learning::{Learning, Update};
 use crate::messages::EpisodeReport;
 use crate::saving::Copied;
+use crate::timesheet::Times;
 
 /// What happens while a run goes on, for whoever keeps the books.
 pub trait Watch {
@@ -30,6 +31,8 @@ pub trait Session {
     fn replay(&self) -> &Replay;
     /// What is learned with.
     fn learning(&self) -> &Learning;
+    /// How the roles have spent their time, where each has threads of its own.
+    fn times(&self) -> Option<Times>;
     /// Brings all parts to rest, copies everything that continues, and lets them go on.
     fn copy(&mut self, watch: &mut dyn Watch) -> Result<Copied>;
 }

@@ -3,11 +3,13 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use replay::Accounting;
 use serde::Serialize;
 
 use crate::books::Books;
 use crate::config::Config;
 use crate::session::Session;
+use crate::timesheet::Times;
 
 /// Speeds over the last seconds.
 #[derive(Debug)]
@@ -73,6 +75,15 @@ pub struct Status {
     pub waits_for: Option<String>,
     /// Whether a checkpoint is being written.
     pub saving: bool,
+    /// How the roles have spent their time since the run was started, where each has threads of its own.
+    #[serde(skip)]
+    pub times: Option<Times>,
+}
+
+/// Sequences drawn for each one inserted since learning began.
+pub fn samples_per_insert(config: &Config, accounting: &Accounting) -> f64 {
+    let fill = config.replay.minimum_fill as u64;
+    accounting.sampled as f64 / accounting.inserted.saturating_sub(fill).max(1) as f64
 }
 
 impl Status {
@@ -100,12 +111,13 @@ impl Status {
             sequences: accounting.sequences,
             capacity: config.replay.capacity as u64,
             replay_bytes: accounting.bytes(),
-            samples_per_insert: accounting.sampled as f64 / accounting.inserted.saturating_sub(fill).max(1) as f64,
+            samples_per_insert: samples_per_insert(config, &accounting),
             actor_score: books.actor_score(),
             evaluation_score: books.evaluation(),
             favourite_policy: session.bandit().greedy(),
             waits_for,
             saving,
+            times: session.times(),
         }
     }
 }

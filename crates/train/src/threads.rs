@@ -1,27 +1,24 @@
 //! Every role on threads of its own: players, inference, the sampler ahead of the learner, and the learner here.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use replay::{Batch, Replay, ReplayError, Sampler, Snapshot, WriterState};
 
 use crate::assembly::Parts;
 use crate::bandit::CentralBandit;
 use crate::config::Config;
+use crate::crew::{Crew, PATIENCE};
 use crate::error::{Result, TrainError};
 use crate::learning::{self, Learning};
-use crate::messages::{EpisodeReport, Role};
+use crate::messages::Role;
 use crate::player::{Player, SavedPlayer};
+use crate::player_thread::{News, PlayerThread};
 use crate::saving::{Copied, Play};
-use crate::service::{Client, Service};
+use crate::service::Service;
 use crate::session::{Session, Watch};
-
-/// How long a role waits in one go before it looks whether to stop or to rest.
-const PATIENCE: Duration = Duration::from_millis(50);
+use crate::timesheet::{Activity, Stopwatch, Times, Timesheet};
 
 /// A run on many threads. The caller's thread is the learner's.
 pub struct Threads {
@@ -37,6 +34,8 @@ pub struct Threads {
     batches: Option<Batches>,
     frames_per_step: u64,
     publish_every: u64,
+    timesheet: Arc<Timesheet>,
+    stopwatch: Stopwatch,
 }
 
 /// The learner's ends of the way that batches go round.
@@ -45,98 +44,15 @@ struct Batches {
     used: Sender<Batch>,
 }
 
-/// What players and sampler tell the learner's thread.
-enum News {
-    Episode(EpisodeReport),
-    Fault(String),
-    Saved { role: Role, index: usize, player: SavedPlayer, writers: Vec<WriterState> },
-    Failed(TrainError),
-}
-
-/// What all threads share.
-struct Crew {
-    stopping: AtomicBool,
-    rest: Mutex<Rest>,
-    changed: Condvar,
-    actor_steps: AtomicU64,
-    actor_environments: u64,
-}
-
-/// Whether all are to rest, so that everything can be copied.
-#[derive(Clone, Copy, Default)]
-struct Rest {
-    wanted: bool,
-    /// Which rest it is: a player that sleeps through the end of one must notice that the next has begun.
-    number: u64,
-}
-
-impl Crew {
-    fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
-    }
-
-    fn rest(&self) -> MutexGuard<'_, Rest> {
-        // Whole after every statement, so a thread that died while holding it left it usable.
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The number of the rest that is wanted now.
-    fn wanted_rest(&self) -> Option<u64> {
-        let rest = self.rest();
-        rest.wanted.then_some(rest.number)
-    }
-
-    fn begin_rest(&self) {
-        let mut rest = self.rest();
-        *rest = Rest { wanted: true, number: rest.number + 1 };
-        drop(rest);
-        self.changed.notify_all();
-    }
-
-    fn end_rest(&self) {
-        self.rest().wanted = false;
-        self.changed.notify_all();
-    }
-
-    /// Sleeps until the rest of this number is over, or all stop.
-    fn wait_out_rest(&self, number: u64) {
-        let mut rest = self.rest();
-        while rest.wanted && rest.number == number && !self.is_stopping() {
-            rest = self.changed.wait(rest).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// An evaluator keeps the actors' pace: whether it is ahead after so many steps of each of its environments. Sleeps
-    /// a little if so.
-    fn is_ahead(&self, steps: u64) -> bool {
-        let ahead = || steps > self.actor_steps.load(Ordering::Relaxed) / self.actor_environments;
-        if ahead() {
-            drop(self.changed.wait_timeout(self.rest(), PATIENCE));
-        }
-        ahead()
-    }
-
-    fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
-        // Under the lock, so that nobody misses it between looking and sleeping.
-        drop(self.rest());
-        self.changed.notify_all();
-    }
-}
-
 impl Threads {
     /// Starts all threads.
     pub fn start(parts: Parts, config: &Config) -> Result<Self> {
         let Parts { learning, replay, inference, bandit, actors, evaluators, published: _ } = parts;
         let frames_per_step = actors.first().map_or(1, |actor| u64::from(actor.spec().frames_per_step));
-        let crew = Arc::new(Crew {
-            stopping: AtomicBool::new(false),
-            rest: Mutex::default(),
-            changed: Condvar::new(),
-            actor_steps: AtomicU64::new(actors.iter().map(Player::steps).sum()),
-            actor_environments: config.actors.environments as u64,
-        });
-        let service = Service::start(inference, &config.inference)?;
+        let steps = actors.iter().map(Player::steps).sum();
+        let crew = Arc::new(Crew::new(steps, config.actors.environments as u64));
+        let timesheet = Arc::new(Timesheet::default());
+        let service = Service::start(inference, &config.inference, Stopwatch::new(&timesheet))?;
         let (tell, news) = channel();
         let mut players = Vec::new();
         let roles = [(Role::Actor, actors), (Role::Evaluator, evaluators)];
@@ -152,6 +68,7 @@ impl Threads {
                 bandit: Arc::clone(&bandit),
                 crew: Arc::clone(&crew),
                 tell: tell.clone(),
+                stopwatch: Stopwatch::new(&timesheet),
             };
             players.push(spawn("a player", move || seat.run())?);
         }
@@ -163,10 +80,17 @@ impl Threads {
             let _ = used.send(Batch::new(&layout, config.learner.batch_size));
         }
         let sampler = Sampler::new(&replay, config.replay.sampler_threads);
-        let (sampler_crew, sampler_tell) = (Arc::clone(&crew), tell);
+        let prefetch = Prefetch {
+            sampler,
+            replay: Arc::clone(&replay),
+            crew: Arc::clone(&crew),
+            empty,
+            ahead,
+            stopwatch: Stopwatch::new(&timesheet),
+        };
         let sampler = spawn("the sampler", move || {
-            if let Err(error) = prefetch(sampler, &sampler_crew, &empty, &ahead) {
-                let _ = sampler_tell.send(News::Failed(error));
+            if let Err(error) = prefetch.run() {
+                let _ = tell.send(News::Failed(error));
             }
         })?;
         let publish_every = config.learner.publish_every;
@@ -183,6 +107,8 @@ impl Threads {
             batches: Some(Batches { drawn: batches, used }),
             frames_per_step,
             publish_every,
+            stopwatch: Stopwatch::new(&timesheet),
+            timesheet,
         })
     }
 
@@ -207,17 +133,21 @@ impl Threads {
 impl Session for Threads {
     fn advance(&mut self, watch: &mut dyn Watch) -> Result<()> {
         self.hear(watch)?;
+        self.stopwatch.lap(Activity::LearnerKeepsBooks);
         let Some(batches) = &self.batches else { return Err(TrainError::Gone { role: "the sampler" }) };
-        match batches.drawn.recv_timeout(PATIENCE) {
+        let drawn = batches.drawn.recv_timeout(PATIENCE);
+        self.stopwatch.lap(Activity::LearnerWaits);
+        match drawn {
             Ok(batch) => {
                 let update = self.learning.update(&batch)?;
                 // The sampler may have ended; its batch is then nobody's.
                 let _ = batches.used.send(batch);
-                watch.update(&update);
                 if update.report.update.is_multiple_of(self.publish_every) {
                     let published = self.learning.publish()?;
                     self.service()?.refresh(published)?;
                 }
+                self.stopwatch.lap(Activity::LearnerWorks);
+                watch.update(&update);
                 Ok(())
             }
             Err(RecvTimeoutError::Timeout) => Ok(()),
@@ -229,7 +159,7 @@ impl Session for Threads {
     }
 
     fn frames(&self) -> u64 {
-        self.crew.actor_steps.load(Ordering::Relaxed) * self.frames_per_step
+        self.crew.actor_steps() * self.frames_per_step
     }
 
     fn bandit(&self) -> &CentralBandit {
@@ -242,6 +172,10 @@ impl Session for Threads {
 
     fn learning(&self) -> &Learning {
         &self.learning
+    }
+
+    fn times(&self) -> Option<Times> {
+        Some(self.timesheet.times())
     }
 
     fn copy(&mut self, watch: &mut dyn Watch) -> Result<Copied> {
@@ -296,141 +230,51 @@ fn spawn(role: &'static str, run: impl FnOnce() + Send + 'static) -> Result<Join
     thread::Builder::new().name(role.to_owned()).spawn(run).map_err(|cause| TrainError::Thread { role, cause })
 }
 
-/// Draws batches ahead of the learner until all stop.
-fn prefetch(mut sampler: Sampler, crew: &Crew, empty: &Receiver<Batch>, ahead: &SyncSender<Batch>) -> Result<()> {
-    while let Ok(mut batch) = empty.recv() {
-        loop {
-            if crew.is_stopping() {
-                return Ok(());
-            }
-            match learning::draw(&mut sampler, &mut batch, PATIENCE) {
-                Ok(true) => break,
-                Ok(false) => {}
-                Err(TrainError::Replay(ReplayError::Stopped)) => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
-        if ahead.send(batch).is_err() {
-            return Ok(());
-        }
-    }
-    Ok(())
-}
-
-/// One player on a thread.
-struct PlayerThread {
-    role: Role,
-    index: usize,
-    player: Player,
-    client: Client,
-    bandit: Arc<CentralBandit>,
+/// Draws batches ahead of the learner.
+struct Prefetch {
+    sampler: Sampler,
+    replay: Arc<Replay>,
     crew: Arc<Crew>,
-    tell: Sender<News>,
+    empty: Receiver<Batch>,
+    ahead: SyncSender<Batch>,
+    stopwatch: Stopwatch,
 }
 
-impl PlayerThread {
-    fn run(mut self) {
-        // The learner's thread waits for every player when it copies, so it must hear of a panic too.
-        let played = catch_unwind(AssertUnwindSafe(|| self.play()));
-        if let Err(error) = played.unwrap_or(Err(TrainError::Panicked { role: "a player" }))
-            && !self.crew.is_stopping()
-        {
-            let _ = self.tell.send(News::Failed(error));
-        }
-    }
-
-    fn play(&mut self) -> Result<()> {
-        loop {
-            for group in 0..self.player.groups() {
-                self.absorb(group)?;
-                if let Some(number) = self.crew.wanted_rest() {
-                    self.save(number)?;
-                }
+impl Prefetch {
+    /// Until all stop.
+    fn run(mut self) -> Result<()> {
+        while let Ok(mut batch) = self.empty.recv() {
+            self.stopwatch.lap(Activity::SamplerWaitsForLearner);
+            loop {
                 if self.crew.is_stopping() {
                     return Ok(());
                 }
-                self.player.decide(group, &mut self.client)?;
-                if !self.flush()? {
-                    return Ok(());
+                match self.draw(&mut batch) {
+                    Ok(true) => break,
+                    Ok(false) => {}
+                    Err(TrainError::Replay(ReplayError::Stopped)) => return Ok(()),
+                    Err(error) => return Err(error),
                 }
             }
-            while self.role == Role::Evaluator && self.crew.is_ahead(self.player.steps_each()) {
-                if self.crew.wanted_rest().is_some() || self.crew.is_stopping() {
-                    break;
-                }
+            if self.ahead.send(batch).is_err() {
+                return Ok(());
             }
-        }
-    }
-
-    fn absorb(&mut self, group: usize) -> Result<()> {
-        let before = self.player.steps();
-        let tell = &self.tell;
-        self.player.absorb(group, &self.bandit, &mut |report| drop(tell.send(News::Episode(report))))?;
-        if self.role == Role::Actor {
-            self.crew.actor_steps.fetch_add(self.player.steps() - before, Ordering::Relaxed);
-        }
-        for fault in self.player.take_faults() {
-            drop(tell.send(News::Fault(fault)));
+            self.stopwatch.lap(Activity::SamplerWaitsForLearner);
         }
         Ok(())
     }
 
-    /// Puts sequences into replay, as long as that takes; false when all stop.
-    fn flush(&mut self) -> Result<bool> {
-        loop {
-            match self.player.flush(PATIENCE) {
-                Ok(true) => return Ok(true),
-                Ok(false) => {}
-                Err(TrainError::Replay(ReplayError::Stopped)) => return Ok(false),
-                Err(error) => return Err(error),
-            }
-            if self.crew.is_stopping() {
-                return Ok(false);
-            }
-            if self.crew.wanted_rest().is_some() {
-                // What can't be put in now is saved with the writers.
-                return Ok(true);
-            }
+    /// Draws a batch, once there is enough to draw from.
+    fn draw(&mut self, batch: &mut Batch) -> Result<bool> {
+        let waited = self.replay.limiter().wait_to_sample(batch.keys.len() as u64, PATIENCE);
+        self.stopwatch.lap(Activity::SamplerWaitsForInserts);
+        match waited {
+            Ok(()) => {}
+            Err(ReplayError::Timeout { .. }) => return Ok(false),
+            Err(error) => return Err(error.into()),
         }
-    }
-
-    /// All groups at rest, a copy handed over, and on when the rest is over.
-    fn save(&mut self, rest: u64) -> Result<()> {
-        for group in 0..self.player.groups() {
-            self.absorb(group)?;
-        }
-        let (player, writers) = (self.player.save()?, self.player.writers());
-        drop(self.tell.send(News::Saved { role: self.role, index: self.index, player, writers }));
-        self.crew.wait_out_rest(rest);
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn who_sleeps_through_the_end_of_a_rest_notices_the_next() {
-        let crew = Arc::new(Crew {
-            stopping: AtomicBool::new(false),
-            rest: Mutex::default(),
-            changed: Condvar::new(),
-            actor_steps: AtomicU64::new(0),
-            actor_environments: 1,
-        });
-        crew.begin_rest();
-        let first = crew.wanted_rest().unwrap();
-        crew.end_rest();
-        crew.begin_rest();
-        let (awake, heard) = channel();
-        let sleeper = Arc::clone(&crew);
-        let sleeper = thread::spawn(move || {
-            sleeper.wait_out_rest(first);
-            awake.send(sleeper.wanted_rest()).unwrap();
-        });
-        let next = heard.recv_timeout(Duration::from_secs(30)).expect("it sleeps on");
-        assert_eq!(next, Some(first + 1));
-        sleeper.join().unwrap();
+        let drawn = learning::draw(&mut self.sampler, batch, PATIENCE);
+        self.stopwatch.lap(Activity::SamplerWorks);
+        drawn
     }
 }

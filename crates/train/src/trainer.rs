@@ -13,8 +13,9 @@ use crate::run::checkpoint::{Checkpoint, CheckpointStore, Saving};
 use crate::run::stop::Stop;
 use crate::run::{EventWriter, MetricsWriter, RunDirectory, RunFiles};
 use crate::session::{Session, Watch};
-use crate::status::{Rates, Status};
+use crate::status::{Rates, Status, samples_per_insert};
 use crate::threads::Threads;
+use crate::timesheet::{Share, Times};
 use crate::weights;
 
 /// Whoever shows a person how the run goes.
@@ -52,6 +53,7 @@ struct Trainer<'a> {
     files: Files,
     rates: Rates,
     last_row: Instant,
+    last_times: Times,
     last_save: Instant,
     saving: Option<Saving>,
 }
@@ -93,14 +95,15 @@ impl<'a> Trainer<'a> {
         let parts = Parts::new(task, config, device(config)?, checkpoint)?;
         let books = match checkpoint {
             Some(checkpoint) => crate::saving::books(checkpoint)?,
-            None => Books::new(config.evaluation.mean_episodes),
+            None => Books::new(config),
         };
         let session: Box<dyn Session> = if config.run.lockstep {
             Box::new(Lockstep::new(parts, config))
         } else {
             Box::new(Threads::start(parts, config)?)
         };
-        let at = checkpoint.map(Checkpoint::frames);
+        // Rows after the last one in these books will be written again.
+        let at = checkpoint.map(|_| books.last_row());
         let (metrics, _) = MetricsWriter::open(&files.metrics_file(), at)?;
         let events = EventWriter::create(&files.events_folder(), at)?;
         let now = Instant::now();
@@ -111,6 +114,7 @@ impl<'a> Trainer<'a> {
             books,
             files: Files { store, metrics, events },
             last_row: now,
+            last_times: Times::default(),
             last_save: now,
             saving: None,
         })
@@ -130,6 +134,7 @@ impl<'a> Trainer<'a> {
             }
             screen.status(&self.status());
         }
+        self.write_last_row(screen);
         self.finish_saving(true, screen);
         self.save(screen)?;
         self.finish_saving(true, screen);
@@ -159,11 +164,31 @@ impl<'a> Trainer<'a> {
         self.last_row.elapsed().as_secs_f64() >= self.config.metrics.interval_seconds
     }
 
+    /// How the run ended, if that is not in the last row. In lockstep the row comes out of its turn, so the books do not
+    /// know of it: a run that goes on writes it over, and its rows are those of a run that never stopped.
+    fn write_last_row(&mut self, screen: &mut dyn Screen) {
+        if self.session.frames() <= self.books.last_row() {
+            return;
+        }
+        let books = self.books.clone();
+        self.write_row(screen);
+        if self.config.run.lockstep {
+            self.books = books;
+        }
+    }
+
     /// That a row could not be written is said; training goes on, and the next row is tried.
     fn write_row(&mut self, screen: &mut dyn Screen) {
         let frames = self.session.frames();
         let accounting = self.session.replay().accounting();
         let mut row = self.books.row(frames, self.session.bandit(), &accounting);
+        row.scalar("replay/samples_per_insert", samples_per_insert(self.config, &accounting));
+        if let Some(times) = self.session.times() {
+            for Share { role, activity, share } in times.shares_since(&self.last_times) {
+                row.scalar(format!("time/{role}_{activity}"), share);
+            }
+            self.last_times = times;
+        }
         if !self.config.run.lockstep {
             self.rates.measure(frames, self.books.last_update());
             row.scalar("speed/frames_per_second", self.rates.frames_per_second);

@@ -61,6 +61,7 @@ fn a_run_that_was_stopped_goes_on_as_if_it_had_not_been() {
         let mut short = whole.clone();
         short.run.frames = 50;
         train(root, "broken", environment, &short);
+        assert_eq!(metrics(root, "broken").lines().count(), 1, "a run that ends before its first row still has one");
         for at in [unbroken.updates / 5, unbroken.updates / 2 + 1, unbroken.updates / 2 + 2] {
             let stop = Stop::new();
             let request = |status: &train::status::Status| {

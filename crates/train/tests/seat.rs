@@ -13,7 +13,7 @@ use half::f16;
 use replay::{Batch, Layout, RateLimiterConfig, Replay, ReplayConfig, Sampler, Writer};
 use train::bandit::CentralBandit;
 use train::config::IntrinsicConfig;
-use train::messages::{Decision, EpisodeReport, Novelty, Place, Previous, Role, Turn, Turns};
+use train::messages::{Decision, EpisodeReport, Novelty, NoveltySums, Place, Previous, Role, Turn, Turns};
 use train::seat::{Seat, SeatPlace};
 
 const LAYOUT: Layout = Layout { observation_bytes: 1, embedding: 2, state: 2, trace: 4, period: 2 };
@@ -110,20 +110,18 @@ impl Game {
     }
 }
 
-/// Plays the observations 1, 2, ... n and ends with n + 1; reward t/2 for the t-th.
-fn episode(game: &mut Game, n: u8, ending: Ending, previous_end: Option<u8>) -> (Vec<Turn>, EpisodeReport) {
-    let mut asked = Vec::new();
+/// Plays the observations 1, 2, ... n and ends with n + 1; reward t/2 for the t-th. The turns, and the reports that came
+/// on the way.
+fn episode(game: &mut Game, n: u8, ending: Ending, previous_end: Option<u8>) -> (Vec<Turn>, Vec<EpisodeReport>) {
+    let (mut asked, mut reports) = (Vec::new(), Vec::new());
     for x in 1..=n {
         let (turns, action) = game.decide(x, previous_end.filter(|_| x == 1));
         assert_eq!(action, 2);
         asked.extend(turns);
         let end = (x == n).then_some((ending, 42.0));
-        let report = game.take(f64::from(x) / 2.0, end, n + 1);
-        if let Some(report) = report {
-            return (asked, report);
-        }
+        reports.extend(game.take(f64::from(x) / 2.0, end, n + 1));
     }
-    panic!("the episode did not end");
+    (asked, reports)
 }
 
 #[test]
@@ -131,7 +129,8 @@ fn every_step_is_stored_with_its_own_novelty_and_fed_with_the_one_before() {
     for (ending, last_discount) in [(Ending::Terminated, 0.0), (Ending::Truncated, 1.0)] {
         let mut game = Game::new(Role::Actor, 0.0);
         let n = 5;
-        let (turns, report) = episode(&mut game, n, ending, None);
+        let (turns, reports) = episode(&mut game, n, ending, None);
+        assert_eq!(reports, [], "how new its last observation is remains to be seen");
         let policy = turns[0].policy;
         let observations: Vec<u8> = (1..=n + 1).collect();
         let novelty = novelties(&observations);
@@ -154,9 +153,6 @@ fn every_step_is_stored_with_its_own_novelty_and_fed_with_the_one_before() {
             };
             assert_eq!(turn.previous, expected, "step {t}");
         }
-        assert_eq!((report.role, report.environment, report.policy, report.score), (Role::Actor, 5, policy, 42.0));
-        let sum: f64 = novelty[..usize::from(n)].iter().map(|novelty| f64::from(novelty.ngu)).sum();
-        assert!((report.intrinsic - sum).abs() < 1e-5, "{} is not {sum}", report.intrinsic);
 
         // The last observation is asked for with the next episode's first, under the old episode's policy.
         assert_eq!(game.seat.writer().unwrap().ready(), 1);
@@ -168,6 +164,13 @@ fn every_step_is_stored_with_its_own_novelty_and_fed_with_the_one_before() {
         assert_eq!(turns[0].previous.embedding, stored(n));
         assert_eq!((turns[1].place, turns[1].wants_state), (Place::First, true));
         assert_eq!(turns[1].previous, Previous::nothing(2));
+
+        // Then the episode is reported, all of its observations counted, the next one's first not.
+        let report = game.take(0.0, None, 0).unwrap();
+        assert_eq!((report.role, report.environment, report.policy, report.score), (Role::Actor, 5, policy, 42.0));
+        let mut sums = NoveltySums::default();
+        novelty.iter().for_each(|&novelty| sums.add(novelty));
+        assert_eq!((report.novelty, sums.observations), (sums, u64::from(n) + 1));
 
         // Observations 1 to 4 and 3 to 6; one from 5 on would hold nothing new.
         let (batch, rows) = game.sequences();
@@ -233,12 +236,15 @@ fn a_cut_off_episode_ends_with_what_its_action_was_chosen_for() {
 fn each_episode_has_one_policy_and_the_bandit_hears_its_score() {
     let mut game = Game::new(Role::Actor, 0.0);
     let mut last = None;
-    let mut played = vec![0; 4];
+    let (mut played, mut before) = (vec![0; 4], vec![]);
     for n in 2..12 {
-        let (turns, report) = episode(&mut game, n, Ending::Terminated, last);
-        let own = turns.iter().filter(|turn| turn.place != Place::Last);
-        assert!(own.clone().count() == usize::from(n) && own.clone().all(|turn| turn.policy == report.policy));
-        played[report.policy] += 1;
+        let (turns, reports) = episode(&mut game, n, Ending::Terminated, last);
+        let own: Vec<usize> = turns.iter().filter(|turn| turn.place != Place::Last).map(|turn| turn.policy).collect();
+        assert!(own.len() == usize::from(n) && own.iter().all(|policy| *policy == own[0]));
+        // The one before is reported with this one's first step.
+        assert_eq!(reports.iter().map(|report| report.policy).collect::<Vec<_>>(), before);
+        before = vec![own[0]];
+        played[own[0]] += 1;
         last = Some(n + 1);
     }
     let (arms, pulls) = game.bandit.arms();
@@ -254,8 +260,9 @@ fn each_episode_has_one_policy_and_the_bandit_hears_its_score() {
 #[test]
 fn an_evaluator_writes_nothing_and_teaches_nobody() {
     let mut game = Game::new(Role::Evaluator, 0.0);
-    let (turns, report) = episode(&mut game, 3, Ending::Terminated, None);
-    assert_eq!((report.role, report.score), (Role::Evaluator, 42.0));
+    let (turns, reports) = episode(&mut game, 3, Ending::Terminated, None);
+    let [report] = reports[..] else { panic!("{reports:?}") };
+    assert_eq!((report.role, report.score, report.novelty.observations), (Role::Evaluator, 42.0, 3));
     assert!(turns.iter().all(|turn| !turn.wants_state && turn.role == Role::Evaluator));
     // Its last observation interests nobody.
     let (turns, _) = game.decide(1, None);
