@@ -18,9 +18,11 @@ train: build ## train on GAME= with PRESET= and ARGS=; the same again goes on
 
 test: setup ## all tests but the long ones
 	cargo test --workspace --all-targets $(cargo_flags)
+	.venv/bin/python -B -m unittest discover --start-directory bench
 
 test-all: setup ## all tests at full length: all 57 games, minutes of load
 	MEME_TEST_ALL=1 cargo test --workspace --all-targets $(cargo_flags)
+	.venv/bin/python -B -m unittest discover --start-directory bench
 
 lint: setup ## formatting, clippy and documentation warnings
 	cargo fmt --all --check

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Makes dist/meme-VERSION-linux-x86_64/ and the tarball of it: the binary with CUDA, the worker package and the presets,
-# for a machine that has torch 2.11, Python and a GPU but no Rust. Nothing in it refers to this checkout.
+# Makes dist/meme-VERSION-linux-x86_64/ and the tarball of it: the binary with CUDA, the worker package, the presets and
+# the comparison with PyTorch, for a machine that has torch 2.11, Python and a GPU but no Rust. Nothing in it refers to
+# this checkout.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
@@ -11,12 +12,13 @@ bundle=dist/$name
 
 cargo build --workspace --release --locked --features meme/cuda
 rm -rf "$bundle" "$bundle.tar.gz"
-mkdir -p "$bundle/bin" "$bundle/python"
+mkdir -p "$bundle/bin" "$bundle/python" "$bundle/bench"
 cp target/release/meme "$bundle/bin/meme"
 cp scripts/bundle_launcher.sh "$bundle/meme"
 cp -r python/meme_worker "$bundle/python/meme_worker"
 cp -r python/requirements "$bundle/python/requirements"
 cp -r configs "$bundle/configs"
+cp bench/compare.sh bench/comparison.py bench/torch_peer.py bench/peer_*.py "$bundle/bench/"
 cp README.md LICENSE-MIT LICENSE-APACHE NOTICE "$bundle/"
 find "$bundle" -name __pycache__ -prune -exec rm -rf {} +
 # Where a machine has no GPU, target/release/meme goes back to the build that starts without the CUDA libraries.

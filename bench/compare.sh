@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Runs the PyTorch peer and `meme` in turns on this machine's GPU and prints a Markdown table with the ratios. Progress
+# goes to stderr. Works in a checkout and in the folder that `make bundle` makes; takes some minutes.
+#
+# MEME=...     the binary (default: target/release/meme, or meme in the bundle)
+# PYTHON=...   a Python that has torch with CUDA (default: MEME_PYTHON, .venv/bin/python or python3)
+set -euo pipefail
+bench=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+root=$(dirname -- "$bench")
+rounds=2
+
+say() { printf 'compare: %s\n' "$*" >&2; }
+fail() { say "$@"; exit 1; }
+
+# The first of the given commands that can be run.
+first_command() { command -v "$@" 2>/dev/null | head -n 1; }
+
+MEME=${MEME:-$(first_command "$root/target/release/meme" "$root/meme" || true)}
+PYTHON=${PYTHON:-${MEME_PYTHON:-$(first_command "$root/.venv/bin/python" python3 || true)}}
+command -v "$PYTHON" >/dev/null || fail "no Python was found${PYTHON:+ at $PYTHON}; set PYTHON to one that has torch."
+command -v "$MEME" >/dev/null || fail "no meme was found${MEME:+ at $MEME}; run make build, or set MEME to the binary."
+"$PYTHON" - <<'PREFLIGHT' || exit 1
+import sys
+
+try:
+    import torch
+except ImportError as error:
+    sys.exit(f"compare: {sys.executable} cannot import torch ({error}); set PYTHON to one that has torch with CUDA.")
+if not torch.cuda.is_available():
+    sys.exit(f"compare: torch {torch.__version__} of {sys.executable} sees no GPU here; there is nothing to compare.")
+PREFLIGHT
+# The bundle's launcher takes libtorch from this Python.
+export MEME_PYTHON=$PYTHON
+meme_version=$("$MEME" --version) || fail "$MEME --version failed; what it said is above."
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+# measure NAME COMMAND...: keeps what the command prints as ROUND.NAME.json.
+measure() {
+    local name=$1
+    shift
+    say "round $round of $rounds: $name"
+    "$@" >"$work/$round.$name.json" || fail "$name failed; what it said is above. The command was: $*"
+}
+
+learner() { measure "$1" "$MEME" bench learner --preset paper --device cuda --json "${@:2}"; }
+
+depth=agent.network.torso.stochastic_depth
+for round in $(seq "$rounds"); do
+    measure peer-eager "$PYTHON" -B "$bench/torch_peer.py" --mode eager --json
+    measure peer-compile "$PYTHON" -B "$bench/torch_peer.py" --mode compile --json
+    learner meme-every-branch --set "$depth.rate=0.0"
+    learner meme-paper
+    learner meme-flat --set "$depth.schedule=flat"
+    measure meme-inference "$MEME" bench inference --preset paper --device cuda --json
+done
+"$PYTHON" -B "$bench/comparison.py" "$work" "$meme_version"

@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Makes the table of `compare.sh` out of what the programs printed: `comparison.py FOLDER MEME_VERSION`.
+
+FOLDER holds ROUND.NAME.json, one for each name below in every round.
+"""
+
+import datetime
+import json
+import sys
+from pathlib import Path
+from statistics import mean
+
+PEERS = {"peer-eager": "PyTorch, eager", "peer-compile": "PyTorch, torch.compile"}
+LEARNERS = {
+    **PEERS,
+    "meme-every-branch": "meme, every residual branch computed",
+    "meme-paper": "meme, paper preset: drop rate growing to 25 %",
+    "meme-flat": "meme, flat drop rate of 25 %, dropped branches skipped",
+}
+INFERENCE = "meme-inference"
+BASELINE = "peer-compile"
+
+
+class Missing(Exception):
+    """A file or field that is not there or not what it should be."""
+
+
+def read_rounds(folder):
+    """One dictionary from name to document for each round, in their order."""
+    rounds = {}
+    for path in sorted(Path(folder).glob("*.json")):
+        number, name, _ = path.name.split(".")
+        try:
+            rounds.setdefault(int(number), {})[name] = json.loads(path.read_text())
+        except json.JSONDecodeError as error:
+            raise Missing(f"{path.name} is no JSON document: {error}") from error
+    if not rounds:
+        raise Missing(f"{folder} holds no measurements")
+    for number, documents in rounds.items():
+        for name in (*LEARNERS, INFERENCE):
+            if name not in documents:
+                raise Missing(f"round {number} has no measurement {name}")
+    return [rounds[number] for number in sorted(rounds)]
+
+
+def number(document, name, field):
+    value = document.get(field) if isinstance(document, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise Missing(f"{name} says nothing usable for {field}: {value!r}")
+    return value
+
+
+def inference_times(documents, name):
+    """From number of environments to (milliseconds on the device, milliseconds of the round trip)."""
+    document = documents[name]
+    rows = document.get("inference") if name in PEERS else document
+    if not isinstance(rows, list) or not rows:
+        raise Missing(f"{name} has no list of inference times")
+    fields = ("environments", "milliseconds", "round_trip_milliseconds")
+    rows = [[number(row, name, field) for field in fields] for row in rows]
+    return {environments: times for environments, *times in rows}
+
+
+def learner_rows(rounds):
+    rates = {name: [number(r[name], name, "updates_per_second") for r in rounds] for name in LEARNERS}
+    for name, label in LEARNERS.items():
+        rate = mean(rates[name])
+        each = ", ".join(f"{x:.3f}" for x in rates[name])
+        yield f"| {label} | {1e3 / rate:.1f} | {rate:.2f} | {each} | {rate / mean(rates[BASELINE]):.2f} |"
+
+
+def inference_rows(rounds):
+    labels = {**PEERS, INFERENCE: "meme"}
+    times = {name: [inference_times(r, name) for r in rounds] for name in labels}
+    for environments in times[BASELINE][0]:
+        for name, label in labels.items():
+            if any(environments not in x for x in times[name]):
+                raise Missing(f"{name} has no inference times for {environments} environments")
+        means = {name: [mean(x[environments][i] for x in times[name]) for i in range(2)] for name in labels}
+        for name, label in labels.items():
+            device, trip = means[name]
+            ratios = [f"{base / own:.2f}" for base, own in zip(means[BASELINE], means[name])]
+            yield f"| {environments} | {label} | {device:.3f} | {trip:.3f} | {' / '.join(ratios)} |"
+
+
+def table(rounds, meme, date):
+    """The Markdown text."""
+    peer = rounds[0][BASELINE]
+    for field in ("device", "torch"):
+        if not peer.get(field):
+            raise Missing(f"{BASELINE} does not say its {field}")
+    return "\n".join([
+        f"`bench/compare.sh`, {date}, {peer['device']}, PyTorch {peer['torch']}, {meme}. Medians after warm-up;",
+        f"means of {len(rounds)} rounds, in each of which every program ran once, one after another.",
+        "",
+        "| learner, 64 x 160 frames | ms an update | updates/s | updates/s of each round | times torch.compile |",
+        "|---|---:|---:|---|---:|",
+        *learner_rows(rounds),
+        "",
+        "| environments | inference, 18 actions | ms on the GPU | ms round trip | times torch.compile (GPU / trip) |",
+        "|---:|---|---:|---:|---:|",
+        *inference_rows(rounds),
+    ])  # fmt: skip
+
+
+def main():
+    if len(sys.argv) != 3:
+        sys.exit("usage: comparison.py FOLDER MEME_VERSION")
+    try:
+        print(table(read_rounds(sys.argv[1]), sys.argv[2], datetime.date.today().isoformat()))
+    except Missing as missing:
+        sys.exit(f"comparison: {missing}.")
+
+
+if __name__ == "__main__":
+    main()

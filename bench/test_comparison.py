@@ -1,0 +1,171 @@
+"""Tests of `comparison.py` and `compare.sh` on made-up measurements: `python -m unittest discover -s bench`."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+import comparison
+
+BENCH = Path(__file__).resolve().parent
+
+
+def inference(*times):
+    return [
+        {"environments": environments, "milliseconds": device, "round_trip_milliseconds": trip}
+        for environments, device, trip in times
+    ]
+
+
+def measurements():
+    """One round."""
+    peer = {"device": "NVIDIA H200", "torch": "2.11.0"}
+    return {
+        "peer-eager": {**peer, "updates_per_second": 2.5, "inference": inference((128, 2.0, 2.5), (512, 5.6, 6.0))},
+        "peer-compile": {**peer, "updates_per_second": 4.0, "inference": inference((128, 1.25, 1.5), (512, 3.4, 3.8))},
+        "meme-every-branch": {"updates_per_second": 4.8, "milliseconds": 208.3},
+        "meme-paper": {"updates_per_second": 5.0, "milliseconds": 200.0},
+        "meme-flat": {"updates_per_second": 5.6, "milliseconds": 178.6},
+        "meme-inference": inference((128, 1.0, 1.2), (512, 3.4, 3.8)),
+    }
+
+
+class Table(unittest.TestCase):
+    def lines(self, rounds):
+        return comparison.table(rounds, "meme 0.1.0", "2026-11-15").splitlines()
+
+    def test_ratios_are_those_of_the_means_of_the_rounds(self):
+        second = measurements()
+        second["meme-every-branch"]["updates_per_second"] = 5.2
+        second["peer-compile"]["inference"] = inference((128, 1.75, 2.1), (512, 3.4, 3.8))
+        lines = self.lines([measurements(), second])
+        self.assertIn("| PyTorch, torch.compile | 250.0 | 4.00 | 4.000, 4.000 | 1.00 |", lines)
+        self.assertIn("| meme, every residual branch computed | 200.0 | 5.00 | 4.800, 5.200 | 1.25 |", lines)
+        self.assertIn("| 128 | meme | 1.000 | 1.200 | 1.50 / 1.50 |", lines)
+        self.assertIn("| 512 | PyTorch, eager | 5.600 | 6.000 | 0.61 / 0.63 |", lines)
+
+    def test_it_says_what_it_was_measured_with(self):
+        head = " ".join(self.lines([measurements()])[:2])
+        for part in ("2026-11-15", "NVIDIA H200", "PyTorch 2.11.0", "meme 0.1.0", "1 rounds"):
+            self.assertIn(part, head)
+
+    def test_every_row_has_the_columns_of_its_table(self):
+        rows = [line.count("|") for line in self.lines([measurements()]) if line.startswith("|")]
+        self.assertEqual(rows, [6] * 15)
+
+    def test_a_field_that_is_missing_or_no_time_is_named(self):
+        for value in (None, 0, -1.0, "4.0", True, float("nan")):
+            broken = measurements()
+            broken["meme-flat"]["updates_per_second"] = value
+            with self.assertRaisesRegex(comparison.Missing, "meme-flat .*updates_per_second"):
+                self.lines([broken])
+
+    def test_a_batch_size_that_only_the_peer_has_is_named(self):
+        broken = measurements()
+        broken["meme-inference"].pop()
+        with self.assertRaisesRegex(comparison.Missing, "meme-inference .* 512"):
+            self.lines([measurements(), broken])
+
+
+class Folder(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+
+    def write(self, number):
+        for name, document in measurements().items():
+            (self.folder / f"{number}.{name}.json").write_text(json.dumps(document, indent=2))
+
+    def test_rounds_come_in_their_order(self):
+        for number in (2, 10, 1):
+            self.write(number)
+        (self.folder / "10.meme-paper.json").write_text('{"updates_per_second": 9}')
+        rates = [r["meme-paper"]["updates_per_second"] for r in comparison.read_rounds(self.folder)]
+        self.assertEqual(rates, [5.0, 5.0, 9])
+
+    def test_what_is_not_there_or_torn_is_named(self):
+        with self.assertRaisesRegex(comparison.Missing, "no measurements"):
+            comparison.read_rounds(self.folder)
+        self.write(1)
+        (self.folder / "1.meme-flat.json").write_text('{"updates')
+        with self.assertRaisesRegex(comparison.Missing, "1.meme-flat.json is no JSON"):
+            comparison.read_rounds(self.folder)
+        (self.folder / "1.meme-flat.json").unlink()
+        with self.assertRaisesRegex(comparison.Missing, "round 1 has no measurement meme-flat"):
+            comparison.read_rounds(self.folder)
+
+
+# Stands for both programs: answers from a folder of canned documents and writes down how it was called.
+PROGRAM = """#!/bin/sh
+echo "$(basename "$0") $*" >>"{folder}/calls"
+case "$*" in
+    --version) echo "meme 0.1.0" ;;
+    -) {preflight} ;;
+    *"--mode eager"*) cat "{folder}/peer-eager" ;;
+    *"--mode compile"*) cat "{folder}/peer-compile" ;;
+    *"bench inference"*) cat "{folder}/meme-inference" ;;
+    *"rate=0.0"*) cat "{folder}/meme-every-branch" ;;
+    *"schedule=flat"*) cat "{folder}/meme-flat" ;;
+    *"bench learner"*) cat "{folder}/meme-paper" ;;
+    *) exec "{python}" "$@" ;;
+esac
+"""
+
+
+class Script(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        for name, document in measurements().items():
+            (self.folder / name).write_text(json.dumps(document))
+        self.install("cat >/dev/null")
+
+    def install(self, preflight):
+        for name in ("meme", "python"):
+            path = self.folder / name
+            path.write_text(PROGRAM.format(folder=self.folder, python=sys.executable, preflight=preflight))
+            path.chmod(0o755)
+
+    def compare(self, **environment):
+        environment = {"MEME": f"{self.folder}/meme", "PYTHON": f"{self.folder}/python", **environment}
+        return subprocess.run(
+            [BENCH / "compare.sh"], env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        )
+
+    def assert_fails(self, done, sentence):
+        self.assertNotEqual(done.returncode, 0)
+        self.assertEqual(done.stdout, "")
+        self.assertRegex(done.stderr.splitlines()[-1], sentence)
+
+    def test_every_program_runs_twice_in_turns_and_the_table_alone_is_printed(self):
+        done = self.compare()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(done.stdout.startswith("`bench/compare.sh`"), done.stdout)
+        self.assertIn("| meme, every residual branch computed | 208.3 | 4.80 | 4.800, 4.800 | 1.20 |", done.stdout)
+        calls = (self.folder / "calls").read_text().splitlines()
+        runs = [call for call in calls if "--json" in call]
+        self.assertEqual(len(runs), 12)
+        self.assertEqual(runs[:6], runs[6:])
+
+    def test_a_program_that_fails_is_named_with_its_command(self):
+        (self.folder / "meme-flat").unlink()
+        self.assert_fails(self.compare(), r"compare: meme-flat failed; .*bench learner .*schedule=flat")
+
+    def test_a_program_or_torch_or_gpu_that_is_not_there_gives_a_sentence(self):
+        self.assert_fails(self.compare(MEME="/nowhere/meme"), r"compare: no meme was found at /nowhere/meme;")
+        self.assert_fails(self.compare(PYTHON="/nowhere/python"), r"compare: no Python was found at /nowhere/python;")
+        self.install('exec "{}" -S -I -'.format(sys.executable))  # a Python without any package
+        self.assert_fails(self.compare(), r"compare: .* cannot import torch .*set PYTHON")
+        torch = 'class cuda: is_available = lambda: False\n__version__ = "2.11.0"\n'
+        (self.folder / "torch.py").write_text(torch)
+        self.install('PYTHONPATH="{}" exec "{}" -'.format(self.folder, sys.executable))
+        self.assert_fails(self.compare(), r"compare: torch 2.11.0 of .* sees no GPU here")
+
+
+if __name__ == "__main__":
+    unittest.main()
