@@ -9,6 +9,7 @@ mod games;
 mod home;
 mod output;
 mod play;
+mod plot;
 mod record;
 mod runs;
 mod train;
@@ -38,6 +39,8 @@ enum Command {
     Config(config::ConfigCommand),
     /// List runs
     Runs(runs::RunsArgs),
+    /// Draw what a run has measured, and say what looks wrong
+    Plot(plot::PlotArgs),
     /// Measure how well a run plays, greedily and with the averaged parameters
     Eval(eval::EvalArgs),
     /// Make a video of a run's play, with what the agent thinks beside the game
@@ -56,6 +59,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Train(args) => train::run(&args)?,
         Command::Config(command) => return config::run(command),
         Command::Runs(args) => runs::run(&args)?,
+        Command::Plot(args) => plot::run(&args)?,
         Command::Eval(args) => eval::run(&args)?,
         Command::Record(args) => record::run(&args)?,
         Command::Games(args) => games::run(&args)?,

@@ -33,6 +33,16 @@ impl Canvas {
         }
     }
 
+    /// Mixes a colour into a pixel: all of it at a `cover` of 1, nothing at 0.
+    pub fn blend(&mut self, (x, y): (usize, usize), colour: Colour, cover: f64) {
+        if x < self.width && y < self.height {
+            let at = (y * self.width + x) * 3;
+            for (old, new) in self.pixels[at..at + 3].iter_mut().zip(colour) {
+                *old = (f64::from(*old) + (f64::from(new) - f64::from(*old)) * cover).round() as u8;
+            }
+        }
+    }
+
     /// Draws an image that is `width` wide, each of its pixels as a square of `scale`, with its upper left corner at
     /// `x`, `y`.
     pub fn draw(&mut self, (x, y): (usize, usize), image: Image<'_>, width: usize, scale: usize) {
@@ -95,6 +105,17 @@ mod tests {
         canvas.fill((7, 8), (1, 1), WHITE);
         assert_eq!(shown(&canvas), ["....#", ".##.#", "....#"]);
         assert_eq!(canvas.pixels()[18..21], [1, 2, 3]);
+    }
+
+    #[test]
+    fn a_colour_is_mixed_into_a_pixel() {
+        let mut canvas = Canvas::new(2, 1);
+        canvas.blend((1, 0), [200, 100, 50], 0.5);
+        canvas.blend((1, 0), [100, 50, 25], 0.0);
+        canvas.blend((0, 0), WHITE, 1.0);
+        canvas.blend((2, 0), WHITE, 1.0);
+        canvas.blend((0, 1), WHITE, 1.0);
+        assert_eq!(canvas.pixels(), [255, 255, 255, 100, 50, 25]);
     }
 
     #[test]

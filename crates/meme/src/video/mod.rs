@@ -2,11 +2,11 @@
 
 pub mod canvas;
 #[cfg(test)]
-mod folder;
+pub mod folder;
 mod font;
 mod gif;
 mod mp4;
-mod partial;
+pub mod partial;
 pub mod scene;
 
 use std::ffi::OsStr;
