@@ -1,5 +1,5 @@
 # Two commands do all: `make train` runs the main job, `make test` passes the tests. Each sets up what it needs first.
-.PHONY: train test test-all lint build setup bundle golden help
+.PHONY: train test test-all lint build setup bundle golden all-games help
 .DEFAULT_GOAL := help
 
 cuda := $(if $(MEME_CUDA),$(MEME_CUDA),$(shell scripts/has_gpu.sh && echo 1 || echo 0))
@@ -40,3 +40,6 @@ bundle: setup ## dist/: a folder and a tarball for a GPU machine without Rust
 
 golden: ## regenerate the golden files with PyTorch and compare
 	@scripts/golden.sh
+
+all-games: build ## train every game for SECONDS_EACH=120, JOBS=1 at a time, with PRESET=cpu; a table in docs/results
+	@PRESET=$(if $(filter command line environment,$(origin PRESET)),$(PRESET),cpu) scripts/all_games.sh $(GAMES)

@@ -12,13 +12,14 @@ bundle=dist/$name
 
 cargo build --workspace --release --locked --features meme/cuda
 rm -rf "$bundle" "$bundle.tar.gz"
-mkdir -p "$bundle/bin" "$bundle/python" "$bundle/bench"
+mkdir -p "$bundle/bin" "$bundle/python" "$bundle/bench" "$bundle/scripts"
 cp target/release/meme "$bundle/bin/meme"
 cp scripts/bundle_launcher.sh "$bundle/meme"
 cp -r python/meme_worker "$bundle/python/meme_worker"
 cp -r python/requirements "$bundle/python/requirements"
 cp -r configs "$bundle/configs"
 cp bench/compare.sh bench/comparison.py bench/torch_peer.py bench/peer_*.py "$bundle/bench/"
+cp scripts/all_games.sh "$bundle/scripts/"
 cp README.md LICENSE-MIT LICENSE-APACHE NOTICE "$bundle/"
 find "$bundle" -name __pycache__ -prune -exec rm -rf {} +
 # Where a machine has no GPU, target/release/meme goes back to the build that starts without the CUDA libraries.

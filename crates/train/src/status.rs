@@ -63,6 +63,10 @@ pub struct Status {
     pub capacity: u64,
     /// Bytes of replay.
     pub replay_bytes: u64,
+    /// Sequences inserted so far.
+    pub inserted: u64,
+    /// Sequences drawn so far.
+    pub sampled: u64,
     /// Sequences drawn for each one inserted since learning began.
     pub samples_per_insert: f64,
     /// Mean score of the actors' recent episodes.
@@ -111,6 +115,8 @@ impl Status {
             sequences: accounting.sequences,
             capacity: config.replay.capacity as u64,
             replay_bytes: accounting.bytes(),
+            inserted: accounting.inserted,
+            sampled: accounting.sampled,
             samples_per_insert: samples_per_insert(config, &accounting),
             actor_score: books.actor_score(),
             evaluation_score: books.evaluation(),

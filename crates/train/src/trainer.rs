@@ -34,16 +34,25 @@ pub fn train(
     stop: &Stop,
     screen: &mut dyn Screen,
 ) -> Result<Status> {
-    let store = CheckpointStore::open(&directory.files().checkpoints_folder(), config.checkpoint.keep_last)?;
-    let checkpoint = store.resume(&mut |sentence| screen.say(sentence))?;
-    let mut trainer = Trainer::new(task, config, directory.files(), store, checkpoint.as_ref())?;
-    if let Some(checkpoint) = &checkpoint {
-        screen.say(&format!("going on from {} frames", checkpoint.frames()));
-    }
-    let outcome = trainer.run(stop, screen);
+    let mut trainer = Trainer::open(task, config, directory, screen)?;
+    let outcome = trainer.run(stop, screen).and_then(|()| trainer.finish(screen));
     // Also when training failed: a save under way is whole, of a moment before.
     trainer.finish_saving(true, screen);
     outcome
+}
+
+/// The same, but the end is not saved: for a run that is only to be measured, whose folder is thrown away.
+pub fn rehearse(
+    task: &Task,
+    config: &Config,
+    directory: &RunDirectory,
+    stop: &Stop,
+    screen: &mut dyn Screen,
+) -> Result<Status> {
+    let mut trainer = Trainer::open(task, config, directory, screen)?;
+    let outcome = trainer.run(stop, screen);
+    trainer.finish_saving(true, screen);
+    outcome.map(|()| trainer.status())
 }
 
 struct Trainer<'a> {
@@ -85,6 +94,18 @@ impl Watch for Desk<'_> {
 }
 
 impl<'a> Trainer<'a> {
+    /// Goes on from the newest checkpoint, or begins.
+    fn open(task: &Task, config: &'a Config, directory: &RunDirectory, screen: &mut dyn Screen) -> Result<Self> {
+        let files = directory.files();
+        let store = CheckpointStore::open(&files.checkpoints_folder(), config.checkpoint.keep_last)?;
+        let checkpoint = store.resume(&mut |sentence| screen.say(sentence))?;
+        let trainer = Self::new(task, config, files, store, checkpoint.as_ref())?;
+        if let Some(checkpoint) = &checkpoint {
+            screen.say(&format!("going on from {} frames", checkpoint.frames()));
+        }
+        Ok(trainer)
+    }
+
     fn new(
         task: &Task,
         config: &'a Config,
@@ -120,7 +141,7 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    fn run(&mut self, stop: &Stop, screen: &mut dyn Screen) -> Result<Status> {
+    fn run(&mut self, stop: &Stop, screen: &mut dyn Screen) -> Result<()> {
         while self.session.frames() < self.config.run.frames && !stop.is_requested() {
             let before = self.session.frames();
             self.session.advance(&mut Desk { books: &mut self.books, screen })?;
@@ -134,6 +155,11 @@ impl<'a> Trainer<'a> {
             }
             screen.status(&self.status());
         }
+        Ok(())
+    }
+
+    /// The last row of metrics, and a last checkpoint.
+    fn finish(&mut self, screen: &mut dyn Screen) -> Result<Status> {
         self.write_last_row(screen);
         self.finish_saving(true, screen);
         self.save(screen)?;

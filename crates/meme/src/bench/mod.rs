@@ -5,6 +5,8 @@ mod intrinsic;
 mod learner;
 mod measure;
 mod replay;
+mod system;
+mod usage;
 
 use anyhow::Result;
 use clap::Subcommand;
@@ -20,6 +22,8 @@ pub enum Bench {
     Learner(learner::LearnerArgs),
     /// Replay: bytes a step, inserting and sampling, beside an uncompressed ring
     Replay(replay::ReplayArgs),
+    /// All of training together, and where each role's time goes
+    System(system::SystemArgs),
 }
 
 /// Measures one part and prints what was found.
@@ -29,5 +33,6 @@ pub fn run(bench: Bench) -> Result<()> {
         Bench::Intrinsic(args) => intrinsic::run(&args),
         Bench::Learner(args) => learner::run(&args),
         Bench::Replay(args) => replay::run(&args),
+        Bench::System(args) => system::run(&args),
     }
 }

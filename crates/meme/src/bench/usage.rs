@@ -1,0 +1,95 @@
+//! What this process, its workers and the GPU use, as the system counts it.
+
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+/// Ticks of a second in `/proc`: the same on every x86-64 Linux.
+const TICKS: f64 = 100.0;
+
+/// What is used at one moment.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Usage {
+    /// Resident memory of this process.
+    pub own_bytes: u64,
+    /// Resident memory of its worker processes.
+    pub worker_bytes: u64,
+    /// Memory of the first GPU that is in use, by whomever; nothing where there is none.
+    pub device_bytes: Option<u64>,
+    /// CPU time so far, of this process and its workers.
+    #[serde(skip)]
+    pub cpu: Duration,
+}
+
+impl Usage {
+    /// Looks; at the GPU's memory only where it is wanted, since that takes a while.
+    pub fn now(device: bool) -> Result<Self> {
+        let own = std::process::id();
+        let mut usage = Self { device_bytes: device.then(device_bytes).flatten(), ..Self::default() };
+        for entry in fs::read_dir("/proc").context("reading /proc")? {
+            let name = entry.context("reading /proc")?.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            // A process may end while it is looked at.
+            let Some((parent, cpu)) = fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|t| stat(&t))
+            else {
+                continue;
+            };
+            if pid != own && parent != own {
+                continue;
+            }
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let bytes = resident_bytes(&status).unwrap_or(0);
+            *(if pid == own { &mut usage.own_bytes } else { &mut usage.worker_bytes }) += bytes;
+            usage.cpu += cpu;
+        }
+        Ok(usage)
+    }
+}
+
+/// Parent and CPU time in a line of `/proc/PID/stat`; the name in it may hold spaces and brackets.
+fn stat(line: &str) -> Option<(u32, Duration)> {
+    let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
+    Some((fields.get(1)?.parse().ok()?, Duration::from_secs_f64(ticks as f64 / TICKS)))
+}
+
+fn resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
+}
+
+/// The driver's own count, which has everything in it: libtorch's and cuDNN's memory, graphs, and the context itself.
+fn device_bytes() -> Option<u64> {
+    let query = ["--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"];
+    let output = Command::new("nvidia-smi").args(query).output().ok()?;
+    let mebibytes: u64 = String::from_utf8(output.stdout).ok()?.trim().parse().ok()?;
+    Some(mebibytes << 20)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_and_its_child_are_counted() {
+        let alone = Usage::now(false).unwrap();
+        assert!(alone.own_bytes > 1 << 20 && alone.device_bytes.is_none());
+        let mut child = Command::new("sleep").arg("20").spawn().unwrap();
+        let with_child = Usage::now(false).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(with_child.worker_bytes > alone.worker_bytes);
+    }
+
+    #[test]
+    fn a_name_with_brackets_does_not_confuse() {
+        let line =
+            "42 (a (b) c) S 7 42 42 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 100 1000 200 18446744073709551615";
+        assert_eq!(stat(line), Some((7, Duration::from_secs(3))));
+        assert_eq!(stat("42 nonsense"), None);
+        assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t  2048 kB\n"), Some(2 << 20));
+    }
+}
