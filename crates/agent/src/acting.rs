@@ -148,7 +148,7 @@ impl ActingNetwork {
     /// Networks whose parameters are still to be given by [`refresh`](Self::refresh) or
     /// [`load_weights`](Self::load_weights).
     pub fn new(config: &AgentConfig, observation: &ObservationSpec, actions: usize, device: Device) -> Result<Self> {
-        let networks = Networks::new(config, observation, actions)?;
+        let networks = Networks::new(config, observation, actions)?.on(config.network.precision, device)?;
         let parameters = NetworkParameters::zeros(&networks, device)?;
         let beta = beta_ladder(config.policies.count, config.policies.beta_max);
         let beta = Tensor::f_from_slice(&beta)?.f_to_kind(Kind::Float)?.f_view([-1, 1])?.f_to_device(device)?;

@@ -59,9 +59,9 @@ pub enum AgentError {
     /// Reading or writing failed.
     #[error("reading or writing the agent's state failed: {0}")]
     Io(#[from] std::io::Error),
-    /// libtorch refused an operation, for instance because memory ran out.
-    #[error("libtorch: {0}")]
-    Torch(String),
+    /// libtorch or the GPU refused an operation, for instance because memory ran out.
+    #[error(transparent)]
+    Torch(#[from] torch_ext::Error),
 }
 
 /// How one tensor of a file differs from what the network wants.
@@ -92,13 +92,8 @@ pub enum WeightsProblem {
 }
 
 impl From<tch::TchError> for AgentError {
-    /// Keeps the first line: libtorch appends a C++ stack trace that tells a user nothing.
     fn from(error: tch::TchError) -> Self {
-        let text = match &error {
-            tch::TchError::Torch(text) => text.clone(),
-            other => other.to_string(),
-        };
-        Self::Torch(text.lines().next().unwrap_or_default().to_owned())
+        Self::Torch(error.into())
     }
 }
 

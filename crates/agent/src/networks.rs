@@ -2,7 +2,7 @@
 
 use tch::Device;
 
-use crate::config::AgentConfig;
+use crate::config::{AgentConfig, Precision};
 use crate::error::Result;
 use crate::nets::action_prediction::ActionPrediction;
 use crate::nets::agent_net::AgentNet;
@@ -39,6 +39,12 @@ impl Networks {
             policies: config.policies.count,
             embedding: config.network.intrinsic.embedding,
         })
+    }
+
+    /// The same networks, computing as fast as the device can with the configured precision.
+    pub fn on(mut self, precision: Precision, device: Device) -> Result<Self> {
+        self.agent = self.agent.on(precision, device)?;
+        Ok(self)
     }
 
     /// How observations become the networks' input.

@@ -84,6 +84,11 @@ impl ObservationInput {
         &self.spec
     }
 
+    /// Whether the network sees bytes as they come, only divided by 255.
+    pub fn takes_bytes(&self) -> bool {
+        self.spec.kind == ObservationKind::U8 && self.shrink == 1
+    }
+
     /// What the network sees.
     pub fn shape(&self) -> InputShape {
         let side = |n: usize| (n as i64 + self.shrink - 1) / self.shrink;

@@ -1,6 +1,7 @@
 //! Adam over the flat buffer of a parameter set, with decoupled weight decay.
 
 use tch::Tensor;
+use torch_ext::adamw::{AdamWStep, adamw};
 
 use crate::error::Result;
 use crate::nets::parameters::ParameterSet;
@@ -52,13 +53,36 @@ impl AdamW {
         Ok(Self { config, keep, first, second, steps: 0 })
     }
 
-    /// Moves the parameters by one step along `gradients`, scaled by `scale`.
-    pub fn step(&mut self, parameters: &mut ParameterSet, gradients: &ParameterSet, scale: f64) -> Result<()> {
+    /// Moves the parameters by one step along `gradients`, scaled by `scale`, then `average` (their moving average) by a
+    /// share of the way towards them.
+    pub fn step(
+        &mut self,
+        parameters: &mut ParameterSet,
+        gradients: &ParameterSet,
+        scale: f64,
+        average: Option<(&mut ParameterSet, f64)>,
+    ) -> Result<()> {
         let AdamConfig { learning_rate, beta1, beta2, epsilon, .. } = self.config;
         self.steps += 1;
         let bias1 = 1.0 - beta1.powf(self.steps as f64);
         let bias2 = 1.0 - beta2.powf(self.steps as f64);
-        tch::no_grad(|| {
+        if parameters.flat().device().is_cuda() && torch_ext::available() {
+            return Ok(adamw(&AdamWStep {
+                parameters: parameters.flat(),
+                first: self.first.flat(),
+                second: self.second.flat(),
+                gradients: gradients.flat(),
+                keep: self.keep.as_ref(),
+                average: average.as_ref().map(|(average, share)| (average.flat(), *share)),
+                scale,
+                beta1,
+                beta2,
+                rate: learning_rate / bias1,
+                root: bias2.sqrt(),
+                epsilon,
+            })?);
+        }
+        tch::no_grad(|| -> Result<()> {
             let gradient = gradients.flat().f_mul_scalar(scale)?;
             let _ = self.first.flat_mut().f_lerp_(&gradient, 1.0 - beta1)?;
             let square = gradient.f_square()?;
@@ -72,7 +96,11 @@ impl AdamW {
             }
             let _ = flat.f_sub_(&change)?;
             Ok(())
-        })
+        })?;
+        match average {
+            Some((average, share)) => average.move_towards(parameters, share),
+            None => Ok(()),
+        }
     }
 
     /// Number of steps so far.
@@ -124,7 +152,7 @@ mod tests {
             let _ = gradients.flat_mut().zero_();
             let _ = gradients.get(weight).shallow_clone().fill_(g[0]);
             let _ = gradients.get(bias).shallow_clone().fill_(g[1]);
-            adam.step(&mut parameters, &gradients, 1.0).unwrap();
+            adam.step(&mut parameters, &gradients, 1.0, None).unwrap();
             let found = [parameters.get(weight).double_value(&[0, 0]), parameters.get(bias).double_value(&[0])];
             for (found, expected) in found.iter().zip(expected) {
                 assert!((found - expected).abs() < 1e-6, "{found} instead of {expected}");

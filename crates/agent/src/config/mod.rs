@@ -7,7 +7,7 @@ mod validation;
 use serde::{Deserialize, Serialize};
 
 pub use network::{
-    Activation, ConvConfig, DropSchedule, IntrinsicNetworkConfig, NetworkConfig, StageConfig, StemConfig,
+    Activation, ConvConfig, DropSchedule, IntrinsicNetworkConfig, NetworkConfig, Precision, StageConfig, StemConfig,
     StochasticDepthConfig, TorsoConfig, TorsoKind,
 };
 pub use presets::NetworkPreset;

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NetworkConfig {
+    /// In how many bits the value and policy network computes.
+    pub precision: Precision,
     /// Images larger than this on a side are averaged down by a whole factor before every network; absent: never.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_side: Option<usize>,
@@ -23,6 +25,17 @@ pub struct NetworkConfig {
     pub head_hidden: usize,
     /// The networks behind the intrinsic reward.
     pub intrinsic: IntrinsicNetworkConfig,
+}
+
+/// In how many bits the value and policy network computes. Parameters, outputs, losses and returns are always f32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Precision {
+    /// In 16 bits and with fused kernels on a GPU, in f32 elsewhere.
+    #[default]
+    Auto,
+    /// In f32 everywhere.
+    F32,
 }
 
 /// The kinds of torso for images. Flat observations always get linear layers.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::network::{
-    Activation, ConvConfig, DropSchedule, IntrinsicNetworkConfig, NetworkConfig, StageConfig, StemConfig,
+    Activation, ConvConfig, DropSchedule, IntrinsicNetworkConfig, NetworkConfig, Precision, StageConfig, StemConfig,
     StochasticDepthConfig, TorsoConfig, TorsoKind,
 };
 
@@ -42,6 +42,7 @@ fn convolutions(layers: &[(usize, usize, usize)]) -> Vec<ConvConfig> {
 fn paper() -> NetworkConfig {
     let atari = convolutions(&[(32, 8, 4), (64, 4, 2), (64, 3, 1)]);
     NetworkConfig {
+        precision: Precision::Auto,
         max_side: None,
         torso: TorsoConfig {
             kind: TorsoKind::Nfnet,

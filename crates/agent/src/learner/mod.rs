@@ -105,7 +105,7 @@ impl Learner {
         seed: u64,
         device: Device,
     ) -> Result<Self> {
-        let networks = Networks::new(config, observation, actions)?;
+        let networks = Networks::new(config, observation, actions)?.on(config.network.precision, device)?;
         let mut random = Random::new(seed);
         let NetworkParameters { agent, action_prediction, rnd_target, rnd_predictor } =
             NetworkParameters::initialised(&networks, &mut random, device)?;
@@ -275,13 +275,13 @@ impl Learner {
     ) -> Result<StepReport> {
         // The same as torch.nn.utils.clip_grad_norm_.
         let clip = (self.config.optimizer.clip_norm / (report.gradient_norms.agent + 1e-6)).min(1.0);
-        self.agent.optimizer.step(&mut self.online.agent, &self.agent.gradients, clip)?;
+        let average = (&mut self.ema, 1.0 - self.config.copies.ema_decay);
+        self.agent.optimizer.step(&mut self.online.agent, &self.agent.gradients, clip, Some(average))?;
         let f = &mut self.action_prediction;
-        f.optimizer.step(&mut self.online.action_prediction, &f.gradients, 1.0)?;
-        self.rnd.optimizer.step(&mut self.online.rnd_predictor, &self.rnd.gradients, 1.0)?;
+        f.optimizer.step(&mut self.online.action_prediction, &f.gradients, 1.0, None)?;
+        self.rnd.optimizer.step(&mut self.online.rnd_predictor, &self.rnd.gradients, 1.0, None)?;
 
         self.updates = report.update;
-        self.ema.move_towards(&self.online.agent, 1.0 - self.config.copies.ema_decay)?;
         if self.updates.is_multiple_of(self.config.copies.target_period) {
             self.target.copy_from(&self.online.agent)?;
         }
@@ -306,7 +306,7 @@ impl Learner {
         }
     }
 
-    /// `[blocks, B]`: 0 where a block is left out for a sequence. Exactly round(rate · B) sequences of a block are.
+    /// `[blocks, B]` on the host: 0 where a block is left out for a sequence. Exactly round(rate · B) sequences of a block are.
     fn keep(&self, sequences: usize, given: Option<&[u8]>, random: &mut Random) -> Result<Option<Tensor>> {
         let blocks = self.networks.agent.droppable_blocks();
         let mut keep = vec![1f32; blocks * sequences];
@@ -329,8 +329,7 @@ impl Learner {
         if keep.iter().all(|&kept| kept == 1.0) {
             return Ok(None);
         }
-        let keep = Tensor::f_from_slice(&keep)?.f_view([blocks as i64, sequences as i64])?;
-        Ok(Some(keep.f_to_device(self.device)?))
+        Ok(Some(Tensor::f_from_slice(&keep)?.f_view([blocks as i64, sequences as i64])?))
     }
 
     /// Whether losses, priorities, scales and gradients are all finite; else names the first that is not.

@@ -80,6 +80,9 @@ pub struct Trajectories<'a> {
 /// G_t = r_t + γ_j d_t [V_{t+1} + λ_{t+1} (G_{t+1} - V_{t+1})], `[B, T, N]`; V at the last step of the trace.
 pub fn returns(trajectories: Trajectories<'_>) -> Result<Tensor> {
     let Trajectories { rewards, discounts, values, traces } = trajectories;
+    if values.device().is_cuda() && torch_ext::available() {
+        return Ok(torch_ext::returns::returns(rewards, discounts, values, traces)?);
+    }
     let [rewards, discounts, values, traces] = [rewards, discounts, values, traces].map(|x| x.f_unbind(1));
     let (rewards, discounts, values, traces) = (rewards?, discounts?, values?, traces?);
     let mut following = values.last().map(Tensor::shallow_clone).unwrap_or_default();

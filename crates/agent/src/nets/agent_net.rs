@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use tch::Tensor;
+use tch::{Device, Kind, Tensor};
+use torch_ext::nf_torso::{Kept, NfTorso};
 
 use super::core::Core;
 use super::features::{FeatureInput, FeatureSizes, Features};
 use super::heads::{HeadOutputs, HeadSizes, Heads};
 use super::parameters::{Layout, ParameterSet, Weights};
 use super::torso::Torso;
-use crate::config::{AgentConfig, QHeads};
+use crate::config::{AgentConfig, Precision, QHeads};
 use crate::error::Result;
 use crate::observation::ObservationInput;
 
@@ -22,6 +23,19 @@ pub struct AgentNet {
     features: Features,
     core: Core,
     heads: Heads,
+    compute: Compute,
+}
+
+/// How the network computes.
+#[derive(Clone, Debug)]
+enum Compute {
+    /// Everything in f32 by libtorch's own operations, on any device: the reference.
+    Plain,
+    /// In 16 bits with f32 master weights and f32 outputs, on a GPU.
+    Mixed {
+        /// The torso's kernels, where there are some for its shape.
+        torso: Option<NfTorso>,
+    },
 }
 
 /// What the network is fed: sequences of equal length, one after the other.
@@ -80,7 +94,25 @@ impl AgentNet {
         };
         let intrinsic = config.loss.q_heads != QHeads::Single;
         let heads = Heads::new(layout.scope("heads"), sizes, intrinsic, config.loss.distillation);
-        Self { layout: Arc::new(layout), input, torso, features, core, heads }
+        Self { layout: Arc::new(layout), input, torso, features, core, heads, compute: Compute::Plain }
+    }
+
+    /// The same network, computing as fast as the device can with this precision.
+    pub fn on(mut self, precision: Precision, device: Device) -> Result<Self> {
+        if precision == Precision::F32 || !device.is_cuda() || !torch_ext::available() {
+            return Ok(self);
+        }
+        let bytes = self.input.takes_bytes();
+        let spec = match &self.torso {
+            Torso::NfNet(net) if bytes => net.fused_spec(&self.layout, self.input.shape()),
+            _ => None,
+        };
+        let torso = match spec.filter(|spec| spec.unsupported().is_none()) {
+            Some(spec) => Some(NfTorso::new(&spec, device)?),
+            None => None,
+        };
+        self.compute = Compute::Mixed { torso };
+        Ok(self)
     }
 
     /// Names, shapes and places of the parameters.
@@ -117,11 +149,22 @@ impl AgentNet {
     /// The parameters as a pass uses them. Gradients flow through it to trainable parameters.
     pub fn prepare(&self, parameters: &ParameterSet) -> Result<Weights> {
         let mut weights = parameters.weights();
-        self.torso.prepare(&mut weights)?;
+        match &self.compute {
+            Compute::Plain => self.torso.prepare(&mut weights)?,
+            Compute::Mixed { torso } => {
+                match torso {
+                    Some(torso) => weights.packed.torso = Some(torso.prepare(weights.flat())?),
+                    None => self.torso.prepare(&mut weights)?,
+                }
+                self.core.pack(&mut weights)?;
+                self.heads.convert(&mut weights, Kind::BFloat16)?;
+            }
+        }
         Ok(weights)
     }
 
-    /// Runs whole sequences. `keep` is `[blocks, batch]`: 0 where stochastic depth leaves a block out for a sequence.
+    /// Runs whole sequences. `keep` is `[blocks, batch]` on the host: 0 where stochastic depth leaves a block out for a
+    /// sequence.
     pub fn unroll(&self, weights: &Weights, input: &NetInput, keep: Option<&Tensor>) -> Result<NetOutput> {
         let stages = self.stages(weights, input, keep)?;
         let heads = self.heads.forward(weights, &Tensor::f_cat(&[stages.core, stages.torso, stages.features], -1)?)?;
@@ -133,15 +176,38 @@ impl AgentNet {
         let batch = input.state.size()[0];
         let frames = input.observations.size()[0];
         let steps = if batch == 0 { 0 } else { frames / batch };
-        let observations = self.input.prepare(&input.observations)?;
-        let keep = match keep {
-            Some(keep) => Some(keep.f_repeat_interleave_self_int(steps, 1, frames)?),
-            None => None,
-        };
-        let torso = self.torso.forward(weights, &observations, keep.as_ref())?.f_view([batch, steps, -1])?;
+        let torso = self.torso(weights, &input.observations, keep, steps)?.f_view([batch, steps, -1])?;
         let features = self.features.forward(weights, &input.features)?.f_view([batch, steps, -1])?;
+        let features = features.f_to_kind(torso.kind())?;
         let inputs = Tensor::f_cat(&[&torso, &features], -1)?;
         let (core, state) = self.core.forward(weights, &inputs, &input.state)?;
         Ok(NetStages { torso, features, core, state })
     }
+
+    /// `[frames, outputs]`, in bf16 with mixed precision.
+    fn torso(&self, weights: &Weights, observations: &Tensor, keep: Option<&Tensor>, steps: i64) -> Result<Tensor> {
+        if let (Compute::Mixed { torso: Some(torso) }, Some(packed)) = (&self.compute, &weights.packed.torso) {
+            let kept = keep.map(|keep| kept_sequences(keep, steps, observations.device())).transpose()?;
+            let own: Vec<_> = weights.first(torso.parameters()).iter().collect();
+            return Ok(torso.forward(weights.flat(), packed, &own, observations, kept.as_ref())?);
+        }
+        let device = observations.device();
+        let frames = observations.size()[0];
+        let keep = match keep {
+            Some(keep) => Some(keep.f_to_device(device)?.f_repeat_interleave_self_int(steps, 1, frames)?),
+            None => None,
+        };
+        let output = self.torso.forward(weights, &self.input.prepare(observations)?, keep.as_ref())?;
+        match self.compute {
+            Compute::Plain => Ok(output),
+            Compute::Mixed { .. } => Ok(output.f_to_kind(Kind::BFloat16)?),
+        }
+    }
+}
+
+/// `[blocks, batch]` of 0 and 1 on the host, as the fused torso takes it.
+fn kept_sequences(keep: &Tensor, steps: i64, device: Device) -> Result<Kept> {
+    let rows: Vec<Vec<f32>> = Vec::try_from(keep)?;
+    let rows: Vec<Vec<bool>> = rows.iter().map(|row| row.iter().map(|&kept| kept != 0.0).collect()).collect();
+    Ok(Kept::new(&rows, steps as usize, device)?)
 }

@@ -1,6 +1,6 @@
 //! What remembers: an LSTM or, with memory switched off, a linear layer of the same width.
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::layers::{Linear, fan_in_uniform};
 use super::parameters::{ParameterId, Scope, Weights};
@@ -63,19 +63,53 @@ impl Core {
         }
     }
 
+    /// Lets the core compute in 16 bits on a GPU.
+    pub fn pack(&self, weights: &mut Weights) -> Result<()> {
+        match self {
+            Self::Lstm(lstm) => {
+                let packed = torch_ext::lstm::prepare(lstm.parameters().map(|id| weights.get(id)))?;
+                weights.packed.lstm = Some(packed);
+                Ok(())
+            }
+            Self::FeedForward { linear, .. } => linear.convert(weights, Kind::BFloat16),
+        }
+    }
+
     /// `[batch, steps, inputs]` and the state `[batch, state]` before them to `[batch, steps, width]` and the state
     /// after them.
     pub fn forward(&self, weights: &Weights, input: &Tensor, state: &Tensor) -> Result<(Tensor, Tensor)> {
         match self {
             Self::FeedForward { linear, .. } => Ok((linear.forward(weights, input)?.f_relu()?, state.shallow_clone())),
             Self::Lstm(lstm) => {
+                if let Some(packed) = &weights.packed.lstm {
+                    return lstm.forward_fused(weights, packed, input, state);
+                }
                 let part = |start| state.f_narrow(1, start, lstm.width)?.f_unsqueeze(0)?.f_contiguous();
-                let parameters = [lstm.weight_ih, lstm.weight_hh, lstm.bias_ih, lstm.bias_hh]
-                    .map(|id| weights.get(id).shallow_clone());
+                let parameters = lstm.parameters().map(|id| weights.get(id).shallow_clone());
                 let initial = [part(0)?, part(lstm.width)?];
                 let (output, h, c) = input.f_lstm(&initial, &parameters, true, 1, 0.0, true, false, true)?;
                 Ok((output, Tensor::f_cat(&[h.f_squeeze_dim(0)?, c.f_squeeze_dim(0)?], 1)?))
             }
         }
+    }
+}
+
+impl Lstm {
+    fn parameters(&self) -> [ParameterId; 4] {
+        [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
+    }
+
+    /// The same with f16 weights, for GPUs.
+    fn forward_fused(
+        &self,
+        weights: &Weights,
+        packed: &Tensor,
+        input: &Tensor,
+        state: &Tensor,
+    ) -> Result<(Tensor, Tensor)> {
+        let [h, c] = [state.f_narrow(1, 0, self.width)?, state.f_narrow(1, self.width, self.width)?];
+        let parameters = self.parameters().map(|id| weights.get(id));
+        let (output, [h, c]) = torch_ext::lstm::lstm(input, parameters, packed, [&h, &c])?;
+        Ok((output.f_to_kind(input.kind())?, Tensor::f_cat(&[h, c], 1)?))
     }
 }

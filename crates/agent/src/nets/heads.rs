@@ -107,6 +107,17 @@ impl Heads {
         Self { extrinsic, intrinsic, policy, sizes }
     }
 
+    /// Lets the hidden layers compute in `kind`; the outputs stay as they are.
+    pub fn convert(&self, weights: &mut Weights, kind: Kind) -> Result<()> {
+        let dueling = [Some(self.extrinsic), self.intrinsic].into_iter().flatten();
+        let streams = dueling.flat_map(|head| [head.value, head.advantage]).chain(self.policy);
+        for stream in streams {
+            stream.hidden1.convert(weights, kind)?;
+            stream.hidden2.convert(weights, kind)?;
+        }
+        Ok(())
+    }
+
     /// Operations of one forward pass of one frame.
     pub fn flops(&self) -> f64 {
         let HeadSizes { inputs, hidden, policies, actions } = self.sizes;

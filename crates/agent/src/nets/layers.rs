@@ -1,6 +1,6 @@
 //! Linear layers and plain convolutions, the pieces most networks are made of.
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use super::parameters::{Init, ParameterId, Scope, Weights};
 use crate::error::Result;
@@ -21,9 +21,24 @@ impl Linear {
         Self { weight, bias }
     }
 
-    /// `[.., inputs]` to `[.., outputs]`.
+    /// Computes with weights of this kind from now on; gradients go on to the parameters as they are.
+    pub fn convert(&self, weights: &mut Weights, kind: Kind) -> Result<()> {
+        for id in [self.weight, self.bias] {
+            let converted = weights.get(id).f_to_kind(kind)?;
+            weights.replace(id, converted);
+        }
+        Ok(())
+    }
+
+    /// `[.., inputs]` to `[.., outputs]`, in the kind of the weights.
     pub fn forward(&self, weights: &Weights, x: &Tensor) -> Result<Tensor> {
-        Ok(x.f_linear(weights.get(self.weight), Some(weights.get(self.bias)))?)
+        let weight = weights.get(self.weight);
+        Ok(x.f_to_kind(weight.kind())?.f_linear(weight, Some(weights.get(self.bias)))?)
+    }
+
+    /// Places of weight and bias.
+    pub fn parameters(&self) -> [ParameterId; 2] {
+        [self.weight, self.bias]
     }
 }
 

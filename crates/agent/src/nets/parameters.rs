@@ -52,6 +52,11 @@ impl Parameter {
         self.shape.iter().product()
     }
 
+    /// Where it begins in the buffer.
+    pub fn offset(&self) -> i64 {
+        self.offset
+    }
+
     /// Whether AdamW decays it: matrices and convolution kernels, but no gains, biases and scalars.
     pub fn decays(&self) -> bool {
         let own_name = self.name.rsplit('.').next().unwrap_or_default();
@@ -75,6 +80,11 @@ impl Layout {
     /// All parameters, in the order of declaration.
     pub fn parameters(&self) -> &[Parameter] {
         &self.parameters
+    }
+
+    /// A parameter by its place.
+    pub fn parameter(&self, id: ParameterId) -> &Parameter {
+        &self.parameters[id.0]
     }
 
     /// Number of parameters' elements, without the gaps between them.
@@ -231,7 +241,8 @@ impl ParameterSet {
 
     /// The values as a network computes with them.
     pub fn weights(&self) -> Weights {
-        Weights(self.views.iter().map(Tensor::shallow_clone).collect())
+        let values = self.views.iter().map(Tensor::shallow_clone).collect();
+        Weights { values, flat: self.flat.shallow_clone(), packed: Packed::default() }
     }
 }
 
@@ -240,17 +251,41 @@ impl ParameterSet {
 /// What has to be derived from a parameter (a standardised kernel) is computed once a pass, or once a refresh of the
 /// acting parameters, and stands here in the parameter's place.
 #[derive(Debug)]
-pub struct Weights(Vec<Tensor>);
+pub struct Weights {
+    values: Vec<Tensor>,
+    flat: Tensor,
+    /// What fused pieces derived from many parameters at once.
+    pub packed: Packed,
+}
+
+/// Weights in 16 bits, as the fused pieces of a GPU want them.
+#[derive(Debug, Default)]
+pub struct Packed {
+    /// All of the torso.
+    pub torso: Option<Tensor>,
+    /// All of the LSTM.
+    pub lstm: Option<Tensor>,
+}
 
 impl Weights {
     /// One parameter, or what was derived from it.
     pub fn get(&self, id: ParameterId) -> &Tensor {
-        &self.0[id.0]
+        &self.values[id.0]
     }
 
     /// Puts what was derived from a parameter in its place.
     pub fn replace(&mut self, id: ParameterId, derived: Tensor) {
-        self.0[id.0] = derived;
+        self.values[id.0] = derived;
+    }
+
+    /// The first `count` parameters of the layout.
+    pub fn first(&self, count: usize) -> &[Tensor] {
+        &self.values[..count]
+    }
+
+    /// The whole buffer that the parameters lie in.
+    pub fn flat(&self) -> &Tensor {
+        &self.flat
     }
 }
 

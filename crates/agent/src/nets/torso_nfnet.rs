@@ -1,9 +1,10 @@
 //! The normalizer-free residual torso: scaled weight standardisation instead of normalisation layers.
 
 use tch::{Kind, Tensor};
+use torch_ext::nf_torso::{BlockSpec, ConvSpec, LinearSpec, TorsoSpec};
 
 use super::layers::{Linear, Window, convolve};
-use super::parameters::{Init, ParameterId, Scope, Weights};
+use super::parameters::{Init, Layout, ParameterId, Scope, Weights};
 use crate::config::{Activation, TorsoConfig};
 use crate::error::Result;
 use crate::observation::InputShape;
@@ -125,6 +126,64 @@ impl NfNet {
         }
         let outputs = channels * height * width;
         Self { stem, blocks, activation: config.activation, alpha: config.alpha, outputs, flops }
+    }
+
+    /// The same torso as the fused kernels of a GPU take it, for images of one channel of bytes.
+    ///
+    /// `layout` begins with the torso's parameters.
+    pub fn fused_spec(&self, layout: &Layout, input: InputShape) -> Option<TorsoSpec> {
+        let InputShape::Image { height, width, .. } = input else { return None };
+        let gamma = self.gamma();
+        let place = |id| layout.parameter(id).offset();
+        let conv = |conv: &StandardisedConv, scale| {
+            let [outputs, inputs, ..] = layout.parameter(conv.weight).shape[..] else {
+                unreachable!("a kernel has four dimensions")
+            };
+            ConvSpec {
+                weight: place(conv.weight),
+                gain: place(conv.gain),
+                bias: place(conv.bias),
+                inputs,
+                outputs,
+                scale,
+            }
+        };
+        let linear = |linear: &Linear| {
+            let [weight, bias] = linear.parameters().map(place);
+            LinearSpec { weight, bias }
+        };
+        let blocks = self
+            .blocks
+            .iter()
+            .map(|block| BlockSpec {
+                conv1: conv(&block.conv1, gamma * block.beta),
+                conv2: conv(&block.conv2, gamma),
+                shortcut: block
+                    .shortcut
+                    .as_ref()
+                    .map(|shortcut| conv(shortcut, gamma * block.beta * block.stride as f64)),
+                down: linear(&block.squeeze),
+                up: linear(&block.excite),
+                squeezed: layout.parameter(block.squeeze.parameters()[0]).shape[0],
+                skip_gain: place(block.skip_gain),
+                stride: block.stride,
+            })
+            .collect();
+        let own = layout.parameters().iter().take_while(|parameter| parameter.name.starts_with("torso."));
+        let parameters: Vec<_> = own.map(|parameter| (parameter.offset(), parameter.shape.clone())).collect();
+        let length = parameters.iter().map(|(place, shape)| place + shape.iter().product::<i64>()).max()?;
+        let stem = conv(&self.stem, 1.0);
+        let window = self.stem.window;
+        (self.activation == Activation::Relu && window == Window::same(7, 4)).then_some(TorsoSpec {
+            height,
+            width,
+            stem,
+            blocks,
+            branch_scale: 2.0 * self.alpha,
+            output_scale: gamma,
+            length,
+            parameters,
+        })
     }
 
     /// Number of values that come out.

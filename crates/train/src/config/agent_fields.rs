@@ -113,6 +113,13 @@ pub const NETWORK: Section = Section {
     about: "The networks.",
     fields: &[
         field(
+            "agent.network.precision",
+            Choice(&["auto", "f32"]),
+            "",
+            Silent,
+            "In how many bits the value and policy network computes; auto: 16 on a GPU, with f32 parameters and outputs.",
+        ),
+        field(
             "agent.network.max_side",
             WholeOrNone(8, 4096),
             "pixels",

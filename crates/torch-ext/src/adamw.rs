@@ -1,0 +1,80 @@
+//! AdamW and the moving average of the parameters in one kernel over flat buffers.
+
+use tch::Tensor;
+
+use crate::driver::driver;
+use crate::error::Result;
+use crate::module::{Module, argument};
+
+/// Flat f32 buffers of one length on the GPU, and the constants of a step.
+#[derive(Debug)]
+pub struct AdamWStep<'a> {
+    /// What is moved.
+    pub parameters: &'a Tensor,
+    /// Moving average of the gradient.
+    pub first: &'a Tensor,
+    /// Moving average of its square.
+    pub second: &'a Tensor,
+    /// The gradient.
+    pub gradients: &'a Tensor,
+    /// What parameters are multiplied with first: weight decay.
+    pub keep: Option<&'a Tensor>,
+    /// Moving average of the parameters, moved by `share` of the way.
+    pub average: Option<(&'a Tensor, f64)>,
+    /// Factor of the gradient.
+    pub scale: f64,
+    /// Decay of the gradient's average.
+    pub beta1: f64,
+    /// Decay of the square's average.
+    pub beta2: f64,
+    /// Learning rate divided by the first average's bias.
+    pub rate: f64,
+    /// Root of the second average's bias.
+    pub root: f64,
+    /// Added to the root of the second average.
+    pub epsilon: f64,
+}
+
+/// The same as the kernel declares it.
+#[repr(C)]
+struct Arguments {
+    parameters: u64,
+    first: u64,
+    second: u64,
+    gradients: u64,
+    keep: u64,
+    average: u64,
+    count: u64,
+    scale: f32,
+    one_minus_beta1: f32,
+    one_minus_beta2: f32,
+    rate: f32,
+    root: f32,
+    epsilon: f32,
+    share: f32,
+}
+
+/// p ← keep · p − rate · m / (√v / root + ε), then average ← average + share · (p − average).
+pub fn adamw(step: &AdamWStep<'_>) -> Result<()> {
+    let address = |tensor: &Tensor| tensor.data_ptr() as u64;
+    let arguments = Arguments {
+        parameters: address(step.parameters),
+        first: address(step.first),
+        second: address(step.second),
+        gradients: address(step.gradients),
+        keep: step.keep.map_or(0, address),
+        average: step.average.map_or(0, |(average, _)| address(average)),
+        count: step.parameters.numel() as u64,
+        scale: step.scale as f32,
+        one_minus_beta1: (1.0 - step.beta1) as f32,
+        one_minus_beta2: (1.0 - step.beta2) as f32,
+        rate: step.rate as f32,
+        root: step.root as f32,
+        epsilon: step.epsilon as f32,
+        share: step.average.map_or(0.0, |(_, share)| share as f32),
+    };
+    let module = Module::get(include_str!("kernels/adamw.cu"))?;
+    let grid = 8 * driver()?.multiprocessors()? as usize;
+    // SAFETY: all buffers have the length of the parameters.
+    unsafe { module.kernel("adamw", 0)?.launch(grid, 512, 0, &[argument(&arguments)]) }
+}

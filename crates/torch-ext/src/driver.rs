@@ -1,0 +1,270 @@
+//! The CUDA driver and NVRTC, found at run time: nothing of CUDA is needed to build or to start without a GPU.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ptr;
+use std::sync::OnceLock;
+
+use crate::error::{Error, Result};
+
+/// libtorch's own link to driver and NVRTC: opening it finds the versions that libtorch was made for.
+const LIBRARY: &str = "libcaffe2_nvrtc.so";
+
+const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
+const COMPUTE_CAPABILITY_MINOR: c_int = 76;
+const MULTIPROCESSORS: c_int = 16;
+const MAX_DYNAMIC_SHARED_BYTES: c_int = 8;
+
+macro_rules! functions {
+    ($($field:ident = $symbol:literal: fn($($type:ty),*) -> $result:ty;)*) => {
+        /// Functions of the driver and of NVRTC.
+        #[derive(Clone, Copy, Debug)]
+        #[allow(clippy::type_complexity)]
+        pub(crate) struct Driver {
+            $($field: unsafe extern "C" fn($($type),*) -> $result,)*
+        }
+
+        impl Driver {
+            fn open() -> Result<Self> {
+                let name = CString::new(LIBRARY).unwrap_or_default();
+                // SAFETY: a terminated string; the library is never closed.
+                let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
+                if library.is_null() {
+                    return Err(Error::Library { library: LIBRARY, reason: loader_error() });
+                }
+                Ok(Self {
+                    $($field: {
+                        // SAFETY: a live library and a terminated string.
+                        let symbol = unsafe { libc::dlsym(library, concat!($symbol, "\0").as_ptr().cast()) };
+                        if symbol.is_null() {
+                            return Err(Error::Library { library: LIBRARY, reason: loader_error() });
+                        }
+                        // SAFETY: the function of this name has this signature in the CUDA 13 headers.
+                        unsafe {
+                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>(symbol)
+                        }
+                    },)*
+                })
+            }
+        }
+    };
+}
+
+functions! {
+    error_string = "cuGetErrorString": fn(c_int, *mut *const c_char) -> c_int;
+    device_attribute = "cuDeviceGetAttribute": fn(*mut c_int, c_int, c_int) -> c_int;
+    module_load = "cuModuleLoadData": fn(*mut *mut c_void, *const c_void) -> c_int;
+    module_function = "cuModuleGetFunction": fn(*mut *mut c_void, *mut c_void, *const c_char) -> c_int;
+    function_attribute = "cuFuncSetAttribute": fn(*mut c_void, c_int, c_int) -> c_int;
+    launch_kernel = "cuLaunchKernel": fn(*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint,
+        *mut c_void, *mut *mut c_void, *mut *mut c_void) -> c_int;
+    host_allocate = "cuMemHostAlloc": fn(*mut *mut c_void, usize, c_uint) -> c_int;
+    host_free = "cuMemFreeHost": fn(*mut c_void) -> c_int;
+    copy_to_device = "cuMemcpyHtoDAsync_v2": fn(u64, *const c_void, usize, *mut c_void) -> c_int;
+    copy_to_host = "cuMemcpyDtoHAsync_v2": fn(*mut c_void, u64, usize, *mut c_void) -> c_int;
+    nvrtc_version = "nvrtcVersion": fn(*mut c_int, *mut c_int) -> c_int;
+    nvrtc_create = "nvrtcCreateProgram": fn(*mut *mut c_void, *const c_char, *const c_char, c_int,
+        *const *const c_char, *const *const c_char) -> c_int;
+    nvrtc_compile = "nvrtcCompileProgram": fn(*mut c_void, c_int, *const *const c_char) -> c_int;
+    nvrtc_log_size = "nvrtcGetProgramLogSize": fn(*mut c_void, *mut usize) -> c_int;
+    nvrtc_log = "nvrtcGetProgramLog": fn(*mut c_void, *mut c_char) -> c_int;
+    nvrtc_cubin_size = "nvrtcGetCUBINSize": fn(*mut c_void, *mut usize) -> c_int;
+    nvrtc_cubin = "nvrtcGetCUBIN": fn(*mut c_void, *mut c_char) -> c_int;
+    nvrtc_destroy = "nvrtcDestroyProgram": fn(*mut *mut c_void) -> c_int;
+}
+
+fn loader_error() -> String {
+    // SAFETY: dlerror returns null or a terminated string of this thread.
+    let text = unsafe { libc::dlerror() };
+    if text.is_null() {
+        return "no reason given".to_owned();
+    }
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// The driver, opened once.
+pub(crate) fn driver() -> Result<&'static Driver> {
+    static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
+    if cfg!(not(feature = "cuda")) {
+        return Err(Error::NotBuilt);
+    }
+    DRIVER.get_or_init(Driver::open).as_ref().map_err(Clone::clone)
+}
+
+impl Driver {
+    fn check(&self, code: c_int, call: impl FnOnce() -> String) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        let mut text = ptr::null();
+        // SAFETY: the driver writes one pointer to a constant string, or leaves it null.
+        unsafe { (self.error_string)(code, &mut text) };
+        let reason = if text.is_null() {
+            format!("error {code}")
+        } else {
+            // SAFETY: as above.
+            unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+        };
+        if code == 2 {
+            return Err(Error::OutOfMemory(format!("{}: {reason}", call())));
+        }
+        Err(Error::Driver { call: call(), reason })
+    }
+
+    fn attribute(&self, attribute: c_int) -> Result<c_int> {
+        let mut value = 0;
+        // SAFETY: the driver writes one number; device 0 is the one libtorch uses.
+        let code = unsafe { (self.device_attribute)(&mut value, attribute, 0) };
+        self.check(code, || "reading the GPU's properties".to_owned())?;
+        Ok(value)
+    }
+
+    /// Such as (9, 0).
+    pub fn compute_capability(&self) -> Result<(i32, i32)> {
+        Ok((self.attribute(COMPUTE_CAPABILITY_MAJOR)?, self.attribute(COMPUTE_CAPABILITY_MINOR)?))
+    }
+
+    /// Number of streaming multiprocessors.
+    pub fn multiprocessors(&self) -> Result<i32> {
+        self.attribute(MULTIPROCESSORS)
+    }
+
+    /// NVRTC's version, such as (13, 0).
+    pub fn compiler_version(&self) -> Result<(i32, i32)> {
+        let (mut major, mut minor) = (0, 0);
+        // SAFETY: NVRTC writes two numbers.
+        match unsafe { (self.nvrtc_version)(&mut major, &mut minor) } {
+            0 => Ok((major, minor)),
+            code => Err(Error::Compile(format!("NVRTC's version can't be read (error {code})"))),
+        }
+    }
+
+    /// Compiles CUDA C++ for one architecture, such as `sm_90`.
+    pub fn compile(&self, source: &str, architecture: &str) -> Result<Vec<u8>> {
+        let text = |text: String| CString::new(text).map_err(|_| Error::Compile("a zero byte in the source".to_owned()));
+        let (source, name) = (text(source.to_owned())?, text("meme.cu".to_owned())?);
+        let options = [text(format!("-arch={architecture}"))?, text("-std=c++17".to_owned())?];
+        let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
+        let mut program = ptr::null_mut();
+        // SAFETY: terminated strings; no headers are given.
+        let code = unsafe {
+            (self.nvrtc_create)(&mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null())
+        };
+        if code != 0 {
+            return Err(Error::Compile(format!("NVRTC error {code}")));
+        }
+        // SAFETY: a live program and terminated strings.
+        let code = unsafe { (self.nvrtc_compile)(program, options.len() as c_int, options.as_ptr()) };
+        let result = if code == 0 {
+            self.fetch(program, self.nvrtc_cubin_size, self.nvrtc_cubin)
+        } else {
+            let log = self.fetch(program, self.nvrtc_log_size, self.nvrtc_log)?;
+            let log = String::from_utf8_lossy(&log);
+            let first = log.lines().find(|line| line.contains("error")).unwrap_or("no reason given");
+            Err(Error::Compile(first.trim_end_matches('\0').to_owned()))
+        };
+        // SAFETY: a live program, destroyed once.
+        unsafe { (self.nvrtc_destroy)(&mut program) };
+        result
+    }
+
+    fn fetch(
+        &self,
+        program: *mut c_void,
+        size: unsafe extern "C" fn(*mut c_void, *mut usize) -> c_int,
+        read: unsafe extern "C" fn(*mut c_void, *mut c_char) -> c_int,
+    ) -> Result<Vec<u8>> {
+        let mut bytes = 0;
+        // SAFETY: a live program; NVRTC writes one number.
+        let mut code = unsafe { size(program, &mut bytes) };
+        let mut buffer = vec![0u8; bytes];
+        if code == 0 {
+            // SAFETY: the buffer has the size NVRTC asked for.
+            code = unsafe { read(program, buffer.as_mut_ptr().cast()) };
+        }
+        if code == 0 { Ok(buffer) } else { Err(Error::Compile(format!("NVRTC error {code}"))) }
+    }
+
+    /// Loads a compiled module for the life of the process.
+    pub fn load(&self, cubin: &[u8]) -> Result<*mut c_void> {
+        let mut module = ptr::null_mut();
+        // SAFETY: a whole cubin; the driver copies it.
+        let code = unsafe { (self.module_load)(&mut module, cubin.as_ptr().cast()) };
+        self.check(code, || "loading the kernels".to_owned())?;
+        Ok(module)
+    }
+
+    /// A kernel of a module, which may use `dynamic_shared` bytes of shared memory besides its own.
+    pub fn function(&self, module: *mut c_void, name: &str, dynamic_shared: usize) -> Result<*mut c_void> {
+        let text = CString::new(name).unwrap_or_default();
+        let mut function = ptr::null_mut();
+        // SAFETY: a live module and a terminated string.
+        let code = unsafe { (self.module_function)(&mut function, module, text.as_ptr()) };
+        self.check(code, || format!("finding the kernel {name}"))?;
+        if dynamic_shared > 0 {
+            // SAFETY: a live function.
+            let code = unsafe {
+                (self.function_attribute)(function, MAX_DYNAMIC_SHARED_BYTES, dynamic_shared as c_int)
+            };
+            self.check(code, || format!("giving the kernel {name} its shared memory"))?;
+        }
+        Ok(function)
+    }
+
+    /// Launches a kernel of one-dimensional blocks.
+    ///
+    /// # Safety
+    /// `arguments` point to values of the types the kernel has, and every address among them is of live GPU memory
+    /// that is large enough.
+    pub unsafe fn launch(
+        &self,
+        function: *mut c_void,
+        (grid, block, shared): (u32, u32, u32),
+        stream: *mut c_void,
+        arguments: &mut [*mut c_void],
+        name: &str,
+    ) -> Result<()> {
+        // SAFETY: the caller's.
+        let code = unsafe {
+            (self.launch_kernel)(
+                function, grid, 1, 1, block, 1, 1, shared, stream, arguments.as_mut_ptr(), ptr::null_mut(),
+            )
+        };
+        self.check(code, || format!("launching the kernel {name}"))
+    }
+
+    /// Host memory that the GPU can read and write by itself.
+    pub fn allocate_host(&self, bytes: usize) -> Result<*mut c_void> {
+        let mut start = ptr::null_mut();
+        // SAFETY: the driver writes one pointer.
+        let code = unsafe { (self.host_allocate)(&mut start, bytes, 1) };
+        self.check(code, || format!("pinning {bytes} bytes of host memory"))?;
+        Ok(start)
+    }
+
+    /// Frees what [`allocate_host`](Self::allocate_host) gave.
+    pub fn free_host(&self, start: *mut c_void) {
+        // SAFETY: called once for each allocation, by its owner. At the end of the process it may fail, harmlessly.
+        unsafe { (self.host_free)(start) };
+    }
+
+    /// Copies from the host on a stream.
+    ///
+    /// # Safety
+    /// Both sides have `bytes` bytes and stay alive and unchanged until the stream has done it.
+    pub unsafe fn upload(&self, to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) -> Result<()> {
+        // SAFETY: the caller's.
+        let code = unsafe { (self.copy_to_device)(to, from, bytes, stream) };
+        self.check(code, || format!("copying {bytes} bytes to the GPU"))
+    }
+
+    /// Copies to the host on a stream.
+    ///
+    /// # Safety
+    /// Both sides have `bytes` bytes and stay alive and untouched until the stream has done it.
+    pub unsafe fn download(&self, to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) -> Result<()> {
+        // SAFETY: the caller's.
+        let code = unsafe { (self.copy_to_host)(to, from, bytes, stream) };
+        self.check(code, || format!("copying {bytes} bytes from the GPU"))
+    }
+}

@@ -1,0 +1,33 @@
+//! What libtorch lacks through its Rust bindings: streams, CUDA graphs, kernels of our own, and the fused pieces of the
+//! learner that are made of them.
+//!
+//! Everything here needs an NVIDIA GPU and the `cuda` feature; [`available`] says whether both are there. Each fused
+//! piece has a plain version in the `agent` crate, which runs on any device and is what it is tested against. This is
+//! the one crate with unsafe code besides the shared memory of the environments.
+
+mod autograd;
+mod driver;
+mod error;
+mod graph;
+mod memory;
+mod module;
+mod shim;
+mod stream;
+
+pub mod adamw;
+pub mod lstm;
+pub mod nf_torso;
+pub mod returns;
+pub mod upload;
+
+pub use error::{Error, Result};
+pub use graph::Graph;
+pub use memory::{MemoryStatistics, PinnedBytes, memory_statistics, release_cached_memory, reset_peak_memory};
+pub use stream::{Event, Priority, Stream};
+
+/// Whether this build has CUDA and this machine a GPU that the kernels run on.
+pub fn available() -> bool {
+    cfg!(feature = "cuda")
+        && tch::Cuda::is_available()
+        && driver::driver().and_then(|d| d.compute_capability()).is_ok_and(|found| found >= module::LEAST_CAPABILITY)
+}

@@ -1,0 +1,94 @@
+//! Memory of the GPU, as libtorch's allocator counts it, and host memory that the GPU can read by itself.
+
+use std::ffi::c_void;
+use std::ops::{Deref, DerefMut};
+
+use crate::driver::driver;
+use crate::error::Result;
+use crate::shim;
+
+/// Bytes of the GPU's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryStatistics {
+    /// In tensors.
+    pub allocated: u64,
+    /// Most that ever was in tensors.
+    pub peak_allocated: u64,
+    /// Held by libtorch, in tensors or ready for some.
+    pub reserved: u64,
+    /// Most that libtorch ever held.
+    pub peak_reserved: u64,
+}
+
+/// What libtorch uses of the GPU's memory.
+pub fn memory_statistics() -> Result<MemoryStatistics> {
+    let mut s = MemoryStatistics::default();
+    // SAFETY: the shim writes four numbers.
+    let text = unsafe {
+        shim::tx_memory(&mut s.allocated, &mut s.peak_allocated, &mut s.reserved, &mut s.peak_reserved)
+    };
+    shim::check(text)?;
+    Ok(s)
+}
+
+/// Begins to count peaks anew.
+pub fn reset_peak_memory() -> Result<()> {
+    // SAFETY: no arguments.
+    shim::check(unsafe { shim::tx_memory_reset_peak() })
+}
+
+/// Gives memory that is in no tensor back to the GPU.
+pub fn release_cached_memory() -> Result<()> {
+    // SAFETY: no arguments.
+    shim::check(unsafe { shim::tx_memory_release_cached() })
+}
+
+/// Host memory that stays in its place, from which the GPU copies at full speed while the processor does other things.
+#[derive(Debug)]
+pub struct PinnedBytes {
+    start: *mut u8,
+    length: usize,
+}
+
+// SAFETY: it owns its memory, as a boxed slice does.
+unsafe impl Send for PinnedBytes {}
+// SAFETY: as above.
+unsafe impl Sync for PinnedBytes {}
+
+impl PinnedBytes {
+    /// Zeroed memory of this many bytes.
+    pub fn zeroed(length: usize) -> Result<Self> {
+        if length == 0 {
+            return Ok(Self { start: std::ptr::NonNull::dangling().as_ptr(), length });
+        }
+        let start: *mut u8 = driver()?.allocate_host(length)?.cast();
+        // SAFETY: the driver gave `length` bytes.
+        unsafe { start.write_bytes(0, length) };
+        Ok(Self { start, length })
+    }
+}
+
+impl Deref for PinnedBytes {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `length` initialised bytes that belong to self.
+        unsafe { std::slice::from_raw_parts(self.start, self.length) }
+    }
+}
+
+impl DerefMut for PinnedBytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed uniquely.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
+    }
+}
+
+impl Drop for PinnedBytes {
+    fn drop(&mut self) {
+        if self.length > 0
+            && let Ok(driver) = driver()
+        {
+            driver.free_host(self.start.cast::<c_void>());
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! Kernels: CUDA C++ compiled for the GPU at hand by NVRTC, kept on disk for the next start.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::{env, fs, process};
+
+use tch::Tensor;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::driver::driver;
+use crate::error::Result;
+use crate::stream::Stream;
+
+/// What every source begins with.
+const PRELUDE: &str = include_str!("kernels/vector.cuh");
+
+/// The least compute capability the kernels are written for: asynchronous copies and bf16 tensor cores.
+pub(crate) const LEAST_CAPABILITY: (i32, i32) = (8, 0);
+
+/// A compiled and loaded source.
+#[derive(Debug)]
+pub(crate) struct Module {
+    module: *mut c_void,
+    functions: Mutex<HashMap<&'static str, Kernel>>,
+}
+
+/// A kernel of a module.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kernel {
+    function: *mut c_void,
+    name: &'static str,
+}
+
+// SAFETY: handles of the driver's primary context, which any thread may use; they live as long as the process.
+unsafe impl Send for Module {}
+// SAFETY: as above; the map is behind a mutex.
+unsafe impl Sync for Module {}
+// SAFETY: as above.
+unsafe impl Send for Kernel {}
+// SAFETY: as above.
+unsafe impl Sync for Kernel {}
+
+impl Module {
+    /// The module of a source, compiled at most once a process and, as a rule, once a machine.
+    pub fn get(source: &str) -> Result<Arc<Self>> {
+        static LOADED: OnceLock<Mutex<HashMap<u128, Arc<Module>>>> = OnceLock::new();
+        let mut loaded = LOADED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
+        let key = xxh3_128(source.as_bytes());
+        if let Some(module) = loaded.get(&key) {
+            return Ok(module.clone());
+        }
+        let driver = driver()?;
+        // Makes sure that the driver's context is this thread's, which libtorch does with its first operation.
+        let _ = Tensor::f_zeros([1], (tch::Kind::Float, tch::Device::Cuda(0)))?;
+        let module = driver.load(&compiled(source)?)?;
+        let module = Arc::new(Self { module, functions: Mutex::default() });
+        loaded.insert(key, module.clone());
+        Ok(module)
+    }
+
+    /// A kernel, with the dynamic shared memory that it may use.
+    pub fn kernel(&self, name: &'static str, dynamic_shared: usize) -> Result<Kernel> {
+        let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&kernel) = functions.get(name) {
+            return Ok(kernel);
+        }
+        let kernel = Kernel { function: driver()?.function(self.module, name, dynamic_shared)?, name };
+        functions.insert(name, kernel);
+        Ok(kernel)
+    }
+}
+
+/// A value handed to a kernel.
+pub(crate) struct Argument(*mut c_void);
+
+/// An argument that lives as long as the launch.
+pub(crate) fn argument<T>(value: &T) -> Argument {
+    Argument(std::ptr::from_ref(value).cast_mut().cast())
+}
+
+impl Kernel {
+    /// Launches it on the current stream.
+    ///
+    /// # Safety
+    /// The arguments are of the types that the kernel has, and every address among them is of live GPU memory that is
+    /// large enough for what the kernel does at this size.
+    pub unsafe fn launch(&self, grid: usize, block: usize, shared: usize, arguments: &[Argument]) -> Result<()> {
+        let mut arguments: Vec<_> = arguments.iter().map(|argument| argument.0).collect();
+        let stream = Stream::current()?.raw()?;
+        let size = (grid as u32, block as u32, shared as u32);
+        // SAFETY: the caller's.
+        unsafe { driver()?.launch(self.function, size, stream, &mut arguments, self.name) }
+    }
+}
+
+/// The compiled source, from the cache where it is there.
+fn compiled(source: &str) -> Result<Vec<u8>> {
+    let driver = driver()?;
+    let (major, minor) = driver.compute_capability()?;
+    let (compiler_major, compiler_minor) = driver.compiler_version()?;
+    let architecture = format!("sm_{major}{minor}");
+    let whole = format!("{PRELUDE}\n{source}");
+    let key = xxh3_128(format!("{architecture} {compiler_major}.{compiler_minor}\n{whole}").as_bytes());
+    let file = cache_folder().map(|folder| folder.join(format!("kernels-{key:032x}.cubin")));
+    if let Some(Ok(bytes)) = file.as_ref().map(fs::read)
+        && let Some(cubin) = unsealed(&bytes)
+    {
+        return Ok(cubin.to_vec());
+    }
+    let cubin = driver.compile(&whole, &architecture)?;
+    // Without a cache the next start compiles again, which costs seconds; that is no reason to fail.
+    if let Some(file) = file
+        && let Some(folder) = file.parent()
+        && fs::create_dir_all(folder).is_ok()
+    {
+        let beside = folder.join(format!(".{}-{key:032x}", process::id()));
+        if fs::write(&beside, sealed(&cubin)).is_ok() {
+            let _ = fs::rename(&beside, &file);
+        }
+    }
+    Ok(cubin)
+}
+
+/// `$XDG_CACHE_HOME/meme` or `~/.cache/meme`.
+fn cache_folder() -> Option<PathBuf> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    Some(absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?.join("meme"))
+}
+
+/// A file of the cache is a hash and the bytes it is of, so that a torn one is compiled again.
+fn sealed(cubin: &[u8]) -> Vec<u8> {
+    [&xxh3_128(cubin).to_le_bytes()[..], cubin].concat()
+}
+
+fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
+    let (hash, cubin) = bytes.split_first_chunk::<16>()?;
+    (xxh3_128(cubin).to_le_bytes() == *hash).then_some(cubin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_file_of_the_cache_is_not_used() {
+        let file = sealed(b"kernel");
+        assert_eq!(unsealed(&file), Some(&b"kernel"[..]));
+        for damaged in [&file[..10], &file[..file.len() - 1], b""] {
+            assert_eq!(unsealed(damaged), None);
+        }
+        let mut flipped = file.clone();
+        flipped[18] ^= 1;
+        assert_eq!(unsealed(&flipped), None);
+    }
+}

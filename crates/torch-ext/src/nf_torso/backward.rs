@@ -1,0 +1,298 @@
+//! The backward pass of the fused torso.
+
+use std::ptr;
+
+use tch::{Kind, Tensor};
+
+use super::address;
+use super::forward::{Pass, Saved, SavedBlock};
+use super::plan::{BlockPlan, RELU_PARTS};
+use crate::error::{Error, Result};
+use crate::module::argument;
+use crate::shim;
+
+/// Arguments of the tail's backward kernel, as it declares them.
+#[repr(C)]
+struct TailBackward {
+    through: u64,
+    activated: u64,
+    next_place: u64,
+    pooled: u64,
+    signs: u64,
+    total: u64,
+    place: u64,
+    branch: u64,
+    record: u64,
+    gate: u64,
+    bias: u64,
+    down: u64,
+    up: u64,
+    skip_gain: u64,
+    branch_gradient: u64,
+    rows: u64,
+    sums: u64,
+    height: i32,
+    width: i32,
+    cached: i32,
+    activated_scale: f32,
+    branch_scale: f32,
+}
+
+/// How the gradient of a block's output x' arrives.
+struct Incoming {
+    /// Past the next block, along its identity shortcut.
+    through: Option<Tensor>,
+    /// Of relu(x'), for the frames the next block keeps.
+    activated: Tensor,
+    /// Of the pooled relu(x'), where the next block has a convolution as its shortcut.
+    pooled: Option<Tensor>,
+    activated_scale: f64,
+}
+
+impl Pass {
+    /// The gradient of every parameter, from that of the output.
+    pub fn gradients(&self, gradient: &Tensor, saved: Option<Saved>) -> Result<Vec<Option<Tensor>>> {
+        let Some(Saved { stem_signs, mut blocks }) = saved else {
+            return Err(Error::Torch("nothing was saved for the backward pass".to_owned()));
+        };
+        let plan = &self.plan;
+        let Some(last) = plan.blocks.last() else { return Ok(vec![]) };
+        let frames = self.images.size()[0];
+        let sums = Tensor::f_zeros([plan.sums_length], (Kind::Float, self.device))?;
+        let gradient = gradient.f_to_kind(Kind::BFloat16)?.f_view([frames, last.channels, last.height, last.width])?;
+        let mut incoming = Incoming {
+            through: None,
+            activated: gradient.f_permute([0, 2, 3, 1])?.f_contiguous()?,
+            pooled: None,
+            activated_scale: plan.spec.output_scale,
+        };
+        // Kernels' gradients in the order of their rows: conv1, conv2, shortcut of each block.
+        let mut kernels = vec![];
+        for (i, block) in plan.blocks.iter().enumerate().rev() {
+            let Some(saved) = blocks.pop() else { break };
+            let (next, gradients) = self.block(i, block, saved, incoming, &sums)?;
+            incoming = next;
+            kernels.push(gradients);
+        }
+        self.stem_gradient(&stem_signs, &incoming, &sums)?;
+        drop(incoming);
+        let flat: Vec<Tensor> = kernels
+            .iter()
+            .rev()
+            .flatten()
+            .map(|kernel| kernel.f_permute([0, 2, 3, 1])?.f_reshape([-1]))
+            .collect::<std::result::Result<_, _>>()?;
+        let flat = Tensor::f_cat(&flat, 0)?;
+        self.collect(&flat, &sums)
+    }
+
+    /// Through one block: what its input gets, and the gradients of its kernels.
+    fn block(
+        &self,
+        i: usize,
+        block: &BlockPlan,
+        saved: SavedBlock,
+        incoming: Incoming,
+        sums: &Tensor,
+    ) -> Result<(Incoming, Vec<Tensor>)> {
+        let (c, h, w) = (block.channels, block.height, block.width);
+        let (frames, kept) = (self.images.size()[0], self.kept.frames[i]);
+        let total = match &incoming.through {
+            Some(through) => through.shallow_clone(),
+            None => self.memory(frames, &[h, w, c], Kind::BFloat16)?,
+        };
+        let branch_gradient = self.memory(kept, &[h, w, c], Kind::BFloat16)?;
+        let rows = self.memory(kept, &[block.row_length()], Kind::Float)?;
+        let frame_sums = match block.shortcut {
+            Some(_) => Some(self.memory(frames, &[c], Kind::Float)?),
+            None => None,
+        };
+        self.tail_backward(i, block, &saved, &incoming, &total, [&branch_gradient, &rows], frame_sums.as_ref())?;
+        drop(incoming);
+
+        let product = sums.f_narrow(0, block.product, block.row_length() * block.record_length())?;
+        let product = product.f_view([block.row_length(), block.record_length()])?;
+        let _ = rows.f_transpose(0, 1)?.f_mm_out(&product, &saved.record)?;
+
+        let gradient = branch_gradient.f_permute([0, 3, 1, 2])?;
+        let (hidden_gradient, conv2) =
+            convolution_backward(&gradient, &saved.hidden, &self.kernel(&block.conv2)?, 1)?;
+        drop(branch_gradient);
+        drop(saved.branch);
+        self.relu_backward(block, &hidden_gradient, &saved.hidden, sums)?;
+        drop(saved.hidden);
+        let (activated, conv1) =
+            convolution_backward(&hidden_gradient, &saved.input, &self.kernel(&block.conv1)?, block.spec.stride)?;
+        drop(hidden_gradient);
+        let mut kernels = vec![conv1, conv2];
+        let mut next = Incoming {
+            through: None,
+            activated: activated.f_permute([0, 2, 3, 1])?,
+            pooled: None,
+            activated_scale: 1.0,
+        };
+        match (&block.shortcut, &saved.pooled, frame_sums) {
+            (Some(conv), Some(pooled), Some(frame_sums)) => {
+                let total = total.f_permute([0, 3, 1, 2])?;
+                let (pooled, shortcut) = convolution_backward(&total, pooled, &self.kernel(conv)?, 1)?;
+                sum_into(&frame_sums, sums, block.shortcut_bias_sum)?;
+                next.pooled = Some(pooled.f_permute([0, 2, 3, 1])?);
+                kernels.push(shortcut);
+            }
+            _ => next.through = Some(total),
+        }
+        Ok((next, kernels))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn tail_backward(
+        &self,
+        i: usize,
+        block: &BlockPlan,
+        saved: &SavedBlock,
+        incoming: &Incoming,
+        total: &Tensor,
+        [branch_gradient, rows]: [&Tensor; 2],
+        frame_sums: Option<&Tensor>,
+    ) -> Result<()> {
+        let spec = &block.spec;
+        let cached = block.cached_words(self.plan.large_shared_memory);
+        let tail = TailBackward {
+            through: incoming.through.as_ref().map_or(0, address),
+            activated: address(&incoming.activated),
+            next_place: address(self.places(i + 1).0),
+            pooled: incoming.pooled.as_ref().map_or(0, address),
+            signs: address(&saved.signs),
+            total: address(total),
+            place: address(self.places(i).0),
+            branch: address(&saved.branch),
+            record: address(&saved.record),
+            gate: address(&saved.gate),
+            bias: self.parameter(spec.conv2.bias),
+            down: self.weight(block.down),
+            up: self.weight(block.up),
+            skip_gain: self.parameter(spec.skip_gain),
+            branch_gradient: address(branch_gradient),
+            rows: address(rows),
+            sums: frame_sums.map_or(0, address),
+            height: block.height as i32,
+            width: block.width as i32,
+            cached: cached as i32,
+            activated_scale: incoming.activated_scale as f32,
+            branch_scale: self.plan.spec.branch_scale as f32,
+        };
+        let name = match (&incoming.through, &incoming.pooled) {
+            (Some(_), _) => block.kernels.backward,
+            (None, Some(_)) => block.kernels.backward_pool,
+            (None, None) => block.kernels.backward_last,
+        };
+        let (frames, shared) = (self.images.size()[0] as usize, 16 * cached as usize);
+        let kernel = self.plan.module.kernel(name, shared)?;
+        // SAFETY: all tensors have the block's sizes; a thread block a frame.
+        unsafe { kernel.launch(frames, block.backward_threads(), shared, &[argument(&tail)]) }
+    }
+
+    /// Masks the gradient of relu(conv1) in place, and sums it up to that of conv1's bias.
+    fn relu_backward(&self, block: &BlockPlan, gradient: &Tensor, activated: &Tensor, sums: &Tensor) -> Result<()> {
+        let c = block.channels;
+        let parts = Tensor::f_empty([RELU_PARTS, c], (Kind::Float, self.device))?;
+        let pointers = [address(gradient), address(activated), address(&parts)];
+        let words = (gradient.numel() / 8) as u64;
+        let mut arguments: Vec<_> = pointers.iter().map(argument).collect();
+        arguments.push(argument(&words));
+        let kernel = self.plan.module.kernel(block.kernels.relu_backward, 0)?;
+        // SAFETY: gradient and activation have the same number of words, parts a row for each thread block.
+        unsafe { kernel.launch(RELU_PARTS as usize, 512, 0, &arguments)? };
+        sum_into(&parts, sums, block.conv1_bias_sum)
+    }
+
+    fn stem_gradient(&self, signs: &Tensor, incoming: &Incoming, sums: &Tensor) -> Result<()> {
+        let plan = &self.plan;
+        let frames = self.images.size()[0];
+        let pointers = [
+            address(&self.images),
+            incoming.through.as_ref().map_or(0, address),
+            address(&incoming.activated),
+            address(self.places(0).0),
+            address(signs),
+            address(sums),
+        ];
+        let count = frames as i32;
+        let mut arguments: Vec<_> = pointers.iter().map(argument).collect();
+        arguments.push(argument(&count));
+        let shared = 2 * plan.image_bytes() as usize;
+        let threads = 4 * plan.spec.stem.outputs as usize;
+        let kernel = plan.module.kernel("stem_weight_gradient", shared)?;
+        // SAFETY: the tensors have the sizes that the kernel was compiled for; the first block has an identity shortcut.
+        unsafe { kernel.launch(plan.stem_grid.min(frames as usize), threads, shared, &arguments) }
+    }
+
+    /// Back through the standardisation, and everything to its place.
+    fn collect(&self, kernels: &Tensor, sums: &Tensor) -> Result<Vec<Option<Tensor>>> {
+        let plan = &self.plan;
+        let gradients = Tensor::f_zeros([plan.spec.length], (Kind::Float, self.device))?;
+        let (rows, channels) = (plan.rows as i32, plan.spec.stem.outputs as i32);
+        let [parameters, table, kernels, sums, target] =
+            [&self.parameters, &self.tables.rows, kernels, sums, &gradients].map(address);
+        let arguments = [
+            argument(&parameters),
+            argument(&table),
+            argument(&rows),
+            argument(&kernels),
+            argument(&sums),
+            argument(&channels),
+            argument(&target),
+        ];
+        let kernel = plan.module.kernel("standardise_backward", 0)?;
+        // SAFETY: the rows point into buffers of these layouts.
+        unsafe { kernel.launch(plan.rows.div_ceil(8), 256, 0, &arguments)? };
+        let [from, to] = [&self.tables.from, &self.tables.to].map(address);
+        let count = plan.small_parameters as i32;
+        let arguments = [argument(&sums), argument(&from), argument(&to), argument(&count), argument(&target)];
+        let kernel = plan.module.kernel("scatter", 0)?;
+        // SAFETY: as above.
+        unsafe { kernel.launch(plan.small_parameters.div_ceil(256), 256, 0, &arguments)? };
+        plan.spec
+            .parameters
+            .iter()
+            .map(|(place, shape)| {
+                let elements = shape.iter().product();
+                Ok(Some(gradients.f_narrow(0, *place, elements)?.f_view(&shape[..])?))
+            })
+            .collect()
+    }
+}
+
+/// Puts the sum over the rows of `[rows, channels]` at a place among the sums.
+fn sum_into(rows: &Tensor, sums: &Tensor, place: i64) -> Result<()> {
+    let sum = rows.f_sum_dim_intlist(&[0i64][..], false, Kind::Float)?;
+    sums.f_narrow(0, place, sum.numel() as i64)?.f_copy_(&sum)?;
+    Ok(())
+}
+
+/// Gradients of a 3x3 convolution's input and kernel.
+fn convolution_backward(
+    gradient: &Tensor,
+    input: &Tensor,
+    weight: &Tensor,
+    stride: i64,
+) -> Result<(Tensor, Tensor)> {
+    let (mut input_gradient, mut weight_gradient) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: live tensors; the shim writes two pointers.
+    let text = unsafe {
+        shim::tx_convolution_backward(
+            shim::raw(gradient),
+            shim::raw(input),
+            shim::raw(weight),
+            stride,
+            1,
+            1,
+            1,
+            &mut input_gradient,
+            &mut weight_gradient,
+        )
+    };
+    shim::check(text)?;
+    // SAFETY: both were asked for, and made for us.
+    Ok(unsafe { (shim::take(input_gradient), shim::take(weight_gradient)) })
+}

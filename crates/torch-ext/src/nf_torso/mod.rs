@@ -1,0 +1,258 @@
+//! The normalizer-free residual torso in bf16, with everything between the convolutions fused.
+//!
+//! Convolutions are cuDNN's, on channels-last activations; conv1 with bias and relu in one. Between conv2 of one block
+//! and conv1 of the next stands one kernel: mean over space, squeeze-excite, gate, residual sum, activation and pooling,
+//! in as few passes over memory as there can be. Constant factors are in the kernels' weights. The backward pass keeps
+//! sign bits instead of reading activations again. Sequences whose branch stochastic depth drops are not computed: a
+//! block's tensors hold only the frames it keeps.
+
+mod backward;
+mod forward;
+mod plan;
+
+use std::sync::Arc;
+
+use tch::{Device, Kind, Tensor};
+
+use crate::autograd::attach;
+use crate::error::{Error, Result};
+use crate::module::{Module, argument};
+use plan::{Plan, Tables};
+
+/// Places of a standardised convolution's parameters, in elements from the start of the parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ConvSpec {
+    /// `[outputs, inputs, kernel, kernel]`.
+    pub weight: i64,
+    /// `[outputs]`.
+    pub gain: i64,
+    /// `[outputs]`.
+    pub bias: i64,
+    /// Channels in.
+    pub inputs: i64,
+    /// Channels out.
+    pub outputs: i64,
+    /// Constant factor of the input, which the standardised weight is multiplied with.
+    pub scale: f64,
+}
+
+/// Places of a linear layer's parameters.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LinearSpec {
+    /// `[outputs, inputs]`.
+    pub weight: i64,
+    /// `[outputs]`.
+    pub bias: i64,
+}
+
+/// One residual block.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockSpec {
+    /// The first 3x3 convolution, with the block's stride.
+    pub conv1: ConvSpec,
+    /// The second.
+    pub conv2: ConvSpec,
+    /// 3x3 convolution of the pooled input, where stride or channels change.
+    pub shortcut: Option<ConvSpec>,
+    /// Squeeze-excite, to the squeezed width.
+    pub down: LinearSpec,
+    /// Squeeze-excite, back.
+    pub up: LinearSpec,
+    /// Width between the two.
+    pub squeezed: i64,
+    /// A scalar.
+    pub skip_gain: i64,
+    /// 1 or 2.
+    pub stride: i64,
+}
+
+/// A torso: stem of 7x7 with stride 4 on images of one channel of bytes, then residual blocks with relu.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TorsoSpec {
+    /// Rows of an image.
+    pub height: i64,
+    /// Columns of an image.
+    pub width: i64,
+    /// The stem.
+    pub stem: ConvSpec,
+    /// The blocks.
+    pub blocks: Vec<BlockSpec>,
+    /// Factor of a block's main path, squeeze-excite's two included.
+    pub branch_scale: f64,
+    /// Factor of the final activation.
+    pub output_scale: f64,
+    /// Elements of the parameters, from the start of the stem's.
+    pub length: i64,
+    /// Place and shape of every parameter, in the order in which gradients are returned.
+    pub parameters: Vec<(i64, Vec<i64>)>,
+}
+
+impl TorsoSpec {
+    /// Why the kernels can't run this torso; the plain version runs any.
+    pub fn unsupported(&self) -> Option<String> {
+        let stem = self.stem.outputs;
+        if !(stem == 32 || stem == 64) {
+            return Some(format!("the stem has {stem} channels, not 32 or 64"));
+        }
+        if self.stem.inputs != 1 {
+            return Some(format!("images have {} channels, not 1", self.stem.inputs));
+        }
+        let image_bytes = ((self.height + 3) / 4 * 4 + 4) * (self.width + 16) + 32;
+        if self.width % 16 != 0 || image_bytes > 44 * 1024 {
+            return Some(format!("images of {}x{} don't fit the stem's kernel", self.height, self.width));
+        }
+        for (i, block) in self.blocks.iter().enumerate() {
+            let (c, s) = (block.conv2.outputs, block.squeezed);
+            if !matches!(c, 16 | 32 | 64 | 128 | 256) || s != c / 2 {
+                return Some(format!("block {i} has {c} channels squeezed to {s}"));
+            }
+            let pools = block.stride == 2 && block.shortcut.is_some() && i > 0;
+            if !(pools || block.stride == 1 && block.shortcut.is_none()) {
+                return Some(format!("block {i} changes channels or stride in a way there is no kernel for"));
+            }
+        }
+        self.blocks.is_empty().then(|| "there are no blocks".to_owned())
+    }
+}
+
+/// Which frames each block computes its main path for.
+#[derive(Debug)]
+pub struct Kept {
+    /// For each block, the place of every frame among the kept ones, or -1; i32 `[frames]`.
+    place: Vec<Tensor>,
+    /// For each block, how many are kept.
+    frames: Vec<i64>,
+}
+
+impl Kept {
+    /// From `keep[block][sequence]`, for sequences of `steps` frames each.
+    pub fn new(keep: &[Vec<bool>], steps: usize, device: Device) -> Result<Self> {
+        let frames = keep.iter().map(|block| (block.iter().filter(|&&kept| kept).count() * steps) as i64).collect();
+        let mut place = vec![];
+        for block in keep {
+            let mut next = 0i32;
+            let mut places = Vec::with_capacity(block.len() * steps);
+            for &kept in block {
+                let first = if kept { next } else { -1 };
+                places.extend((0..steps as i32).map(|step| if kept { first + step } else { -1 }));
+                next += if kept { steps as i32 } else { 0 };
+            }
+            place.push(Tensor::f_from_slice(&places)?.f_to_device(device)?);
+        }
+        Ok(Self { place, frames })
+    }
+
+    /// All of them, in every block.
+    fn everything(blocks: usize, frames: i64, device: Device) -> Result<Self> {
+        let place = Tensor::f_arange(frames, (Kind::Int, device))?;
+        Ok(Self { place: (0..blocks).map(|_| place.shallow_clone()).collect(), frames: vec![frames; blocks] })
+    }
+
+    fn shallow_clone(&self) -> Self {
+        Self { place: self.place.iter().map(Tensor::shallow_clone).collect(), frames: self.frames.clone() }
+    }
+}
+
+/// A torso on the GPU, without its parameters.
+#[derive(Debug)]
+pub struct NfTorso {
+    plan: Arc<Plan>,
+    tables: Tables,
+    device: Device,
+}
+
+impl Clone for NfTorso {
+    fn clone(&self) -> Self {
+        Self { plan: self.plan.clone(), tables: self.tables.shallow_clone(), device: self.device }
+    }
+}
+
+impl NfTorso {
+    /// Compiles the kernels of a torso.
+    pub fn new(spec: &TorsoSpec, device: Device) -> Result<Self> {
+        if let Some(reason) = spec.unsupported() {
+            return Err(Error::Shape { what: "the torso", found: reason, expected: "one there are kernels for".into() });
+        }
+        let (plan, tables) = Plan::new(spec, device)?;
+        Ok(Self { plan: Arc::new(plan), tables, device })
+    }
+
+    /// Number of parameters.
+    pub fn parameters(&self) -> usize {
+        self.plan.spec.parameters.len()
+    }
+
+    /// All weights as the kernels use them: standardised, scaled, in 16 bits, channels-last.
+    ///
+    /// `parameters` is the flat f32 buffer that begins with the torso's.
+    pub fn prepare(&self, parameters: &Tensor) -> Result<Tensor> {
+        let plan = &self.plan;
+        let weights = Tensor::f_empty([plan.weights_length], (Kind::BFloat16, self.device))?;
+        let (count, source, rows, target) =
+            (plan.rows as i32, address(parameters), address(&self.tables.rows), address(&weights));
+        let kernel = plan.module.kernel("standardise", 0)?;
+        let arguments = [argument(&source), argument(&rows), argument(&count), argument(&target)];
+        // SAFETY: the rows point into buffers of these layouts.
+        unsafe { kernel.launch(plan.rows.div_ceil(8), 256, 0, &arguments)? };
+        Ok(weights)
+    }
+
+    /// `[frames, height · width]` bytes to `[frames, outputs]` in bf16, the outputs in the order channel, row, column.
+    ///
+    /// `leaves` are the torso's parameters as tensors of their own, in the order of the description: gradients flow to
+    /// them where they want any. `parameters` is the flat buffer they lie in, `prepared` was made from it.
+    pub fn forward(
+        &self,
+        parameters: &Tensor,
+        prepared: &Tensor,
+        leaves: &[&Tensor],
+        images: &Tensor,
+        kept: Option<&Kept>,
+    ) -> Result<Tensor> {
+        let frames = images.size()[0];
+        let everything = Kept::everything(self.plan.blocks.len(), frames, self.device)?;
+        let kept = kept.unwrap_or(&everything).shallow_clone();
+        let wants_gradient = leaves.iter().any(|leaf| leaf.requires_grad());
+        let pass = forward::Pass {
+            plan: self.plan.clone(),
+            tables: self.tables.shallow_clone(),
+            parameters: parameters.f_detach()?,
+            prepared: prepared.f_detach()?,
+            images: images.f_view([frames, -1])?.f_contiguous()?,
+            kept,
+            identity: everything.place[0].shallow_clone(),
+            device: self.device,
+        };
+        let (output, saved) = tch::no_grad(|| pass.run(wants_gradient))?;
+        if !wants_gradient {
+            return Ok(output);
+        }
+        attach(&output, leaves, move |gradient| pass.gradients(gradient, saved))
+    }
+}
+
+/// Address of a tensor's first element on the GPU.
+fn address(tensor: &Tensor) -> u64 {
+    tensor.data_ptr() as u64
+}
+
+/// The source of the kernels for a torso of these widths.
+fn source(spec: &TorsoSpec) -> String {
+    let mut widths: Vec<_> = spec.blocks.iter().map(|block| (block.conv2.outputs, block.squeezed)).collect();
+    widths.sort_unstable();
+    widths.dedup();
+    let instances: String = widths.iter().map(|(c, s)| format!("RESIDUAL_KERNELS({c}, {s})\n")).collect();
+    let (stem, height, width) = (spec.stem.outputs, spec.height, spec.width);
+    [
+        include_str!("../kernels/residual.cu"),
+        &instances,
+        &format!("#define STEM_CHANNELS {stem}\n#define IMAGE_HEIGHT {height}\n#define IMAGE_WIDTH {width}\n"),
+        include_str!("../kernels/stem.cu"),
+        include_str!("../kernels/standardise.cu"),
+    ]
+    .concat()
+}
+
+fn module(spec: &TorsoSpec) -> Result<Arc<Module>> {
+    Module::get(&source(spec))
+}

@@ -1,0 +1,115 @@
+//! The functions of `shim.cpp`. A build without CUDA has the same names, which all say so.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use tch::Tensor;
+use torch_sys_types::RawTensor;
+
+use crate::error::{Error, Result};
+
+/// tch's own type of a tensor behind a pointer is not exported; only its address matters.
+pub(crate) mod torch_sys_types {
+    /// An `at::Tensor`.
+    pub enum RawTensor {}
+}
+
+/// Backward pass of a node: fills one gradient for each input, or returns an owned text.
+pub type Backward = extern "C" fn(*mut c_void, *mut RawTensor, *mut *mut RawTensor, usize) -> *mut c_char;
+/// Frees a node's state.
+pub type Drop = extern "C" fn(*mut c_void);
+/// Frees a text that a backward pass returned.
+pub type FreeText = extern "C" fn(*mut c_char);
+
+macro_rules! shim {
+    ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
+        #[cfg(feature = "cuda")]
+        unsafe extern "C" {
+            $($(#[$attribute])* pub fn $name($($argument: $type),*) -> *const c_char;)*
+        }
+        #[cfg(not(feature = "cuda"))]
+        mod absent {
+            use super::*;
+            $(
+                #[allow(unused_variables, clippy::too_many_arguments, clippy::missing_safety_doc)]
+                pub unsafe fn $name($($argument: $type),*) -> *const c_char {
+                    c"this build has no CUDA; build it with the cuda feature".as_ptr()
+                }
+            )*
+        }
+        #[cfg(not(feature = "cuda"))]
+        pub use absent::*;
+    };
+}
+
+shim! {
+    fn tx_attach(output: *mut RawTensor, inputs: *const *mut RawTensor, count: usize, state: *mut c_void,
+        backward: Backward, drop: Drop, free_text: FreeText, attached: *mut *mut RawTensor);
+    fn tx_convolution_backward(gradient: *mut RawTensor, input: *mut RawTensor, weight: *mut RawTensor, stride: i64,
+        padding: i64, want_input: c_int, want_weight: c_int, input_gradient: *mut *mut RawTensor,
+        weight_gradient: *mut *mut RawTensor);
+    fn tx_lstm(input: *mut RawTensor, buffer: *mut RawTensor, h: *mut RawTensor, c: *mut RawTensor, width: i64,
+        train: c_int, output: *mut *mut RawTensor, h_after: *mut *mut RawTensor, c_after: *mut *mut RawTensor,
+        reserve: *mut *mut RawTensor);
+    fn tx_lstm_backward(input: *mut RawTensor, buffer: *mut RawTensor, h: *mut RawTensor, c: *mut RawTensor,
+        output: *mut RawTensor, reserve: *mut RawTensor, gradient: *mut RawTensor, width: i64,
+        input_gradient: *mut *mut RawTensor, weight_gradients: *mut *mut RawTensor);
+    fn tx_stream_new(high_priority: c_int, stream: *mut *mut c_void);
+    fn tx_stream_current(stream: *mut *mut c_void);
+    fn tx_stream_set(stream: *mut c_void);
+    fn tx_stream_synchronize(stream: *mut c_void);
+    fn tx_stream_raw(stream: *mut c_void, raw: *mut *mut c_void);
+    fn tx_stream_uses(stream: *mut c_void, tensor: *mut RawTensor);
+    fn tx_event_new(timing: c_int, event: *mut *mut c_void);
+    fn tx_event_record(event: *mut c_void, stream: *mut c_void);
+    fn tx_event_block(event: *mut c_void, stream: *mut c_void);
+    fn tx_event_synchronize(event: *mut c_void);
+    fn tx_event_done(event: *mut c_void, done: *mut c_int);
+    fn tx_event_milliseconds(start: *mut c_void, end: *mut c_void, milliseconds: *mut f64);
+    fn tx_graph_begin(graph: *mut *mut c_void);
+    fn tx_graph_end(graph: *mut c_void);
+    fn tx_graph_replay(graph: *mut c_void);
+    fn tx_memory(allocated: *mut u64, peak_allocated: *mut u64, reserved: *mut u64, peak_reserved: *mut u64);
+    fn tx_memory_reset_peak();
+    fn tx_memory_release_cached();
+}
+
+macro_rules! release {
+    ($($name:ident)*) => {
+        #[cfg(feature = "cuda")]
+        unsafe extern "C" {
+            $(pub fn $name(object: *mut c_void);)*
+        }
+        $(
+            /// Nothing of this kind exists in a build without CUDA.
+            #[cfg(not(feature = "cuda"))]
+            pub unsafe fn $name(_: *mut c_void) {}
+        )*
+    };
+}
+release! { tx_stream_free tx_event_free tx_graph_free }
+
+/// What a function of the shim returned, as a result.
+pub fn check(text: *const c_char) -> Result<()> {
+    if text.is_null() {
+        return Ok(());
+    }
+    if cfg!(not(feature = "cuda")) {
+        return Err(Error::NotBuilt);
+    }
+    // SAFETY: the shim returns null or a text that lives until this thread's next call.
+    Err(Error::from_libtorch(&unsafe { CStr::from_ptr(text) }.to_string_lossy()))
+}
+
+/// The `at::Tensor` behind a tensor. The shim only reads through it.
+pub fn raw(tensor: &Tensor) -> *mut RawTensor {
+    tensor.as_ptr().cast_mut().cast()
+}
+
+/// Takes over a tensor that the shim made.
+///
+/// # Safety
+/// `tensor` was made with `new at::Tensor` and belongs to nobody else.
+pub unsafe fn take(tensor: *mut RawTensor) -> Tensor {
+    // SAFETY: as above; tch frees it in the same way.
+    unsafe { Tensor::from_ptr(tensor.cast()) }
+}

@@ -1,0 +1,156 @@
+//! Streams, the queues of a GPU: work of one runs in order, work of two may overlap.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use tch::Tensor;
+
+use crate::error::Result;
+use crate::shim;
+
+/// Which stream the GPU prefers when two have work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// As the default stream.
+    Normal,
+    /// Before all others.
+    High,
+}
+
+/// A stream of libtorch's pool.
+#[derive(Debug)]
+pub struct Stream(*mut c_void);
+
+// SAFETY: a stream handle is a number that CUDA and libtorch allow any thread to use.
+unsafe impl Send for Stream {}
+// SAFETY: as above; nothing changes through a shared reference.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// A stream of its own.
+    pub fn new(priority: Priority) -> Result<Self> {
+        let mut stream = ptr::null_mut();
+        // SAFETY: the shim writes one pointer.
+        shim::check(unsafe { shim::tx_stream_new((priority == Priority::High).into(), &mut stream) })?;
+        Ok(Self(stream))
+    }
+
+    /// The stream that this thread's operations go to.
+    pub fn current() -> Result<Self> {
+        let mut stream = ptr::null_mut();
+        // SAFETY: the shim writes one pointer.
+        shim::check(unsafe { shim::tx_stream_current(&mut stream) })?;
+        Ok(Self(stream))
+    }
+
+    /// Runs `work` with this thread's operations going to this stream, then goes back to the one before.
+    pub fn scope<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
+        let before = Self::current()?;
+        // SAFETY: both are live streams.
+        shim::check(unsafe { shim::tx_stream_set(self.0) })?;
+        let result = work();
+        // SAFETY: as above.
+        shim::check(unsafe { shim::tx_stream_set(before.0) })?;
+        Ok(result)
+    }
+
+    /// Lets this thread's operations go to this stream from now on.
+    pub fn make_current(&self) -> Result<()> {
+        // SAFETY: a live stream.
+        shim::check(unsafe { shim::tx_stream_set(self.0) })
+    }
+
+    /// Waits until all work given to it so far is done.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: a live stream.
+        shim::check(unsafe { shim::tx_stream_synchronize(self.0) })
+    }
+
+    /// Says that this stream uses a tensor that was made on another, so that its memory is not given away too early.
+    pub fn uses(&self, tensor: &Tensor) -> Result<()> {
+        // SAFETY: a live stream and tensor.
+        shim::check(unsafe { shim::tx_stream_uses(self.0, shim::raw(tensor)) })
+    }
+
+    /// CUDA's own handle.
+    pub(crate) fn raw(&self) -> Result<*mut c_void> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: a live stream; the shim writes one pointer.
+        shim::check(unsafe { shim::tx_stream_raw(self.0, &mut raw) })?;
+        Ok(raw)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: made by the shim, freed once; the stream itself goes back to no one, the pool keeps it.
+        unsafe { shim::tx_stream_free(self.0) }
+    }
+}
+
+/// A mark in a stream.
+#[derive(Debug)]
+pub struct Event(*mut c_void);
+
+// SAFETY: CUDA allows events to be used from any thread; libtorch's object is only changed through `&mut`.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// An event that orders streams.
+    pub fn new() -> Result<Self> {
+        Self::create(false)
+    }
+
+    /// An event whose time can be taken.
+    pub fn timing() -> Result<Self> {
+        Self::create(true)
+    }
+
+    fn create(timing: bool) -> Result<Self> {
+        let mut event = ptr::null_mut();
+        // SAFETY: the shim writes one pointer.
+        shim::check(unsafe { shim::tx_event_new(timing.into(), &mut event) })?;
+        Ok(Self(event))
+    }
+
+    /// Marks this point of a stream.
+    pub fn record(&mut self, stream: &Stream) -> Result<()> {
+        // SAFETY: a live event and stream.
+        shim::check(unsafe { shim::tx_event_record(self.0, stream.0) })
+    }
+
+    /// Lets a stream's later work wait for the mark.
+    pub fn block(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: a live event and stream.
+        shim::check(unsafe { shim::tx_event_block(self.0, stream.0) })
+    }
+
+    /// Waits for the mark.
+    pub fn synchronize(&self) -> Result<()> {
+        // SAFETY: a live event.
+        shim::check(unsafe { shim::tx_event_synchronize(self.0) })
+    }
+
+    /// Whether the mark has been reached.
+    pub fn done(&self) -> Result<bool> {
+        let mut done = 0;
+        // SAFETY: a live event; the shim writes one number.
+        shim::check(unsafe { shim::tx_event_done(self.0, &mut done) })?;
+        Ok(done != 0)
+    }
+
+    /// Time from this mark to a later one, both made with [`timing`](Self::timing) and reached.
+    pub fn milliseconds_until(&self, end: &Event) -> Result<f64> {
+        let mut milliseconds = 0.0;
+        // SAFETY: live events; the shim writes one number.
+        shim::check(unsafe { shim::tx_event_milliseconds(self.0, end.0, &mut milliseconds) })?;
+        Ok(milliseconds)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: made by the shim, freed once.
+        unsafe { shim::tx_event_free(self.0) }
+    }
+}
