@@ -8,7 +8,8 @@ fn main() {
     println!("cargo:rerun-if-changed=src/shim.cpp");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=LIBTORCH");
-    let libtorch = PathBuf::from(env::var("LIBTORCH").expect("LIBTORCH is set by .cargo/config.toml; run `make build`"));
+    let libtorch =
+        PathBuf::from(env::var("LIBTORCH").expect("LIBTORCH is set by .cargo/config.toml; run `make build`"));
     // The tests of this crate find libtorch as the binary does.
     println!("cargo:rustc-link-arg=-Wl,-rpath,{}/lib", libtorch.display());
     println!("cargo:rustc-link-arg=-Wl,--allow-shlib-undefined");
@@ -17,7 +18,10 @@ fn main() {
     }
     let libtorch = libtorch.canonicalize().expect("LIBTORCH names a folder");
     let cuda = libtorch.join("../nvidia/cu13/include");
-    assert!(cuda.join("crt/host_defines.h").exists(), "the CUDA headers are missing; run `make build` or `make bundle`");
+    assert!(
+        cuda.join("crt/host_defines.h").exists(),
+        "the CUDA headers are missing; run `make build` or `make bundle`"
+    );
     cc::Build::new()
         .cpp(true)
         .pic(true)

@@ -141,15 +141,15 @@ impl Driver {
 
     /// Compiles CUDA C++ for one architecture, such as `sm_90`.
     pub fn compile(&self, source: &str, architecture: &str) -> Result<Vec<u8>> {
-        let text = |text: String| CString::new(text).map_err(|_| Error::Compile("a zero byte in the source".to_owned()));
+        let text =
+            |text: String| CString::new(text).map_err(|_| Error::Compile("a zero byte in the source".to_owned()));
         let (source, name) = (text(source.to_owned())?, text("meme.cu".to_owned())?);
         let options = [text(format!("-arch={architecture}"))?, text("-std=c++17".to_owned())?];
         let options: Vec<_> = options.iter().map(|option| option.as_ptr()).collect();
         let mut program = ptr::null_mut();
         // SAFETY: terminated strings; no headers are given.
-        let code = unsafe {
-            (self.nvrtc_create)(&mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null())
-        };
+        let code =
+            unsafe { (self.nvrtc_create)(&mut program, source.as_ptr(), name.as_ptr(), 0, ptr::null(), ptr::null()) };
         if code != 0 {
             return Err(Error::Compile(format!("NVRTC error {code}")));
         }
@@ -203,9 +203,8 @@ impl Driver {
         self.check(code, || format!("finding the kernel {name}"))?;
         if dynamic_shared > 0 {
             // SAFETY: a live function.
-            let code = unsafe {
-                (self.function_attribute)(function, MAX_DYNAMIC_SHARED_BYTES, dynamic_shared as c_int)
-            };
+            let code =
+                unsafe { (self.function_attribute)(function, MAX_DYNAMIC_SHARED_BYTES, dynamic_shared as c_int) };
             self.check(code, || format!("giving the kernel {name} its shared memory"))?;
         }
         Ok(function)
@@ -227,7 +226,17 @@ impl Driver {
         // SAFETY: the caller's.
         let code = unsafe {
             (self.launch_kernel)(
-                function, grid, 1, 1, block, 1, 1, shared, stream, arguments.as_mut_ptr(), ptr::null_mut(),
+                function,
+                grid,
+                1,
+                1,
+                block,
+                1,
+                1,
+                shared,
+                stream,
+                arguments.as_mut_ptr(),
+                ptr::null_mut(),
             )
         };
         self.check(code, || format!("launching the kernel {name}"))

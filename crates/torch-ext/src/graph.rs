@@ -18,7 +18,9 @@ impl Graph {
     ///
     /// `work` has run before on this stream, so that everything it sets up once is there; it must not wait for the
     /// GPU. Tensors that it makes keep their memory as long as the graph lives.
-    pub fn record<T, E: From<crate::Error>>(work: impl FnOnce() -> std::result::Result<T, E>) -> std::result::Result<(Self, T), E> {
+    pub fn record<T, E: From<crate::Error>>(
+        work: impl FnOnce() -> std::result::Result<T, E>,
+    ) -> std::result::Result<(Self, T), E> {
         let mut graph = ptr::null_mut();
         // SAFETY: the shim writes one pointer.
         shim::check(unsafe { shim::tx_graph_begin(&mut graph) })?;

@@ -34,8 +34,8 @@ pub fn prepare(weights: LstmWeights<'_>) -> Result<Tensor> {
     })
 }
 
-/// `[B, T, inputs]` and the state before them, h and c of `[B, width]`, to `[B, T, width]` in f16 and the state after
-/// them in f32.
+/// `[B, T, inputs]` and the state before them, h and c of `[B, width]`, to `[B, T, width]` in the input's kind and the
+/// state after them in f32.
 ///
 /// Gradients flow to the input and to the weights, not to the state. They are scaled so that the largest incoming one is
 /// 1 while they are f16.
@@ -59,7 +59,8 @@ pub fn lstm(
     let after = [h_after, c_after].map(|x| x.f_squeeze_dim(0)?.f_to_kind(Kind::Float));
     let [h_after, c_after] = after;
     let after = [h_after?, c_after?];
-    let batch_major = output.f_transpose(0, 1)?;
+    // In the input's kind, so that a gradient never passes through f16 before it is scaled.
+    let batch_major = output.f_transpose(0, 1)?.f_to_kind(input.kind())?;
     if !train {
         return Ok((batch_major, after));
     }

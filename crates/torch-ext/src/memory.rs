@@ -24,9 +24,8 @@ pub struct MemoryStatistics {
 pub fn memory_statistics() -> Result<MemoryStatistics> {
     let mut s = MemoryStatistics::default();
     // SAFETY: the shim writes four numbers.
-    let text = unsafe {
-        shim::tx_memory(&mut s.allocated, &mut s.peak_allocated, &mut s.reserved, &mut s.peak_reserved)
-    };
+    let text =
+        unsafe { shim::tx_memory(&mut s.allocated, &mut s.peak_allocated, &mut s.reserved, &mut s.peak_reserved) };
     shim::check(text)?;
     Ok(s)
 }

@@ -31,6 +31,7 @@ pub(crate) struct Module {
 pub(crate) struct Kernel {
     function: *mut c_void,
     name: &'static str,
+    dynamic_shared: usize,
 }
 
 // SAFETY: handles of the driver's primary context, which any thread may use; they live as long as the process.
@@ -60,13 +61,15 @@ impl Module {
         Ok(module)
     }
 
-    /// A kernel, with the dynamic shared memory that it may use.
+    /// A kernel, which may use this many bytes of dynamic shared memory or as many as it was ever asked for with.
     pub fn kernel(&self, name: &'static str, dynamic_shared: usize) -> Result<Kernel> {
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&kernel) = functions.get(name) {
+        if let Some(&kernel) = functions.get(name)
+            && kernel.dynamic_shared >= dynamic_shared
+        {
             return Ok(kernel);
         }
-        let kernel = Kernel { function: driver()?.function(self.module, name, dynamic_shared)?, name };
+        let kernel = Kernel { function: driver()?.function(self.module, name, dynamic_shared)?, name, dynamic_shared };
         functions.insert(name, kernel);
         Ok(kernel)
     }

@@ -110,6 +110,6 @@ impl Lstm {
         let [h, c] = [state.f_narrow(1, 0, self.width)?, state.f_narrow(1, self.width, self.width)?];
         let parameters = self.parameters().map(|id| weights.get(id));
         let (output, [h, c]) = torch_ext::lstm::lstm(input, parameters, packed, [&h, &c])?;
-        Ok((output.f_to_kind(input.kind())?, Tensor::f_cat(&[h, c], 1)?))
+        Ok((output, Tensor::f_cat(&[h, c], 1)?))
     }
 }

@@ -115,8 +115,7 @@ impl Pass {
         let _ = rows.f_transpose(0, 1)?.f_mm_out(&product, &saved.record)?;
 
         let gradient = branch_gradient.f_permute([0, 3, 1, 2])?;
-        let (hidden_gradient, conv2) =
-            convolution_backward(&gradient, &saved.hidden, &self.kernel(&block.conv2)?, 1)?;
+        let (hidden_gradient, conv2) = convolution_backward(&gradient, &saved.hidden, &self.kernel(&block.conv2)?, 1)?;
         drop(branch_gradient);
         drop(saved.branch);
         self.relu_backward(block, &hidden_gradient, &saved.hidden, sums)?;
@@ -271,12 +270,7 @@ fn sum_into(rows: &Tensor, sums: &Tensor, place: i64) -> Result<()> {
 }
 
 /// Gradients of a 3x3 convolution's input and kernel.
-fn convolution_backward(
-    gradient: &Tensor,
-    input: &Tensor,
-    weight: &Tensor,
-    stride: i64,
-) -> Result<(Tensor, Tensor)> {
+fn convolution_backward(gradient: &Tensor, input: &Tensor, weight: &Tensor, stride: i64) -> Result<(Tensor, Tensor)> {
     let (mut input_gradient, mut weight_gradient) = (ptr::null_mut(), ptr::null_mut());
     // SAFETY: live tensors; the shim writes two pointers.
     let text = unsafe {

@@ -171,7 +171,11 @@ impl NfTorso {
     /// Compiles the kernels of a torso.
     pub fn new(spec: &TorsoSpec, device: Device) -> Result<Self> {
         if let Some(reason) = spec.unsupported() {
-            return Err(Error::Shape { what: "the torso", found: reason, expected: "one there are kernels for".into() });
+            return Err(Error::Shape {
+                what: "the torso",
+                found: reason,
+                expected: "one there are kernels for".into(),
+            });
         }
         let (plan, tables) = Plan::new(spec, device)?;
         Ok(Self { plan: Arc::new(plan), tables, device })

@@ -1,0 +1,72 @@
+//! Whole updates in 16 bits on the GPU against f32 on the CPU.
+
+use agent::config::Precision;
+use agent::random::Random;
+use agent::{AgentConfig, Learner, OwnedBatch, StepReport};
+use tch::Device;
+
+use crate::setup::{GPU, config, relative, screen};
+
+const ACTIONS: usize = 18;
+const LENGTHS: [usize; 4] = [7, 7, 6, 3];
+
+fn learner(config: &AgentConfig, precision: Precision, device: Device) -> Learner {
+    let mut config = config.clone();
+    config.network.precision = precision;
+    Learner::new(&config, &screen(), ACTIONS, 11, device).unwrap()
+}
+
+fn batch(learner: &Learner, seed: u64) -> OwnedBatch {
+    OwnedBatch::random(learner.networks(), 7, &LENGTHS, &mut Random::new(seed))
+}
+
+fn close(name: &str, found: f64, wanted: f64, bound: f64) {
+    let error = (found - wanted).abs() / wanted.abs().max(1e-12);
+    println!("{name}: {found} and {wanted}, {error:.2e}");
+    assert!(error < bound, "{name} is {found}, not {wanted}");
+}
+
+fn compare(found: &StepReport, wanted: &StepReport) {
+    close("total loss", found.losses.total, wanted.losses.total, 1e-2);
+    close("TD loss", found.losses.td, wanted.losses.td, 1e-2);
+    close("distillation loss", found.losses.distillation, wanted.losses.distillation, 1e-2);
+    close("action prediction loss", found.losses.action_prediction, wanted.losses.action_prediction, 1e-2);
+    close("RND loss", found.losses.rnd, wanted.losses.rnd, 1e-2);
+    for (i, (found, wanted)) in found.priorities.iter().zip(&wanted.priorities).enumerate() {
+        close(&format!("priority {i}"), f64::from(*found), f64::from(*wanted), 2e-2);
+    }
+}
+
+#[test]
+fn one_update_of_fresh_parameters() {
+    for seed in [1, 2] {
+        let (mut plain, mut mixed) =
+            (learner(&config(), Precision::F32, Device::Cpu), learner(&config(), Precision::Auto, GPU));
+        let sequences = batch(&plain, seed);
+        let (wanted, found) = (plain.step(&sequences.batch()).unwrap(), mixed.step(&sequences.batch()).unwrap());
+        compare(&found, &wanted);
+        let error = relative(mixed.gradients().flat(), plain.gradients().flat());
+        println!("gradients: {error:.2e}");
+        assert!(error < 5e-2, "the gradients differ by {error}");
+    }
+}
+
+/// The same batch again and again: the loss falls, and in 16 bits as in 32.
+#[test]
+fn two_hundred_updates_follow_the_loss_curve_of_f32() {
+    let (mut plain, mut mixed) = (learner(&config(), Precision::F32, GPU), learner(&config(), Precision::Auto, GPU));
+    let sequences = batch(&plain, 3);
+    let mut curves = [vec![], vec![]];
+    for _ in 0..200 {
+        for (learner, curve) in [&mut plain, &mut mixed].into_iter().zip(&mut curves) {
+            curve.push(learner.step(&sequences.batch()).unwrap().losses.total);
+        }
+    }
+    let mean = |curve: &[f64]| curve.iter().sum::<f64>() / curve.len() as f64;
+    for (i, (plain, mixed)) in curves[0].chunks(20).zip(curves[1].chunks(20)).enumerate() {
+        println!("updates {} to {}: f32 {:.4}, mixed {:.4}", 20 * i, 20 * i + 19, mean(plain), mean(mixed));
+    }
+    for (plain, mixed) in curves[0].chunks(50).zip(curves[1].chunks(50)) {
+        close("loss of 50 updates", mean(mixed), mean(plain), 0.1);
+    }
+}

@@ -1,0 +1,111 @@
+//! The LSTM, the returns and the optimizer on the GPU against their plain versions.
+
+use std::sync::Arc;
+
+use agent::loss::targets::{Trajectories, returns};
+use agent::nets::core::Core;
+use agent::nets::parameters::{Init, Layout, ParameterSet};
+use agent::optimizer::{AdamConfig, AdamW};
+use agent::random::Random;
+use tch::{Device, Kind, Tensor};
+
+use crate::setup::{GPU, normal, relative};
+
+struct LstmRun {
+    output: Tensor,
+    state: Tensor,
+    gradients: Vec<(String, Tensor)>,
+}
+
+/// A core of 256 on inputs of 200, so that there is padding, over 40 steps. `scale` is of the gradient that comes in.
+fn lstm(device: Device, packed: bool, scale: f64) -> LstmRun {
+    let (batch, steps, inputs, width) = (16, 40, 200, 256);
+    let mut layout = Layout::default();
+    let core = Core::new(&mut layout, true, inputs, width);
+    let layout = Arc::new(layout);
+    let mut random = Random::new(1);
+    let host = ParameterSet::initialised(&layout, &mut random, Device::Cpu).unwrap();
+    let mut parameters = ParameterSet::zeros(&layout, device).unwrap();
+    parameters.flat_mut().copy_(host.flat());
+    let parameters = parameters.trainable().unwrap();
+    let input = normal(&[batch, steps, inputs], &mut random).to_device(device).set_requires_grad(true);
+    let state = (normal(&[batch, 2 * width], &mut random) * 0.5).to_device(device);
+    let probe = normal(&[batch, steps, width], &mut random).to_device(device) * scale;
+    let mut weights = parameters.weights();
+    if packed {
+        core.pack(&mut weights).unwrap();
+    }
+    let (output, state) = core.forward(&weights, &input, &state).unwrap();
+    let loss = (output.to_kind(Kind::Float) * probe).sum(Kind::Float);
+    let mut wanted = vec![("input".to_owned(), input.shallow_clone())];
+    wanted.extend(parameters.named().map(|(name, view)| (name.to_owned(), view.shallow_clone())));
+    let inputs: Vec<_> = wanted.iter().map(|(_, tensor)| tensor).collect();
+    let gradients = Tensor::run_backward(&[&loss], &inputs, false, false);
+    let gradients = wanted.into_iter().map(|(name, _)| name).zip(gradients).collect();
+    LstmRun { output: output.detach(), state, gradients }
+}
+
+#[test]
+fn the_lstm_and_its_gradients_whatever_their_size() {
+    for scale in [1e-7, 1.0, 1e5] {
+        let (plain, fused) = (lstm(Device::Cpu, false, scale), lstm(GPU, true, scale));
+        let compare = |name: &str, found: &Tensor, wanted: &Tensor, bound: f64| {
+            let error = relative(found, wanted);
+            println!("{name} at {scale:e}: {error:.2e}");
+            assert!(error < bound, "{name} differs by {error} at a gradient of {scale}");
+        };
+        compare("output", &fused.output, &plain.output, 5e-3);
+        compare("state", &fused.state, &plain.state, 5e-3);
+        for ((name, found), (_, wanted)) in fused.gradients.iter().zip(&plain.gradients) {
+            compare(name, found, wanted, 1e-2);
+        }
+    }
+}
+
+#[test]
+fn the_returns_of_all_policies() {
+    let mut random = Random::new(2);
+    let size = [5, 33, 7];
+    let host = [
+        normal(&size, &mut random),
+        normal(&size, &mut random).sigmoid(),
+        normal(&size, &mut random) * 10.0,
+        normal(&size, &mut random).sigmoid(),
+    ];
+    let there: Vec<_> = host.iter().map(|x| x.to_device(GPU)).collect();
+    let run = |x: &[Tensor], shared: bool| {
+        let rewards = if shared { x[0].narrow(2, 0, 1) } else { x[0].shallow_clone() };
+        returns(Trajectories { rewards: &rewards, discounts: &x[1], values: &x[2], traces: &x[3] }).unwrap()
+    };
+    for shared in [false, true] {
+        assert!(relative(&run(&there, shared), &run(&host, shared)) < 1e-6);
+    }
+}
+
+#[test]
+fn the_optimizer_and_the_moving_average() {
+    let mut layout = Layout::default();
+    let mut scope = layout.scope("p");
+    scope.declare("weight", &[70, 30], Init::Normal { std: 1.0 });
+    scope.declare("bias", &[70], Init::Normal { std: 1.0 });
+    let layout = Arc::new(layout);
+    let config = AdamConfig { learning_rate: 1e-2, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.05 };
+    let run = |device: Device| {
+        let mut random = Random::new(3);
+        let host = ParameterSet::initialised(&layout, &mut random, Device::Cpu).unwrap();
+        let mut parameters = ParameterSet::zeros(&layout, device).unwrap();
+        parameters.flat_mut().copy_(host.flat());
+        let mut average = parameters.duplicate().unwrap();
+        let mut adam = AdamW::new(config, &parameters).unwrap();
+        let mut gradients = ParameterSet::zeros(&layout, device).unwrap();
+        for _ in 0..5 {
+            let gradient = normal(&gradients.flat().size(), &mut random);
+            gradients.flat_mut().copy_(&gradient);
+            adam.step(&mut parameters, &gradients, 0.7, Some((&mut average, 0.1))).unwrap();
+        }
+        [parameters.flat().to_device(Device::Cpu), average.flat().to_device(Device::Cpu)]
+    };
+    for (found, wanted) in run(GPU).iter().zip(&run(Device::Cpu)) {
+        assert!(relative(found, wanted) < 1e-6);
+    }
+}

@@ -1,0 +1,46 @@
+//! Agents, batches and comparisons.
+
+use agent::config::{NetworkPreset, StageConfig, StemConfig};
+use agent::random::Random;
+use agent::{AgentConfig, ObservationKind, ObservationSpec};
+use tch::{Device, Kind, Tensor};
+
+pub const GPU: Device = Device::Cuda(0);
+
+/// The paper's agent, with a smaller core and smaller heads so that the CPU keeps up.
+pub fn config() -> AgentConfig {
+    let mut config = AgentConfig { network: NetworkPreset::Paper.network(), ..AgentConfig::default() };
+    config.network.core = 256;
+    config.network.head_hidden = 128;
+    config
+}
+
+/// Widths and a stem that the paper's network does not have.
+pub fn narrow() -> AgentConfig {
+    let mut config = config();
+    config.network.torso.stem = StemConfig { channels: 32, kernel: 7, stride: 4 };
+    config.network.torso.stages = vec![
+        StageConfig { blocks: 1, channels: 32, stride: 1 },
+        StageConfig { blocks: 2, channels: 16, stride: 2 },
+        StageConfig { blocks: 1, channels: 256, stride: 2 },
+    ];
+    config
+}
+
+pub fn screen() -> ObservationSpec {
+    ObservationSpec { shape: vec![210, 160], kind: ObservationKind::U8 }
+}
+
+/// ‖a - b‖ / ‖b‖.
+pub fn relative(found: &Tensor, wanted: &Tensor) -> f64 {
+    let host = |x: &Tensor| x.to_device(Device::Cpu).to_kind(Kind::Double).reshape([-1]);
+    let (found, wanted) = (host(found), host(wanted));
+    let norm = |x: &Tensor| x.norm().double_value(&[]);
+    norm(&(&found - &wanted)) / norm(&wanted).max(1e-30)
+}
+
+pub fn normal(size: &[i64], random: &mut Random) -> Tensor {
+    let count = size.iter().product::<i64>() as usize;
+    let values: Vec<f32> = (0..count).map(|_| random.normal() as f32).collect();
+    Tensor::from_slice(&values).view(size)
+}

@@ -1,0 +1,114 @@
+//! The fused torso: output and every gradient, with and without dropped blocks.
+
+use agent::AgentConfig;
+use agent::config::Precision;
+use agent::nets::agent_net::AgentNet;
+use agent::nets::agent_net::NetInput;
+use agent::nets::features::FeatureInput;
+use agent::nets::parameters::ParameterSet;
+use agent::observation::ObservationInput;
+use agent::random::Random;
+use tch::{Device, Kind, Tensor};
+
+use crate::setup::{GPU, config, narrow, normal, relative, screen};
+
+const BATCH: i64 = 8;
+const STEPS: i64 = 3;
+
+struct Run {
+    output: Tensor,
+    gradients: ParameterSet,
+}
+
+/// Output of the torso and gradients of a random projection of it.
+fn run(config: &AgentConfig, precision: Precision, device: Device, keep: Option<&Tensor>) -> Run {
+    let input = ObservationInput::new(screen(), None);
+    let net = AgentNet::new(config, input, 6).on(precision, device).unwrap();
+    let mut random = Random::new(3);
+    let mut parameters = ParameterSet::initialised(net.layout(), &mut random, Device::Cpu).unwrap();
+    for (parameter, (name, view)) in net.layout().parameters().iter().zip(parameters.named()) {
+        // Gains, biases and skip gains away from where they start, so that every path carries something.
+        if name.starts_with("torso.") && parameter.shape.len() == 1 {
+            let _ = view.shallow_clone().g_add_(&(normal(&parameter.shape, &mut random) * 0.2 + 0.1));
+        }
+    }
+    let flat = parameters.flat().shallow_clone();
+    let mut parameters_there = ParameterSet::zeros(net.layout(), device).unwrap();
+    parameters_there.flat_mut().copy_(&flat);
+    parameters = parameters_there.trainable().unwrap();
+    let frames = BATCH * STEPS;
+    let pixels: Vec<u8> = (0..frames * 210 * 160).map(|_| (random.uniform() * 256.0) as u8).collect();
+    let observations = Tensor::from_slice(&pixels).view([frames, 210 * 160]).to_device(device);
+    let features = FeatureInput {
+        action: Tensor::zeros([frames], (Kind::Int64, device)),
+        rewards: Tensor::zeros([frames, 4], (Kind::Float, device)),
+        embedding: Tensor::zeros([frames, config.network.intrinsic.embedding as i64], (Kind::Float, device)),
+    };
+    let state = Tensor::zeros([BATCH, net.state_length() as i64], (Kind::Float, device));
+    let weights = net.prepare(&parameters).unwrap();
+    let stages = net.stages(&weights, &NetInput { observations, features, state }, keep).unwrap();
+    let output = stages.torso.view([frames, -1]);
+    let width = output.size()[1];
+    // A gradient with a part that all frames share, as a loss has it.
+    let probe = normal(&[1, width], &mut random) + normal(&[frames, width], &mut random) * 0.1;
+    let loss = (output.to_kind(Kind::Float) * probe.to_device(device)).sum(Kind::Float);
+    let mut gradients = ParameterSet::zeros(net.layout(), device).unwrap();
+    gradients.fill_with_gradients(&loss, &parameters).unwrap();
+    Run { output: output.detach(), gradients }
+}
+
+fn compare(config: &AgentConfig, keep: Option<&Tensor>) {
+    let plain = run(config, Precision::F32, Device::Cpu, keep);
+    let fused = run(config, Precision::Auto, GPU, keep);
+    let error = relative(&fused.output, &plain.output);
+    println!("output: {error:.2e}");
+    assert!(error < 2e-2, "the output differs by {error}");
+    let error = relative(fused.gradients.flat(), plain.gradients.flat());
+    println!("all gradients: {error:.2e}");
+    let mut worst = vec![];
+    for ((name, found), (_, wanted)) in fused.gradients.named().zip(plain.gradients.named()) {
+        if name.starts_with("torso.") {
+            worst.push((relative(found, wanted), name, wanted.norm().double_value(&[])));
+        }
+    }
+    worst.sort_by(|a, b| b.0.total_cmp(&a.0));
+    for (error, name, norm) in worst.iter().take(6) {
+        println!("  {name}: {error:.2e} of {norm:.2e}");
+    }
+    assert!(error < 3e-2, "the gradients differ by {error}");
+    let (error, name, _) = worst[0];
+    assert!(error < 0.12, "the gradient of {name} differs by {error}");
+}
+
+/// A quarter of the sequences dropped in every block, others in each; in one block none, in one all.
+fn keep(blocks: usize) -> Tensor {
+    let mut random = Random::new(5);
+    let mut keep = vec![1f32; blocks * BATCH as usize];
+    for block in 0..blocks {
+        let dropped = match block {
+            1 => 0,
+            2 => BATCH as usize,
+            _ => 2,
+        };
+        for sequence in random.choose(dropped, BATCH as usize) {
+            keep[block * BATCH as usize + sequence] = 0.0;
+        }
+    }
+    Tensor::from_slice(&keep).view([blocks as i64, BATCH])
+}
+
+#[test]
+fn the_papers_torso() {
+    compare(&config(), None);
+}
+
+#[test]
+fn the_papers_torso_with_dropped_blocks() {
+    compare(&config(), Some(&keep(13)));
+}
+
+#[test]
+fn other_widths_and_another_stem() {
+    compare(&narrow(), None);
+    compare(&narrow(), Some(&keep(4)));
+}
