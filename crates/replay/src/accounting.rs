@@ -4,8 +4,8 @@ use std::fmt;
 
 use crate::config::ReplayConfig;
 use crate::shard::Shard;
-use crate::spans;
 use crate::step::Columns;
+use crate::tiles;
 
 /// What an allocator keeps beside each block it hands out, roughly.
 pub(crate) const ALLOCATION: u64 = 16;
@@ -107,7 +107,7 @@ impl ReplayConfig {
     /// compress, in chunks as long as they get.
     pub(crate) fn least_memory(&self) -> u64 {
         let steps = (self.layout.trace.div_ceil(self.layout.period) * self.layout.period) as u64;
-        let step = spans::most_bytes(self.layout.observation_bytes) as u64 + self.step_bytes();
+        let step = tiles::most_bytes(self.layout.observation_bytes) as u64 + self.step_bytes();
         // A sixteenth more than that: zstd adds a little to what does not compress, a chunk has its own overhead.
         let sequence = (self.sequence_bytes() + steps * step) * 17 / 16 + steps * 256;
         self.index_bytes() + self.shards as u64 * (sequence + 1)

@@ -9,22 +9,22 @@ use zstd_safe::{CCtx, CParameter, DCtx};
 use crate::accounting::ALLOCATION;
 use crate::config::Layout;
 use crate::error::{ReplayError, Result};
-use crate::spans::{self, SpanReader, Spans};
 use crate::step::Columns;
+use crate::tiles::{self, STREAMS, TileReader, Tiles};
 
-/// The fastest level that still finds entropy; docs/replay.md has the measurements.
-const LEVEL: i32 = 1;
+/// The fastest level that still finds entropy, without matches so short that they save next to nothing;
+/// docs/replay.md has the measurements.
+const PARAMETERS: [CParameter; 3] =
+    [CParameter::CompressionLevel(1), CParameter::MinMatch(7), CParameter::ContentSizeFlag(false)];
 
 /// A run of steps of one episode.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     /// Number of steps, and of frames.
     pub(crate) steps: u32,
-    /// Bytes of the frames as spans, before zstd.
-    pub(crate) span_bytes: u32,
-    /// How many of them, at the front, are lengths and skips.
-    pub(crate) number_bytes: u32,
-    /// The frames: both streams of spans, one after the other, compressed.
+    /// Bytes of each stream of the frames, before zstd.
+    pub(crate) streams: [u32; STREAMS],
+    /// The frames: all streams, one after the other, compressed.
     pub(crate) frames: Box<[u8]>,
     /// The other columns, compressed.
     pub(crate) columns: Box<[u8]>,
@@ -49,24 +49,21 @@ pub(crate) struct Compressor {
 impl Compressor {
     pub(crate) fn new() -> Result<Self> {
         let mut context = CCtx::create();
-        for parameter in [CParameter::CompressionLevel(LEVEL), CParameter::ContentSizeFlag(false)] {
+        for parameter in PARAMETERS {
             context.set_parameter(parameter).map_err(|code| compress_error(0, code))?;
         }
         Ok(Self { context, plain: Vec::new(), compressed: Vec::new() })
     }
 
-    pub(crate) fn chunk(&mut self, frames: &Spans, columns: &Columns) -> Result<Chunk> {
+    pub(crate) fn chunk(&mut self, frames: &Tiles, columns: &Columns) -> Result<Chunk> {
         self.plain.clear();
-        self.plain.extend_from_slice(frames.numbers());
-        self.plain.extend_from_slice(frames.bytes());
-        let span_bytes = self.plain.len() as u32;
+        frames.streams().iter().for_each(|stream| self.plain.extend_from_slice(stream));
         let compressed_frames = self.compress()?;
         self.plain.clear();
         columns.write(&mut self.plain);
         Ok(Chunk {
             steps: columns.action.len() as u32,
-            span_bytes,
-            number_bytes: frames.numbers().len() as u32,
+            streams: frames.streams().each_ref().map(|stream| stream.len() as u32),
             frames: compressed_frames,
             columns: self.compress()?,
             uses: AtomicU32::new(0),
@@ -96,7 +93,7 @@ pub(crate) struct Decompressor {
     context: DCtx<'static>,
     observation_bytes: usize,
     embedding: usize,
-    spans: Vec<u8>,
+    streams: Vec<u8>,
     columns: Vec<u8>,
 }
 
@@ -107,26 +104,25 @@ impl Decompressor {
             observation_bytes: layout.observation_bytes,
             embedding: layout.embedding,
             // Zeroed memory that is not touched is not resident, so the worst case costs nothing until it happens.
-            spans: vec![0; layout.period * spans::most_bytes(layout.observation_bytes)],
+            streams: vec![0; layout.period * tiles::most_bytes(layout.observation_bytes)],
             columns: vec![0; Columns::bytes(layout.period, layout.embedding)],
         }
     }
 
     /// Decodes as many of the chunk's first frames as `out` has room for.
     pub(crate) fn frames(&mut self, chunk: &Chunk, out: &mut [u8]) -> Result<()> {
-        let spans = self.spans.get_mut(..chunk.span_bytes as usize).ok_or_else(|| damaged(chunk, "too many spans"))?;
-        inflate(&mut self.context, chunk, &chunk.frames, spans)?;
-        let (numbers, bytes) = spans
-            .split_at_checked(chunk.number_bytes as usize)
-            .ok_or_else(|| damaged(chunk, "it has fewer spans than lengths"))?;
-        let mut spans = SpanReader::new(numbers, bytes);
+        let length = chunk.streams.iter().map(|&length| length as usize).sum();
+        let streams = self.streams.get_mut(..length).ok_or_else(|| damaged(chunk, "too many tiles"))?;
+        inflate(&mut self.context, chunk, &chunk.frames, streams)?;
+        let unfit = || damaged(chunk, "its tiles do not fit its frames");
+        let mut tiles = TileReader::new(streams, chunk.streams).ok_or_else(unfit)?;
         let mut before: Option<&mut [u8]> = None;
         for frame in out.chunks_exact_mut(self.observation_bytes) {
             match before {
                 Some(before) => frame.copy_from_slice(before),
                 None => frame.fill(0),
             }
-            spans.patch(frame).ok_or_else(|| damaged(chunk, "its spans do not fit its frames"))?;
+            tiles.patch(frame).ok_or_else(unfit)?;
             before = Some(frame);
         }
         Ok(())

@@ -16,9 +16,9 @@ mod sampler;
 mod sequence;
 mod shard;
 mod snapshot;
-mod spans;
 mod step;
 mod sum_tree;
+mod tiles;
 mod writer;
 
 pub use accounting::{Accounting, Forecast};

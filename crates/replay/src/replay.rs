@@ -12,8 +12,8 @@ use crate::rate_limiter::RateLimiter;
 use crate::rng::Rng;
 use crate::sequence::Sequence;
 use crate::shard::{Drawn, Key, Shard};
-use crate::spans::Spans;
 use crate::step::{Columns, expect_length};
+use crate::tiles::Tiles;
 
 /// What an agent remembers. Shared by [`Writer`](crate::Writer)s and [`Sampler`](crate::Sampler)s.
 ///
@@ -162,7 +162,7 @@ impl Replay {
     }
 
     /// Compresses steps with a compressor that nobody uses.
-    pub(crate) fn compress(&self, frames: &Spans, columns: &Columns) -> Result<Chunk> {
+    pub(crate) fn compress(&self, frames: &Tiles, columns: &Columns) -> Result<Chunk> {
         let idle = lock(&self.compressors).pop();
         let mut compressor = match idle {
             Some(compressor) => compressor,

@@ -219,7 +219,7 @@ mod tests {
 
     fn chunk(bytes: usize) -> Arc<Chunk> {
         let (frames, columns) = (vec![0; bytes].into(), vec![0; 10].into());
-        Arc::new(Chunk { steps: 4, span_bytes: 0, number_bytes: 0, frames, columns, uses: Default::default() })
+        Arc::new(Chunk { steps: 4, streams: [0; 4], frames, columns, uses: Default::default() })
     }
 
     fn sequence(chunks: &[&Arc<Chunk>]) -> Arc<Sequence> {

@@ -17,8 +17,8 @@ use crate::config::Layout;
 use crate::error::{ReplayError, Result};
 use crate::replay::Replay;
 use crate::sequence::{Before, Sequence, Start};
-use crate::spans::Spans;
 use crate::step::{Columns, LastStep, Step, expect_length};
+use crate::tiles::Tiles;
 
 /// What must be known where a sequence begins.
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ pub(crate) struct Episode {
     /// The last observation of the open chunk; zeros where it has none.
     pub(crate) frame: Box<[u8]>,
     /// The open chunk.
-    pub(crate) spans: Spans,
+    pub(crate) tiles: Tiles,
     pub(crate) columns: Columns,
 }
 
@@ -189,7 +189,7 @@ impl Writer {
     pub fn open_bytes(&self) -> usize {
         self.state.episode.as_ref().map_or(0, |episode| {
             episode.frame.len()
-                + episode.spans.capacity()
+                + episode.tiles.capacity()
                 + Columns::bytes(episode.columns.action.len(), episode.before.embedding.len())
                 + episode.open.iter().map(|open| size_of_val(&*open.start.state)).sum::<usize>()
         })
@@ -208,7 +208,7 @@ impl Episode {
             open: VecDeque::new(),
             before: Before::nothing(layout),
             frame: vec![0; layout.observation_bytes].into(),
-            spans: Spans::default(),
+            tiles: Tiles::default(),
             columns: Columns::default(),
         }
     }
@@ -220,7 +220,7 @@ impl Episode {
         self.open.clear();
         self.before.clear();
         self.frame.fill(0);
-        self.spans.clear();
+        self.tiles.clear();
         self.columns.clear();
         self
     }
@@ -242,16 +242,15 @@ impl Episode {
     }
 
     fn push(&mut self, observation: &[u8], step: &Step<'_>) {
-        self.spans.push(&self.frame, observation);
-        self.frame.copy_from_slice(observation);
+        self.tiles.push(&mut self.frame, observation);
         self.columns.push(step);
         self.before.set(step);
         self.observations += 1;
     }
 
     fn close_chunk(&mut self, replay: &Replay) -> Result<Arc<Chunk>> {
-        let chunk = replay.compress(&self.spans, &self.columns)?;
-        self.spans.clear();
+        let chunk = replay.compress(&self.tiles, &self.columns)?;
+        self.tiles.clear();
         self.columns.clear();
         self.frame.fill(0);
         Ok(Arc::new(chunk))
@@ -412,7 +411,7 @@ mod tests {
             assert!(sentence.starts_with(expected), "{sentence}");
         }
         let episode = writer.state.episode.as_ref().unwrap();
-        assert!(episode.observations == 0 && episode.open.is_empty() && episode.spans.bytes().is_empty());
+        assert!(episode.observations == 0 && episode.open.is_empty() && episode.tiles.streams().concat().is_empty());
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::shard::Shard;
 use crate::writer::WriterState;
 
 const MAGIC: &[u8; 8] = b"MEMEREPL";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Sequences that a shard may have been given in all: far more than ever will be.
 const MOST_INSERTED: u64 = 1 << 60;

@@ -15,8 +15,8 @@ use super::blocks::{BlockReader, Parsed};
 use crate::chunk::Chunk;
 use crate::config::{Layout, ReplayConfig};
 use crate::sequence::{Before, Sequence, Start};
-use crate::spans::{self, Spans};
 use crate::step::{Columns, SCALARS};
+use crate::tiles::{self, STREAMS, Tiles};
 use crate::writer::{Episode, OpenSequence, WriterState};
 
 /// Sequences that a writer may hold ready, and open sequences of an episode: far more than there ever are.
@@ -117,13 +117,18 @@ impl<R: Read> RecordReader<R> {
         if steps == 0 {
             return Err("a chunk has no step in it".to_owned());
         }
-        let most_spans = steps * spans::most_bytes(self.layout.observation_bytes);
-        let span_bytes = self.at_most("the spans of a chunk", most_spans as u64)? as usize;
-        let number_bytes = self.at_most("the lengths of a chunk's spans", span_bytes as u64)? as u32;
-        let frames = self.compressed(span_bytes)?;
+        let most = steps * tiles::most_bytes(self.layout.observation_bytes);
+        let mut streams = [0; STREAMS];
+        let mut plain = 0;
+        for stream in &mut streams {
+            let length = self.at_most("the length of a chunk's frames", (most - plain) as u64)?;
+            *stream = length as u32;
+            plain += length as usize;
+        }
+        let frames = self.compressed(plain)?;
         let columns = self.compressed(Columns::bytes(steps, self.layout.embedding))?;
-        let (steps, span_bytes, uses) = (steps as u32, span_bytes as u32, AtomicU32::new(0));
-        let chunk = Arc::new(Chunk { steps, span_bytes, number_bytes, frames, columns, uses });
+        let (steps, uses) = (steps as u32, AtomicU32::new(0));
+        let chunk = Arc::new(Chunk { steps, streams, frames, columns, uses });
         self.chunks.push(Arc::clone(&chunk));
         Ok(chunk)
     }
@@ -192,11 +197,14 @@ impl<R: Read> RecordReader<R> {
         let before = self.before()?;
         let frame = self.bytes(self.layout.observation_bytes)?.into();
         let steps = (observations % period) as usize;
-        let most_spans = steps * spans::most_bytes(self.layout.observation_bytes);
-        let number_bytes = self.at_most("the lengths of an open chunk's spans", most_spans as u64)?;
-        let numbers = self.bytes(number_bytes as usize)?;
-        let span_bytes = self.at_most("the spans of an open chunk", most_spans as u64 - number_bytes)?;
-        let spans = Spans::from_parts(numbers, self.bytes(span_bytes as usize)?);
+        let mut left = (steps * tiles::most_bytes(self.layout.observation_bytes)) as u64;
+        let mut streams: [Vec<u8>; STREAMS] = Default::default();
+        for stream in &mut streams {
+            let length = self.at_most("the length of an open chunk's frames", left)?;
+            *stream = self.bytes(length as usize)?;
+            left -= length;
+        }
+        let tiles = Tiles::from_streams(streams);
         let mut columns = Columns::default();
         for _ in 0..steps {
             columns.action.push(self.small("an action")?);
@@ -217,7 +225,7 @@ impl<R: Read> RecordReader<R> {
             let chunks = self.chunks_of(closed.saturating_sub(first))?;
             open.push_back(OpenSequence { start, first, chunks });
         }
-        Ok(Episode { policy, observations, open, before, frame, spans, columns })
+        Ok(Episode { policy, observations, open, before, frame, tiles, columns })
     }
 }
 

@@ -79,8 +79,7 @@ impl<W: Write> RecordWriter<W> {
             return Ok(());
         }
         self.number(u64::from(chunk.steps))?;
-        self.number(u64::from(chunk.span_bytes))?;
-        self.number(u64::from(chunk.number_bytes))?;
+        chunk.streams.iter().try_for_each(|&length| self.number(u64::from(length)))?;
         self.bytes(&chunk.frames)?;
         self.bytes(&chunk.columns)
     }
@@ -119,8 +118,7 @@ impl<W: Write> RecordWriter<W> {
         self.number(episode.observations)?;
         self.before(&episode.before)?;
         self.blocks.put(&episode.frame)?;
-        self.bytes(episode.spans.numbers())?;
-        self.bytes(episode.spans.bytes())?;
+        episode.tiles.streams().iter().try_for_each(|stream| self.bytes(stream))?;
         for &action in &episode.columns.action {
             self.number(u64::from(action))?;
         }

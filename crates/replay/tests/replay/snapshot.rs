@@ -248,7 +248,7 @@ fn refusals_say_what_is_wrong() {
     assert_eq!(refusal(&folder, b"PK\x03\x04 something else", &config), "it does not begin like a replay snapshot");
     let mut newer = whole.clone();
     newer[8] = 9;
-    assert_eq!(refusal(&folder, &newer, &config), "it is of version 9, and version 1 is what can be read");
+    assert_eq!(refusal(&folder, &newer, &config), "it is of version 9, and version 2 is what can be read");
     assert_eq!(refusal(&folder, &whole[..whole.len() - 1], &config), "it is cut off in block 1");
     let mut flipped = whole.clone();
     flipped[500] ^= 4;
