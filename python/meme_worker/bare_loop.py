@@ -1,10 +1,11 @@
 """What stepping a game costs without a worker: a plain ale-py loop with the same preprocessing.
 
-    python bare_loop.py GAME [--environments 8] [--steps 2000] [--sticky 0] [--minimal-actions] [--seed 0]
+    python bare_loop.py GAME [--environments 8] [--seed 0]
 
-plays random actions and prints a line of JSON: agent steps, frames, CPU and wall-clock seconds. With `--steps 0` it
-reads numbers of steps from standard input, a line each, plays on by so many and prints a line for each, so that it can
-take turns with what it is measured against. It shares no code with the worker.
+reads a list of lists from each line of standard input, one action for every environment in each step. It plays on by
+so many steps and answers with a line of JSON: agent steps, CPU seconds, and the sum of the pixels that each
+environment shows now. So it can take turns with workers that play the same, and be seen to play the same. It begins
+episodes as the worker does, from the same seeds, and shares no other code with it.
 """
 
 import argparse
@@ -15,15 +16,13 @@ import time
 
 import numpy as np
 from ale_py import ALEInterface, LoggerMode, roms
+from seeding import episode_seed
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("game")
     parser.add_argument("--environments", type=int, default=8)
-    parser.add_argument("--steps", type=int, default=2000, help="agent steps of each environment")
-    parser.add_argument("--sticky", type=float, default=0.0)
-    parser.add_argument("--minimal-actions", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
 
@@ -31,52 +30,56 @@ def main():
     games = []
     for _ in range(arguments.environments):
         ale = ALEInterface()
-        ale.setFloat("repeat_action_probability", arguments.sticky)
-        ale.setInt("random_seed", arguments.seed)
+        ale.setFloat("repeat_action_probability", 0.0)
+        ale.setInt("random_seed", 0)
         ale.loadROM(roms.get_rom_path(arguments.game))
         games.append(ale)
-    actions = [action.value for action in games[0].getMinimalActionSet()] if arguments.minimal_actions else range(18)
-    rng = random.Random(arguments.seed)
+    power_on = [ale.cloneState(include_rng=True) for ale in games]
+    episodes = [0] * len(games)
     shape = games[0].getScreenDims()
     observations = np.zeros((len(games), *shape), np.uint8)
     before_last = np.zeros(shape, np.uint8)
 
-    def begin(ale, observation):
-        ale.reset_game()
-        noops = rng.randint(1, 30)
-        for _ in range(noops):
-            ale.act(0)
+    def begin(index):
+        ale, observation = games[index], observations[index]
+        rng = random.Random(episode_seed(arguments.seed, index, episodes[index]))
+        episodes[index] += 1
+        over = True
+        while over:
+            ale.restoreState(power_on[index])
+            ale.reset_game()
+            for _ in range(rng.randint(1, 30)):
+                ale.getScreenGrayscale(before_last)
+                ale.act(0)
+                over = ale.game_over()
+                if over:
+                    break
         ale.getScreenGrayscale(observation)
-        return noops
+        np.maximum(observation, before_last, out=observation)
 
     def play(steps):
-        chosen = [rng.choices(actions, k=len(games)) for _ in range(steps)]
-        frames = 0
-        cpu, wall = time.process_time(), time.perf_counter()
-        for row in chosen:
-            for ale, observation, action in zip(games, observations, row):
+        cpu = time.process_time()
+        for actions in steps:
+            for index, (ale, observation, action) in enumerate(zip(games, observations, actions)):
                 for frame in range(4):
                     ale.act(action)
-                    frames += 1
                     if ale.game_over():
-                        frames += begin(ale, observation)
+                        begin(index)
                         break
                     if frame == 2:
                         ale.getScreenGrayscale(before_last)
                 else:
                     ale.getScreenGrayscale(observation)
                     np.maximum(observation, before_last, out=observation)
-        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-        line = {"game": arguments.game, "steps": steps * len(games), "frames": frames, "cpu_s": cpu, "wall_s": wall}
-        print(json.dumps(line), flush=True)
+        return time.process_time() - cpu
 
-    for ale, observation in zip(games, observations):
-        begin(ale, observation)
-    if arguments.steps:
-        play(arguments.steps)
-    else:
-        for line in sys.stdin:
-            play(int(line))
+    for index in range(len(games)):
+        begin(index)
+    for line in sys.stdin:
+        steps = json.loads(line)
+        cpu = play(steps)
+        pixels = [int(observation.sum()) for observation in observations]
+        print(json.dumps({"steps": len(steps) * len(games), "cpu_s": cpu, "pixels": pixels}), flush=True)
 
 
 if __name__ == "__main__":

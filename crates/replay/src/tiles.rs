@@ -3,7 +3,7 @@
 //! A tile is 16 bytes of a frame, a region 8 tiles. What has changed goes to four streams:
 //!
 //! - map: a bit for every region of a frame, set where a tile of it has changed;
-//! - marks: two bytes for each of these regions, a bit for every tile: which have changed, and which of those are coarse;
+//! - marks: two bytes for each of these regions, a bit for every tile: which have changed, which of those are coarse;
 //! - coarse: four bytes for a tile in which every four bytes are equal, which is how wide an Atari game's background is
 //!   drawn;
 //! - fine: the sixteen bytes of any other tile.

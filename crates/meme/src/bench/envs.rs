@@ -1,6 +1,8 @@
 //! `meme bench envs`: what a worker costs beside a bare ale-py loop with the same preprocessing.
 //!
-//! Workers and bare loop take turns, so that both see the same machine; what is compared is CPU time an agent step.
+//! Workers and bare loop take turns in short rounds, in which both play the same actions of the same episodes, so that
+//! they do the same work on the same machine. What is compared is CPU time an agent step, round by round; the median
+//! round counts, so that a round in which the machine did something else does not.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -14,7 +16,7 @@ use envs::seeds::SplitMix64;
 use envs::{EnvId, Environments, WorkerConfig, WorkerEnvironments};
 use serde::{Deserialize, Serialize};
 
-use super::measure::thread_cpu;
+use super::measure::{Spread, thread_cpu};
 use crate::{home, output};
 
 /// Options of `meme bench envs`.
@@ -30,10 +32,10 @@ pub struct EnvsArgs {
     #[arg(long, default_value_t = 1)]
     workers: usize,
     /// Agent steps of each environment in a round
-    #[arg(long, default_value_t = 200)]
+    #[arg(long, default_value_t = 50)]
     steps: usize,
     /// Rounds, in which workers and bare loop take turns
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 80)]
     rounds: usize,
     /// Print one JSON document instead of lines
     #[arg(long)]
@@ -46,15 +48,16 @@ struct Report {
     environments: usize,
     workers: usize,
     agent_steps: usize,
+    rounds: usize,
     frames_per_second: f64,
-    worker_cpu_us_per_step: f64,
-    rust_cpu_us_per_step: f64,
-    bare_loop_cpu_us_per_step: f64,
+    worker_cpu_us_per_step: Spread,
+    rust_cpu_us_per_step: Spread,
+    bare_loop_cpu_us_per_step: Spread,
     /// Worker CPU by bare-loop CPU, an agent step.
-    ratio: f64,
+    ratio: Spread,
 }
 
-/// What one round of one side came to.
+/// What one round of all workers came to.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
     steps: usize,
@@ -68,6 +71,16 @@ struct Round {
 struct BareRound {
     steps: usize,
     cpu_s: f64,
+    pixels: Vec<u64>,
+}
+
+/// A worker's environments, and the actions it is given in a round.
+struct Player {
+    set: WorkerEnvironments,
+    random: SplitMix64,
+    /// One for every environment, step by step.
+    actions: Vec<Vec<usize>>,
+    observation: Vec<u8>,
 }
 
 /// Measures and prints.
@@ -80,24 +93,40 @@ pub fn run(args: &EnvsArgs) -> Result<()> {
         bail!("{environment} is no Atari game, and the bare loop beside it is ale-py's");
     };
     let per_worker = envs / workers;
-    let mut sets = Vec::new();
+    let mut players = Vec::new();
     for worker in 0..workers {
         let mut config = WorkerConfig::new(environment.clone(), home::python()?, home::worker_package()?);
         config.environments = per_worker;
         config.groups = if per_worker % 2 == 0 { 2 } else { 1 };
         config.first_index = (worker * per_worker) as u64;
-        let mut set = WorkerEnvironments::new(config)?;
-        set.reset()?;
-        sets.push(set);
+        players.push(Player::new(config, worker as u64)?);
     }
-    play(&mut sets, steps / 10 + 1)?;
-    let mut progress = output::Progress::new();
     let mut bare_loop = BareLoop::start(game, per_worker)?;
+    let mut progress = output::Progress::new();
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
-    for round in 0..rounds {
-        progress.show(|| format!("round {} of {rounds}", round + 1));
-        ours.push(play(&mut sets, steps)?);
-        bare.push(bare_loop.play(steps)?);
+    // The first round warms up and does not count.
+    for round in 0..=rounds {
+        progress.show(|| format!("round {round} of {rounds}"));
+        players.iter_mut().for_each(|player| player.draw(steps));
+        // Each goes first in every other round, in case that one leaves the machine in a better state than the other.
+        let (our_round, bare_round) = if round % 2 == 0 {
+            let ours = play(&mut players)?;
+            (ours, bare_loop.play(&players[0].actions)?)
+        } else {
+            let bare = bare_loop.play(&players[0].actions)?;
+            (play(&mut players)?, bare)
+        };
+        let pixels = players[0].pixels();
+        ensure!(
+            bare_round.pixels == pixels,
+            "the measurement is void: after round {round} the first worker's environments show pictures that sum to \
+             {pixels:?}, and those of the bare loop to {:?}",
+            bare_round.pixels
+        );
+        if round > 0 {
+            ours.push(our_round);
+            bare.push(bare_round);
+        }
     }
     progress.clear();
     let report = report(args, &ours, &bare);
@@ -105,57 +134,117 @@ pub fn run(args: &EnvsArgs) -> Result<()> {
 }
 
 fn report(args: &EnvsArgs, ours: &[Round], bare: &[BareRound]) -> Report {
-    let steps: usize = ours.iter().map(|round| round.steps).sum();
-    let sum = |part: fn(&Round) -> Duration| ours.iter().map(part).sum::<Duration>().as_secs_f64();
-    let bare_steps: usize = bare.iter().map(|round| round.steps).sum();
-    let worker_cpu_us_per_step = sum(|round| round.worker_cpu) * 1e6 / steps as f64;
-    let bare_loop_cpu_us_per_step = bare.iter().map(|round| round.cpu_s).sum::<f64>() * 1e6 / bare_steps as f64;
+    let a_step = |cpu: fn(&Round) -> Duration| -> Vec<f64> {
+        ours.iter().map(|round| cpu(round).as_secs_f64() * 1e6 / round.steps as f64).collect()
+    };
+    let worker = a_step(|round| round.worker_cpu);
+    let bare: Vec<f64> = bare.iter().map(|round| round.cpu_s * 1e6 / round.steps as f64).collect();
+    let wall: Duration = ours.iter().map(|round| round.wall).sum();
     Report {
         game: args.game.clone(),
         environments: args.envs,
         workers: args.workers,
-        agent_steps: steps,
-        frames_per_second: ours.iter().map(|round| round.frames).sum::<u64>() as f64 / sum(|round| round.wall),
-        worker_cpu_us_per_step,
-        rust_cpu_us_per_step: sum(|round| round.rust_cpu) * 1e6 / steps as f64,
-        bare_loop_cpu_us_per_step,
-        ratio: worker_cpu_us_per_step / bare_loop_cpu_us_per_step,
+        agent_steps: ours.iter().map(|round| round.steps).sum(),
+        rounds: args.rounds,
+        frames_per_second: ours.iter().map(|round| round.frames).sum::<u64>() as f64 / wall.as_secs_f64(),
+        ratio: Spread::of(worker.iter().zip(&bare).map(|(worker, bare)| worker / bare).collect()),
+        worker_cpu_us_per_step: Spread::of(worker),
+        rust_cpu_us_per_step: Spread::of(a_step(|round| round.rust_cpu)),
+        bare_loop_cpu_us_per_step: Spread::of(bare),
     }
 }
 
 fn lines(report: &Report) -> String {
+    let line = |name: &str, spread: Spread, digits: usize, what: &str| {
+        let Spread { lower, median, upper } = spread;
+        format!("{name:<20} {median:>10.digits$}  {what} ({lower:.digits$} to {upper:.digits$})\n")
+    };
     format!(
         "{}: {} environments in {} worker{}, {} agent steps\n\
-         frames/s             {:>10.0}\n\
-         CPU us an agent step {:>10.1}  worker\n\
-         {:>31.1}  Rust side, observation copied out\n\
-         {:>31.1}  bare ale-py loop in one process\n\
-         worker / bare loop   {:>10.3}\n",
+         {:<20} {:>10.0}\n{}{}{}{}\
+         medians of {} rounds, and where the middle half of them lies\n",
         report.game,
         report.environments,
         report.workers,
         if report.workers == 1 { "" } else { "s" },
         output::grouped(report.agent_steps as u64),
+        "frames/s",
         report.frames_per_second,
-        report.worker_cpu_us_per_step,
-        report.rust_cpu_us_per_step,
-        report.bare_loop_cpu_us_per_step,
-        report.ratio
+        line("CPU us an agent step", report.worker_cpu_us_per_step, 1, "worker"),
+        line("", report.rust_cpu_us_per_step, 1, "Rust side, observation copied out"),
+        line("", report.bare_loop_cpu_us_per_step, 1, "bare ale-py loop in one process"),
+        line("worker / bare loop", report.ratio, 3, "same actions, same episodes"),
+        report.rounds,
     )
 }
 
-/// Random actions in all environments, one thread a worker, as actors do it.
-fn play(sets: &mut [WorkerEnvironments], steps: usize) -> Result<Round> {
-    let barrier = Barrier::new(sets.len());
+impl Player {
+    fn new(config: WorkerConfig, seed: u64) -> Result<Self> {
+        let mut set = WorkerEnvironments::new(config)?;
+        set.reset()?;
+        let observation = vec![0; set.spec().observation_bytes()];
+        Ok(Self { set, random: SplitMix64::new(seed), actions: Vec::new(), observation })
+    }
+
+    /// Draws the actions of the next round.
+    fn draw(&mut self, steps: usize) {
+        let (environments, actions) = (self.set.groups() * self.set.group_size(), self.set.spec().actions());
+        let random = &mut self.random;
+        self.actions = (0..steps).map(|_| (0..environments).map(|_| random.below(actions)).collect()).collect();
+    }
+
+    fn play(&mut self) -> Result<Round> {
+        let Self { set, actions, observation, .. } = self;
+        let (groups, size) = (set.groups(), set.group_size());
+        let (began, worker_cpu, rust_cpu) = (Instant::now(), set.worker_cpu_time()?, thread_cpu()?);
+        for group in 0..groups {
+            set.start(group, &actions[0][group * size..(group + 1) * size])?;
+        }
+        for step in 1..=actions.len() {
+            for group in 0..groups {
+                set.finish(group)?;
+                for env in 0..size {
+                    set.observation(group, env, observation);
+                }
+                if let Some(next) = actions.get(step) {
+                    set.start(group, &next[group * size..(group + 1) * size])?;
+                }
+            }
+        }
+        let (wall, rust_cpu) = (began.elapsed(), thread_cpu()? - rust_cpu);
+        let worker_cpu = set.worker_cpu_time()? - worker_cpu;
+        if let Some(fault) = set.take_faults().first() {
+            bail!("the measurement is void: {fault}");
+        }
+        let steps = actions.len() * groups * size;
+        let frames = steps as u64 * u64::from(set.spec().frames_per_step);
+        Ok(Round { steps, frames, wall, worker_cpu, rust_cpu })
+    }
+
+    /// The sum of the pixels that each environment shows.
+    fn pixels(&mut self) -> Vec<u64> {
+        let Self { set, observation, .. } = self;
+        let size = set.group_size();
+        (0..set.groups() * size)
+            .map(|environment| {
+                set.observation(environment / size, environment % size, observation);
+                observation.iter().map(|&pixel| u64::from(pixel)).sum()
+            })
+            .collect()
+    }
+}
+
+/// A round of all workers, one thread each, as actors do it.
+fn play(players: &mut [Player]) -> Result<Round> {
+    let barrier = Barrier::new(players.len());
     let rounds: Vec<Result<Round>> = thread::scope(|scope| {
-        let threads: Vec<_> = sets
+        let threads: Vec<_> = players
             .iter_mut()
-            .enumerate()
-            .map(|(worker, set)| {
+            .map(|player| {
                 let barrier = &barrier;
                 scope.spawn(move || {
                     barrier.wait();
-                    play_one(set, steps, worker as u64)
+                    player.play()
                 })
             })
             .collect();
@@ -173,42 +262,6 @@ fn play(sets: &mut [WorkerEnvironments], steps: usize) -> Result<Round> {
     Ok(sum)
 }
 
-fn play_one(set: &mut WorkerEnvironments, steps: usize, seed: u64) -> Result<Round> {
-    let spec = set.spec().clone();
-    let (groups, size) = (set.groups(), set.group_size());
-    let mut random = SplitMix64::new(seed);
-    let mut actions = vec![0; size];
-    let mut observation = vec![0; spec.observation_bytes()];
-    let (began, worker_cpu, rust_cpu) = (Instant::now(), set.worker_cpu_time()?, thread_cpu()?);
-    let mut draw = |actions: &mut Vec<usize>| actions.fill_with(|| random.below(spec.actions()));
-    for group in 0..groups {
-        draw(&mut actions);
-        set.start(group, &actions)?;
-    }
-    for step in 1..=steps {
-        for group in 0..groups {
-            set.finish(group)?;
-            for env in 0..size {
-                set.observation(group, env, &mut observation);
-            }
-            if step < steps {
-                draw(&mut actions);
-                set.start(group, &actions)?;
-            }
-        }
-    }
-    if let Some(fault) = set.take_faults().first() {
-        bail!("the measurement is void: {fault}");
-    }
-    Ok(Round {
-        steps: steps * groups * size,
-        frames: (steps * groups * size) as u64 * u64::from(spec.frames_per_step),
-        wall: began.elapsed(),
-        worker_cpu: set.worker_cpu_time()? - worker_cpu,
-        rust_cpu: thread_cpu()? - rust_cpu,
-    })
-}
-
 /// The bare loop in a process of its own, which plays on when it is its turn.
 struct BareLoop {
     process: Child,
@@ -220,7 +273,7 @@ impl BareLoop {
     fn start(game: &str, environments: usize) -> Result<Self> {
         let mut process = Command::new(home::python()?)
             .arg(home::worker_package()?.join("bare_loop.py"))
-            .args([game, "--environments", &environments.to_string(), "--steps", "0"])
+            .args([game, "--environments", &environments.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -230,9 +283,10 @@ impl BareLoop {
         Ok(Self { process, orders, reports: BufReader::new(reports) })
     }
 
-    fn play(&mut self, steps: usize) -> Result<BareRound> {
+    fn play(&mut self, actions: &[Vec<usize>]) -> Result<BareRound> {
         let mut line = String::new();
-        let answered = writeln!(self.orders, "{steps}").and_then(|()| self.reports.read_line(&mut line));
+        let order = serde_json::to_string(actions)?;
+        let answered = writeln!(self.orders, "{order}").and_then(|()| self.reports.read_line(&mut line));
         if !answered.is_ok_and(|bytes| bytes > 0) {
             bail!("the bare loop ended; what it said is above");
         }
