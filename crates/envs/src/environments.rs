@@ -98,10 +98,24 @@ pub trait Environments: Send {
     /// Begins the next episode in every environment of every group; none may be between `start` and `finish`.
     fn reset(&mut self) -> Result<(), EnvError>;
 
+    /// How many episodes an environment has begun, which is the number of its next one.
+    ///
+    /// # Panics
+    /// If there is no such environment.
+    fn episodes_begun(&self, group: usize, env: usize) -> u64;
+
+    /// The next episode that an environment begins is the one after so many, unless it has begun more already: for a
+    /// run that goes on with an environment that could not be saved.
+    ///
+    /// # Panics
+    /// If there is no such environment.
+    fn skip_episodes(&mut self, group: usize, env: usize, begun: u64);
+
     /// Begins one step of a group with one action an environment, and returns at once.
     fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError>;
 
-    /// Waits for the step that `start` began: one [`Step`] an environment of the group.
+    /// Waits for the step that `start` began: one [`Step`] an environment of the group. Its rewards are finite; one that
+    /// is not is an error.
     fn finish(&mut self, group: usize) -> Result<&[Step], EnvError>;
 
     /// Copies out the observation to act on: the one after the last step or, where that ended an episode, the first of

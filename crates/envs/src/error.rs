@@ -145,6 +145,16 @@ pub enum EnvError {
         /// The end of what it printed, as a clause; may be empty.
         last_words: String,
     },
+    /// A reward that nothing can be learned from; a new worker would not mend it.
+    #[error("environment {environment} of {name} gave the reward {value}; a reward must be finite")]
+    Reward {
+        /// The environment.
+        name: String,
+        /// Its index in the whole run.
+        environment: u64,
+        /// The reward.
+        value: f64,
+    },
     /// The worker was replaced again and again without one step that succeeded.
     #[error("gave up on the environment workers of {name} after {attempts} failures in a row; the last one: {last}")]
     GaveUp {

@@ -64,7 +64,6 @@ fn every_fault_is_told_and_mended_and_cuts_off_only_the_episodes_of_that_worker(
         (HANG_WITH_LOCK, "did not answer to `step` within 700ms"),
         (WRONG_SHAPE, "an observation of shape (5,), not (4,)"),
         (WRONG_TYPE, "an observation of float32, not uint8"),
-        (NAN_REWARD, "the reward nan"),
         (EXIT, "it ended with exit code 3); the last it printed: about to leave"),
         (KILL, "it was killed by signal 9"),
         (CLOSE_ALL_FILES, "it "),
@@ -94,6 +93,23 @@ fn every_fault_is_told_and_mended_and_cuts_off_only_the_episodes_of_that_worker(
         }
         assert!(envs.take_faults().is_empty());
     }
+}
+
+#[test]
+fn a_reward_that_is_not_finite_is_an_error_and_no_reason_to_replace_the_worker() {
+    let mut envs = faulty();
+    let worker = envs.worker_process();
+    envs.start(0, &[FINE, NAN_REWARD]).unwrap();
+    envs.start(1, &[FINE, FINE]).unwrap();
+    let error = envs.finish(0).unwrap_err().to_string();
+    assert_eq!(error, "environment 1 of gym:tests.gym_envs:Faulty-v0 gave the reward NaN; a reward must be finite");
+    assert_eq!(envs.finish(1).unwrap(), [Step { reward: 1.0, end: None }; 2]);
+    assert_eq!(envs.worker_process(), worker);
+    assert!(envs.take_faults().is_empty());
+    // Whoever goes on all the same finds it usable: new episodes have no past.
+    envs.reset().unwrap();
+    envs.start(0, &[FINE, FINE]).unwrap();
+    assert_eq!(envs.finish(0).unwrap(), [Step { reward: 1.0, end: None }; 2]);
 }
 
 #[test]

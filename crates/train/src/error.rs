@@ -31,6 +31,12 @@ pub enum TrainError {
     /// From a checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
+    /// The end of the run could not be saved.
+    #[error("the end of the run could not be saved, and will be trained again from the checkpoint before it: {error}")]
+    LastSave {
+        /// Why.
+        error: Box<TrainError>,
+    },
     /// A part of a checkpoint that is whole but makes no sense.
     #[error("the checkpoint's part `{part}` can't be used: {reason}")]
     Part {

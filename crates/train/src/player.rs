@@ -41,6 +41,8 @@ struct SavedSeat {
     progress: Progress,
     /// Absent where the environment can't be saved: its episode will not go on.
     environment: Option<Vec<u8>>,
+    /// Episodes that it had begun: none of them is played again.
+    episodes: u64,
 }
 
 impl Player {
@@ -61,7 +63,7 @@ impl Player {
 
     /// Goes on from a saved player, with a place and a writer (for an evaluator none) for each of its environments.
     pub fn resume(
-        environments: Box<dyn Environments>,
+        mut environments: Box<dyn Environments>,
         places: Vec<SeatPlace>,
         writers: Vec<Option<Writer>>,
         saved: SavedPlayer,
@@ -71,9 +73,12 @@ impl Player {
             return Err(TrainError::OtherSeats { saved: saved.seats.len(), configured: places.len() });
         }
         let size = environments.group_size();
+        for (i, seat) in saved.seats.iter().enumerate() {
+            environments.skip_episodes(i / size, i % size, seat.episodes);
+        }
         let mut player = Self::new(environments, Vec::new())?;
         player.steps = saved.steps;
-        for (i, ((place, writer), SavedSeat { progress, environment })) in
+        for (i, ((place, writer), SavedSeat { progress, environment, episodes: _ })) in
             places.into_iter().zip(writers).zip(saved.seats).enumerate()
         {
             let mut seat = Seat::resume(place, progress, writer);
@@ -185,7 +190,8 @@ impl Player {
                 // It has no way to be saved, or its worker was lost just now: then its episode will be cut off anyway.
                 Err(_) => None,
             };
-            seats.push(SavedSeat { progress: seat.progress().clone(), environment });
+            let episodes = self.environments.episodes_begun(i / size, i % size);
+            seats.push(SavedSeat { progress: seat.progress().clone(), environment, episodes });
         }
         Ok(SavedPlayer { steps: self.steps, seats })
     }

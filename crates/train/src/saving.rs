@@ -16,7 +16,8 @@ use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
 
 const LEARNER: &str = "learner";
 const ACTING: &str = "acting";
-const REPLAY: &str = "replay";
+/// What is remembered, by far the largest part.
+pub(crate) const REPLAY: &str = "replay";
 const PLAY: &str = "play";
 const BOOKS: &str = "books";
 

@@ -46,9 +46,9 @@ impl FromStr for Which {
 }
 
 impl Which {
-    /// Finds it among the run's; damaged ones that are passed over are told to `say`. The run may be training.
+    /// Finds it among the run's, without its replay; damaged ones that are passed over are told to `say`. The run may be training.
     pub fn find(self, run: &RunFiles, say: &mut dyn FnMut(&str)) -> Result<Checkpoint> {
-        let checkpoints = Checkpoints::in_folder(&run.checkpoints_folder());
+        let checkpoints = Checkpoints::in_folder(&run.checkpoints_folder()).without(saving::REPLAY);
         let run = || run.name().to_owned();
         match self {
             Self::Best => checkpoints.best()?.ok_or_else(|| TrainError::NoBest { run: run() }),

@@ -162,8 +162,11 @@ impl<'a> Trainer<'a> {
     fn finish(&mut self, screen: &mut dyn Screen) -> Result<Status> {
         self.write_last_row(screen);
         self.finish_saving(true, screen);
-        self.save(screen)?;
-        self.finish_saving(true, screen);
+        // Nothing goes on after this one, and no next save is tried.
+        match self.begin_save(screen)?.and_then(|saving| Ok(saving.finish()?)) {
+            Ok(saved) => saved.not_removed.iter().for_each(|error| screen.say(&error.to_string())),
+            Err(error) => return Err(TrainError::LastSave { error: Box::new(error) }),
+        }
         Ok(self.status())
     }
 
@@ -242,24 +245,29 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    /// Copies everything and writes it on a thread of its own. That it failed is said; training goes on.
+    /// Saves beside training. That it failed is said; training goes on, and the next save is tried in its turn.
     fn save(&mut self, screen: &mut dyn Screen) -> Result<()> {
         if self.saving.is_some() {
             return Ok(());
         }
-        let copied = self.session.copy(&mut Desk { books: &mut self.books, screen })?;
-        // Rows up to the checkpoint stay when the run goes on from it, so they must be on the disk before it.
-        let (books, frames) = (self.books.clone(), copied.frames());
-        self.last_save = Instant::now();
-        if let Err(error) = self.files.metrics.sync() {
-            screen.say(&format!("saving failed, and training goes on: {error}"));
-            return Ok(());
-        }
-        match self.files.store.save_in_background(frames, move |checkpoint| copied.write(&books, checkpoint)) {
+        match self.begin_save(screen)? {
             Ok(saving) => self.saving = Some(saving),
             Err(error) => screen.say(&format!("saving failed, and training goes on: {error}")),
         }
         Ok(())
+    }
+
+    /// Copies everything, which can fail only as training itself can, and has it written on a thread of its own.
+    fn begin_save(&mut self, screen: &mut dyn Screen) -> Result<Result<Saving>> {
+        let copied = self.session.copy(&mut Desk { books: &mut self.books, screen })?;
+        let (books, frames) = (self.books.clone(), copied.frames());
+        self.last_save = Instant::now();
+        // Rows up to the checkpoint stay when the run goes on from it, so they must be on the disk before it.
+        if let Err(error) = self.files.metrics.sync() {
+            return Ok(Err(error.into()));
+        }
+        let saving = self.files.store.save_in_background(frames, move |checkpoint| copied.write(&books, checkpoint));
+        Ok(saving.map_err(TrainError::from))
     }
 
     fn finish_saving(&mut self, wait: bool, screen: &mut dyn Screen) {

@@ -128,6 +128,14 @@ impl Environments for Fragile {
         self.inner.reset()
     }
 
+    fn episodes_begun(&self, group: usize, env: usize) -> u64 {
+        self.inner.episodes_begun(group, env)
+    }
+
+    fn skip_episodes(&mut self, group: usize, env: usize, begun: u64) {
+        self.inner.skip_episodes(group, env, begun);
+    }
+
     fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError> {
         self.inner.start(group, actions)
     }

@@ -1,4 +1,4 @@
-"""A Gymnasium environment for tests of training; it is made as `gym:tests.train_envs:Sick-v0`."""
+"""Gymnasium environments for tests of training; they are made as `gym:tests.train_envs:Sick-v0`."""
 
 import os
 import tempfile
@@ -26,3 +26,18 @@ class Sick(gymnasium.Env):
 
 
 gymnasium.register("Sick-v0", entry_point=Sick)
+
+
+class Unsavable(Sick):
+    """Can't be pickled; writes the seed of each episode to a file that is named after the process that trains."""
+
+    def __init__(self):
+        self.seeds = open(os.path.join(tempfile.gettempdir(), f"meme-test-seeds-{os.getppid()}"), "a")
+
+    def reset(self, *, seed=None, options=None):
+        self.seeds.write(f"{seed}\n")
+        self.seeds.flush()
+        return super().reset(seed=seed)
+
+
+gymnasium.register("Unsavable-v0", entry_point=Unsavable)

@@ -72,7 +72,7 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_leaves_its_checkpoint() {
     config.run.frames = 200;
     let known = checkpoints(root, "run");
     let error = train_watched(root, "run", name, &config, &Stop::new(), |_| {}).unwrap_err().to_string();
-    assert!(error.contains("the environment returned the reward nan"), "{error}");
+    assert_eq!(error, format!("environment 0 of {name} gave the reward NaN; a reward must be finite"));
     assert_eq!(checkpoints(root, "run"), known);
     assert_eq!(Checkpoint::open(known.last().unwrap()).unwrap().frames(), 100);
 
@@ -80,4 +80,22 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_leaves_its_checkpoint() {
     fs::remove_file(&sick).unwrap();
     let (status, said) = train(root, "run", name, &config);
     assert_eq!((status.frames, said), (200, vec!["going on from 100 frames".to_owned()]));
+}
+
+#[test]
+fn an_environment_that_can_not_be_saved_goes_on_with_episodes_it_has_not_played() {
+    let _alone = ALONE.lock();
+    let scratch = Scratch::new();
+    let seeds = std::env::temp_dir().join(format!("meme-test-seeds-{}", std::process::id()));
+    let name = "gym:tests.train_envs:Unsavable-v0";
+    let mut config = small(&["evaluation.evaluators=0", "run.lockstep=true"]);
+    for frames in [100, 200, 300] {
+        config.run.frames = frames;
+        train(scratch.path(), "run", name, &config);
+    }
+    let played: Vec<String> = fs::read_to_string(&seeds).unwrap().lines().map(str::to_owned).collect();
+    fs::remove_file(&seeds).unwrap();
+    let different: std::collections::HashSet<&String> = played.iter().collect();
+    // 4 environments, 25 steps in each of three goes, 10 steps an episode.
+    assert_eq!((played.len(), different.len()), (36, 36), "{played:?}");
 }

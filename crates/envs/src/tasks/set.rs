@@ -41,6 +41,8 @@ struct Slot {
     run_seed: u64,
     environment: u64,
     episodes_begun: u64,
+    /// Whether an episode has begun here.
+    is_playing: bool,
     score: f64,
     frames: u64,
     last_observation: Vec<u8>,
@@ -70,6 +72,7 @@ impl TaskEnvironments {
                 run_seed,
                 environment: first_environment.wrapping_add(index as u64),
                 episodes_begun: 0,
+                is_playing: false,
                 score: 0.0,
                 frames: 0,
                 last_observation: vec![0; spec.observation_bytes()],
@@ -121,6 +124,7 @@ impl Slot {
     fn begin_episode(&mut self) {
         self.task.reset(episode_seed(self.run_seed, self.environment, self.episodes_begun));
         self.episodes_begun += 1;
+        self.is_playing = true;
         self.score = 0.0;
         self.frames = 0;
     }
@@ -158,12 +162,21 @@ impl Environments for TaskEnvironments {
         Ok(())
     }
 
+    fn episodes_begun(&self, group: usize, env: usize) -> u64 {
+        self.slots[group * self.group_size + env].episodes_begun
+    }
+
+    fn skip_episodes(&mut self, group: usize, env: usize, begun: u64) {
+        let slot = &mut self.slots[group * self.group_size + env];
+        slot.episodes_begun = slot.episodes_begun.max(begun);
+    }
+
     fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError> {
         self.index(group, 0)?;
         self.check_idle("start", group)?;
         self.check_actions(actions)?;
         let range = self.range(group);
-        if self.slots[range.clone()].iter().any(|slot| slot.episodes_begun == 0) {
+        if self.slots[range.clone()].iter().any(|slot| !slot.is_playing) {
             return Err(self.out_of_turn("start", group, "no episode has begun"));
         }
         for ((slot, step), &action) in self.slots[range.clone()].iter_mut().zip(&mut self.steps[range]).zip(actions) {
@@ -193,7 +206,7 @@ impl Environments for TaskEnvironments {
         let index = self.index(group, env)?;
         self.check_idle("save", group)?;
         let slot = &self.slots[index];
-        if slot.episodes_begun == 0 {
+        if !slot.is_playing {
             return Err(self.out_of_turn("save", group, "no episode has begun"));
         }
         let progress = Progress {
@@ -223,6 +236,7 @@ impl Environments for TaskEnvironments {
         slot.run_seed = progress.run_seed;
         slot.environment = progress.environment;
         slot.episodes_begun = progress.episodes_begun;
+        slot.is_playing = true;
         slot.frames = progress.frames;
         slot.score = progress.score;
         Ok(())
@@ -253,6 +267,22 @@ mod tests {
 
     /// A step, the observation to act on, and the one that ended the episode.
     type Seen = (Step, Vec<u8>, Option<Vec<u8>>);
+
+    #[test]
+    fn skipped_episodes_are_never_played() {
+        let (mut played, mut skipped) = (set("catch", 1, 2), set("catch", 1, 2));
+        for _ in 0..4 {
+            played.reset().unwrap();
+        }
+        skipped.skip_episodes(0, 1, 3);
+        assert!(skipped.start(0, &[0, 0]).is_err(), "nothing has begun yet");
+        skipped.reset().unwrap();
+        assert_eq!([0, 1].map(|env| skipped.episodes_begun(0, env)), [1, 4]);
+        assert_eq!(observe(&skipped, 0, 1), observe(&played, 0, 1));
+        // It never goes back.
+        skipped.skip_episodes(0, 1, 2);
+        assert_eq!(skipped.episodes_begun(0, 1), 4);
+    }
 
     /// What each environment goes through under actions drawn from a seed of its own.
     fn transcript(envs: &mut TaskEnvironments, steps: usize) -> Vec<Vec<Seen>> {

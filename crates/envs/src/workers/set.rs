@@ -231,8 +231,11 @@ impl WorkerEnvironments {
                 _ => None,
             };
             let took = record.frames.checked_sub(before.frames);
-            let plausible = record.reward.is_finite()
-                && record.score.is_finite()
+            if !record.reward.is_finite() {
+                let environment = self.config.first_index + index as u64;
+                return Err(EnvError::Reward { name: self.spec.name.clone(), environment, value: record.reward });
+            }
+            let plausible = record.score.is_finite()
                 && record.ending <= 2
                 && took.is_some_and(|frames| (1..=u64::from(self.spec.frames_per_step)).contains(&frames))
                 && record.episode == before.number + u64::from(ending.is_some())
@@ -341,6 +344,16 @@ impl Environments for WorkerEnvironments {
         Ok(())
     }
 
+    fn episodes_begun(&self, group: usize, env: usize) -> u64 {
+        self.environments[self.index(group, env)].next
+    }
+
+    fn skip_episodes(&mut self, group: usize, env: usize, begun: u64) {
+        let index = self.index(group, env);
+        let next = &mut self.environments[index].next;
+        *next = (*next).max(begun);
+    }
+
     fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError> {
         self.check_exists(group, 0)?;
         self.check_not_given_up()?;
@@ -388,6 +401,10 @@ impl Environments for WorkerEnvironments {
                     group.slot = 1 - group.slot;
                     group.stage = Stage::Ready;
                     return Ok(&group.steps);
+                }
+                Err(error @ EnvError::Reward { .. }) => {
+                    self.groups[group].stage = Stage::Ready;
+                    return Err(error);
                 }
                 Err(error) => self.replace_worker(&error)?,
             }

@@ -1,7 +1,7 @@
 //! Checkpoints: named parts in one file that is whole or refused.
 //!
 //! A file is written aside, synced and renamed, so under its final name it is complete; its hashes catch what disks
-//! do to it later. A reader checks all of them before it hands out the first byte.
+//! do to it later. A reader checks those of all parts that it may read before it hands out the first byte.
 
 mod background;
 mod format;

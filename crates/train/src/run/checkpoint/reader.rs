@@ -1,4 +1,4 @@
-//! Reading one checkpoint: all of it is checked before any of it is handed out.
+//! Reading one checkpoint: all that can be read of it is checked before any of it is handed out.
 
 use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
@@ -19,20 +19,36 @@ pub struct Checkpoint {
     file: File,
     path: PathBuf,
     index: Index,
+    /// A part that was not checked, and that is as if it were not there.
+    left_out: Option<&'static str>,
 }
 
 impl Checkpoint {
     /// Opens a checkpoint and reads it through once, to compare every hash.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
-        let checkpoint = Self::open_unchecked(path)?;
-        let mut offset = HEADER as u64;
-        let longest = checkpoint.index.parts.iter().map(|part| part.length).max().unwrap_or(0);
+        Self::open_without(path, None)
+    }
+
+    /// The same, but a part that is not needed is neither checked nor there to be read.
+    pub fn open_without(path: &Path, left_out: Option<&'static str>) -> Result<Self, CheckpointError> {
+        let checkpoint = Self { left_out, ..Self::open_unchecked(path)? };
+        let longest = checkpoint.parts().map(|(part, _)| part.length).max().unwrap_or(0);
         let mut buffer = vec![0; longest.clamp(1, BUFFER as u64) as usize];
-        for part in &checkpoint.index.parts {
+        for (part, offset) in checkpoint.parts() {
             checkpoint.check_part(part, offset, &mut buffer)?;
-            offset += part.length;
         }
         Ok(checkpoint)
+    }
+
+    /// The parts that are there to be read, and where each begins.
+    fn parts(&self) -> impl Iterator<Item = (&PartEntry, u64)> {
+        let mut end = HEADER as u64;
+        let placed = self.index.parts.iter().map(move |part| {
+            let begin = end;
+            end += part.length;
+            (part, begin)
+        });
+        placed.filter(|(part, _)| Some(part.name.as_str()) != self.left_out)
     }
 
     /// Header, index and footer only: enough to say what it is, not to read from it.
@@ -57,7 +73,7 @@ impl Checkpoint {
         let mut index = vec![0; footer.length as usize];
         file.read_exact_at(&mut index, footer.offset).map_err(read)?;
         let index = footer.parse_index(&header, &index).map_err(damaged)?;
-        Ok(Self { file, path: path.to_path_buf(), index })
+        Ok(Self { file, path: path.to_path_buf(), index, left_out: None })
     }
 
     fn check_part(&self, part: &PartEntry, offset: u64, buffer: &mut [u8]) -> Result<(), CheckpointError> {
@@ -95,19 +111,14 @@ impl Checkpoint {
 
     /// The names of its parts, in order.
     pub fn part_names(&self) -> impl Iterator<Item = &str> {
-        self.index.parts.iter().map(|part| part.name.as_str())
+        self.parts().map(|(part, _)| part.name.as_str())
     }
 
     /// A reader of one part. Several may be used at once, on several threads.
     pub fn part(&self, name: &str) -> Result<PartReader<'_>, CheckpointError> {
-        let mut offset = HEADER as u64;
-        for part in &self.index.parts {
-            let end = offset + part.length;
-            if part.name == name {
-                let range = Range { file: &self.file, offset, end };
-                return Ok(PartReader { length: part.length, reader: BufReader::with_capacity(BUFFER, range) });
-            }
-            offset = end;
+        if let Some((part, offset)) = self.parts().find(|(part, _)| part.name == name) {
+            let range = Range { file: &self.file, offset, end: offset + part.length };
+            return Ok(PartReader { length: part.length, reader: BufReader::with_capacity(BUFFER, range) });
         }
         let known = self.part_names().map(str::to_owned).collect();
         Err(CheckpointError::NoPart { path: self.path.clone(), name: name.to_owned(), known })

@@ -20,12 +20,19 @@ const DAMAGED: &str = ".damaged";
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
     folder: PathBuf,
+    left_out: Option<&'static str>,
 }
 
 impl Checkpoints {
     /// The checkpoints in `folder`, which need not exist.
     pub fn in_folder(folder: &Path) -> Self {
-        Self { folder: folder.to_path_buf() }
+        Self { folder: folder.to_path_buf(), left_out: None }
+    }
+
+    /// The same for those who do not need that part, which may be most of a checkpoint: it is neither checked nor there
+    /// to be read.
+    pub fn without(self, part: &'static str) -> Self {
+        Self { left_out: Some(part), ..self }
     }
 
     /// The frame counts of those that are there, ascending, damaged or not.
@@ -48,7 +55,7 @@ impl Checkpoints {
     /// The checkpoint taken at so many frames.
     pub fn at(&self, frames: u64) -> Result<Checkpoint, CheckpointError> {
         let path = self.path_of(frames);
-        let Some(checkpoint) = found(Checkpoint::open(&path))? else {
+        let Some(checkpoint) = found(Checkpoint::open_without(&path, self.left_out))? else {
             return Err(CheckpointError::NotThere { folder: self.folder.clone(), frames, known: self.list()? });
         };
         if checkpoint.frames() != frames {
@@ -85,7 +92,7 @@ impl Checkpoints {
 
     /// The best one by evaluation, if one was kept.
     pub fn best(&self) -> Result<Option<Checkpoint>, CheckpointError> {
-        found(Checkpoint::open(&self.best_path()))
+        found(Checkpoint::open_without(&self.best_path(), self.left_out))
     }
 
     pub(super) fn folder(&self) -> &Path {

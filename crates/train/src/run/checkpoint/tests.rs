@@ -422,3 +422,25 @@ fn a_checkpoint_of_a_later_format_stops_the_run() {
     assert!(matches!(error, CheckpointError::Version { found, .. } if found == later), "{error}");
     assert_eq!(store.checkpoints().list().unwrap(), [100, 200]);
 }
+
+#[test]
+fn damage_in_a_part_that_is_left_out_does_not_matter() {
+    let scratch = Scratch::new();
+    let store = CheckpointStore::open(scratch.path(), 3).unwrap();
+    save(&store, 100);
+    let path = save(&store, 200).path;
+    let whole = fs::read(&path).unwrap();
+    let checkpoints = Checkpoints::in_folder(scratch.path()).without("replay");
+    let first = format::HEADER;
+    // The parts are `networks` of 300 bytes, `empty` and `replay` of 700.
+    for (at, newest) in [(first + 299, 100), (first + 300, 200), (first + 999, 200)] {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let checkpoint = checkpoints.newest_valid(&mut |_| {}).unwrap().unwrap();
+        assert_eq!(checkpoint.frames(), newest, "a flipped bit at {at}");
+        assert_eq!(checkpoint.part_names().collect::<Vec<_>>(), ["networks", "empty"]);
+        assert!(matches!(checkpoint.part("replay"), Err(CheckpointError::NoPart { .. })));
+        assert_eq!(checkpoint.part_bytes("networks").unwrap().len(), 300);
+    }
+}
