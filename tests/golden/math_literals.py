@@ -105,20 +105,22 @@ def policies():
     show("KL of 1 2 0 to 0.5 0 0.25", np.exp(log_p) @ (log_p - log_o))
 
 
-def similarity(d2, mean):
+def similarity(d2, mean, k):
     d = np.maximum(np.array(d2) / mean - 0.008, 0) if mean > 0 else np.zeros(len(d2))
-    return np.sqrt((1e-4 / (d + 1e-4)).sum()) + 0.001
+    return np.sqrt(k * (1e-4 / (d + 1e-4)).mean()) + 0.001
 
 
 def ngu():
-    show("s, r of d2 0 1/256 0.5 1.5, mean 0.5", [s := similarity([0, 1 / 256, 0.5, 1.5], 0.5), 1 / s])
-    show("s, r of ten equal", [s := similarity([0.0] * 10, 0.0), 1 / s])
-    show("s of 64 equal", similarity([0.0] * 64, 0.0))
-    # One dimension, k = 2: entries 0, 1, 3, then 1.5. Before 3 the neighbours are 1, 0; before 1.5 they are 1 and 0 or 3.
-    first = [4.0, 9.0]
-    second = [0.25, 2.25]
-    show("observe 3: r", 1 / similarity(first, np.mean(first)))
-    show("observe 1.5: d2m, r", [np.mean(first + second), 1 / similarity(second, np.mean(first + second))])
+    show("s, r of d2 0 1/256 0.5 1.5, mean 0.5", [s := similarity([0, 1 / 256, 0.5, 1.5], 0.5, 4), 1 / s])
+    show("the same, of k = 10", [s := similarity([0, 1 / 256, 0.5, 1.5], 0.5, 10), 1 / s])
+    show("s, r of ten equal", [s := similarity([0.0] * 10, 0.0, 10), 1 / s])
+    show("s of 64 equal", similarity([0.0] * 64, 0.0, 64))
+    # One dimension, k = 2: entries 0, 1, 3, then 1.5. Before 1 there is 0 alone, before 3 the neighbours are 1 and 0,
+    # before 1.5 they are 1 and 0 or 3. Then an episode of 0, 5.
+    seen = []
+    for x, d2 in [(1, [1.0]), (3, [4.0, 9.0]), (1.5, [0.25, 2.25]), (5, [25.0])]:
+        seen += d2
+        show(f"observe {x}: d2m, r", [np.mean(seen), 1 / similarity(d2, np.mean(seen), 2)])
     show("alpha, err 3 mean 1 std 0.5 scale 0.5", 1 + 0.5 * (3 - 1) / 0.5)
 
 

@@ -55,15 +55,19 @@ impl DistanceMean {
 
 /// s = √(Σ_i K_i) + c, K_i = ε / (max(d²_i/d²_m − ξ, 0) + ε), how familiar an embedding is. Appendix "Never Give Up".
 ///
+/// Where an episode has fewer than k observations yet, those n there are stand for k: Σ_i K_i is k times their mean, so
+/// that the scale of the reward is the same from the second observation on. `distances` must hold at least one.
+///
 /// Where d²_m is 0, everything so far was the same: the distances count as 0 and each K_i is 1.
 pub fn similarity(distances: &[f32], distance_mean: f64, kernel: &Kernel) -> f64 {
-    let kernels: f64 = distances
+    let sum: f64 = distances
         .iter()
         .map(|&distance| {
             let normalised = if distance_mean > 0.0 { f64::from(distance) / distance_mean } else { 0.0 };
             kernel.epsilon / ((normalised - kernel.cluster_distance).max(0.0) + kernel.epsilon)
         })
         .sum();
+    let kernels = sum * kernel.neighbours as f64 / distances.len() as f64;
     kernels.sqrt() + kernel.pseudo_count
 }
 
@@ -102,9 +106,10 @@ impl EpisodicNovelty {
         self.memory.clear();
     }
 
-    /// r_episodic of f(x_t) against what came before it, which it then joins. 0 until the memory holds k entries.
+    /// r_episodic of f(x_t) against what came before it, which it then joins. 0 for an episode's first: there is nothing
+    /// to compare it with, and no action led to it.
     pub fn observe(&mut self, embedding: &[f32]) -> Result<f64, EpisodicMemoryError> {
-        let reward = if self.memory.len() < self.kernel.neighbours {
+        let reward = if self.memory.is_empty() {
             0.0
         } else {
             self.memory.nearest(embedding, self.kernel.neighbours, &mut self.distances)?;
@@ -134,12 +139,22 @@ mod tests {
         assert!((found - expected).abs() < 1e-7 * expected, "{found} is not {expected}");
     }
 
+    fn kernel(neighbours: usize) -> Kernel {
+        Kernel { neighbours, ..Kernel::default() }
+    }
+
     #[test]
     fn near_neighbours_are_familiar_and_far_ones_are_not() {
         // Normalised distances 0 and 1/128, both in the cluster, 1 and 3.
-        let s = similarity(&[0.0, 0.00390625, 0.5, 1.5], 0.5, &Kernel::default());
+        let s = similarity(&[0.0, 0.00390625, 0.5, 1.5], 0.5, &kernel(4));
         assert_close(s, 1.415261015);
-        assert_close(episodic_reward(s, &Kernel::default()), 0.7065834427);
+        assert_close(episodic_reward(s, &kernel(4)), 0.7065834427);
+    }
+
+    #[test]
+    fn fewer_neighbours_stand_for_all() {
+        assert_close(similarity(&[0.0, 0.00390625, 0.5, 1.5], 0.5, &kernel(10)), 2.237143006);
+        assert_eq!(similarity(&[0.5], 0.5, &kernel(10)), similarity(&[0.5; 10], 0.5, &kernel(10)));
     }
 
     #[test]
@@ -147,16 +162,15 @@ mod tests {
         let s = similarity(&[0.0; 10], 0.0, &Kernel::default());
         assert_close(s, 3.16327766);
         assert_close(episodic_reward(s, &Kernel::default()), 0.3161277976);
-        assert_eq!(similarity(&[1.0; 4], 0.0, &Kernel::default()), 2.001);
+        assert_eq!(similarity(&[1.0; 4], 0.0, &kernel(4)), 2.001);
     }
 
     #[test]
     fn above_the_largest_similarity_there_is_no_reward() {
-        let kernel = Kernel::default();
-        assert_eq!(episodic_reward(8.0, &kernel), 0.125);
-        assert_eq!(episodic_reward(8.001, &kernel), 0.0);
+        assert_eq!(episodic_reward(8.0, &kernel(64)), 0.125);
+        assert_eq!(episodic_reward(8.001, &kernel(64)), 0.0);
         // 64 equal neighbours: √64 + 0.001.
-        assert_eq!(episodic_reward(similarity(&[0.0; 64], 0.0, &kernel), &kernel), 0.0);
+        assert_eq!(episodic_reward(similarity(&[0.0; 64], 0.0, &kernel(64)), &kernel(64)), 0.0);
     }
 
     #[test]
@@ -175,29 +189,28 @@ mod tests {
     }
 
     fn novelty() -> EpisodicNovelty {
-        EpisodicNovelty::new(Kernel { neighbours: 2, ..Kernel::default() }, 100, 1).unwrap()
+        EpisodicNovelty::new(kernel(2), 100, 1).unwrap()
     }
 
     #[test]
     fn an_episode_by_hand() {
         let mut novelty = novelty();
-        // Fewer than k = 2 neighbours.
+        // Nothing to compare with, then one neighbour, which stands for k = 2.
         assert_eq!(novelty.observe(&[0.0]).unwrap(), 0.0);
-        assert_eq!(novelty.observe(&[1.0]).unwrap(), 0.0);
+        assert_close(novelty.observe(&[1.0]).unwrap(), 65.79670166);
         // Squared distances 4 and 9, then 0.25 and 2.25 to the memory before the embedding joins it.
-        assert_close(novelty.observe(&[3.0]).unwrap(), 60.96476321);
-        assert_close(novelty.observe(&[1.5]).unwrap(), 22.19489462);
-        assert_close(novelty.distance_mean(), 3.875);
+        assert_close(novelty.observe(&[3.0]).unwrap(), 71.26878682);
+        assert_close(novelty.observe(&[1.5]).unwrap(), 24.22784898);
+        assert_close(novelty.distance_mean(), 3.3);
         assert_eq!(novelty.remembered(), 4);
 
-        // The memory begins anew, d²_m goes on: 16 and 25 join 4, 9, 0.25 and 2.25.
+        // The memory begins anew, d²_m goes on: 25 joins 1, 4, 9, 0.25 and 2.25.
         novelty.start_episode();
         assert_eq!(novelty.remembered(), 0);
-        assert_close(novelty.distance_mean(), 3.875);
+        assert_close(novelty.distance_mean(), 3.3);
         assert_eq!(novelty.observe(&[0.0]).unwrap(), 0.0);
-        assert_eq!(novelty.observe(&[1.0]).unwrap(), 0.0);
-        assert!(novelty.observe(&[5.0]).unwrap() > 0.0);
-        assert_close(novelty.distance_mean(), 56.5 / 6.0);
+        assert_close(novelty.observe(&[5.0]).unwrap(), 118.3883032);
+        assert_close(novelty.distance_mean(), 41.5 / 6.0);
     }
 
     #[test]
@@ -214,10 +227,10 @@ mod tests {
     fn an_environment_that_never_changes_is_familiar_not_nan() {
         let mut novelty = novelty();
         let rewards: Vec<f64> = (0..4).map(|_| novelty.observe(&[7.0]).unwrap()).collect();
-        assert_eq!(rewards[..2], [0.0, 0.0]);
+        assert_eq!(rewards[0], 0.0);
         // 1 / (√2 + 0.001).
-        assert_close(rewards[2], 0.7066071345);
-        assert_eq!(rewards[2], rewards[3]);
+        assert_close(rewards[1], 0.7066071345);
+        assert_eq!(rewards[1..3], rewards[2..]);
     }
 
     #[test]
