@@ -87,12 +87,14 @@ fn tiny() -> NetworkConfig {
         ConvConfig { channels: 16, kernel: 3, stride: 2, padding: 1 },
         ConvConfig { channels: 16, kernel: 3, stride: 2, padding: 1 },
     ];
+    // Every pixel has weights of its own in the layer above: a place not visited yet is not known from its neighbours.
+    let fine = vec![ConvConfig { channels: 8, kernel: 3, stride: 1, padding: 1 }];
     NetworkConfig {
         max_side: Some(42),
         torso: TorsoConfig {
             stem: StemConfig { channels: 16, kernel: 3, stride: 2 },
             stages: stages(&[(1, 16, 2), (1, 16, 1)]),
-            convolutions: small.clone(),
+            convolutions: small,
             linear: 128,
             hidden: vec![64, 64],
             ..paper.torso
@@ -101,7 +103,7 @@ fn tiny() -> NetworkConfig {
         features: 32,
         core: 128,
         head_hidden: 64,
-        intrinsic: IntrinsicNetworkConfig { convolutions: small, embedding: 32, action_hidden: 64, rnd_output: 64 },
+        intrinsic: IntrinsicNetworkConfig { convolutions: fine, embedding: 32, action_hidden: 64, rnd_output: 64 },
         ..paper
     }
 }

@@ -49,6 +49,7 @@ pub fn config(settings: &[&str]) -> Config {
         "replay.limiter_slack=24",
         "replay.samples_per_insert=2",
         "replay.trace=8",
+        "agent.intrinsic.steps=5",
         "replay.period=4",
         "learner.batch_size=4",
         "learner.publish_every=3",
