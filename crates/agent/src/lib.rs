@@ -4,6 +4,7 @@ pub mod acting;
 pub mod batch;
 pub mod config;
 pub mod error;
+pub mod handover;
 pub mod learner;
 pub mod loss;
 pub mod math;
@@ -17,7 +18,7 @@ mod rescaling;
 pub mod tensor_file;
 pub mod weights;
 
-pub use acting::{ActingInput, ActingNetwork, ActingOutput, RecurrentStates};
+pub use acting::{ActingNetwork, ActingOutput, ActingRow, RecurrentStates};
 pub use batch::Batch;
 pub use config::{AgentConfig, NetworkPreset};
 pub use error::{AgentError, Result};

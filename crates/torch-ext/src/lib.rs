@@ -16,6 +16,7 @@ mod stream;
 
 pub mod adamw;
 pub mod lstm;
+pub mod lstm_cell;
 pub mod nf_torso;
 pub mod returns;
 pub mod upload;

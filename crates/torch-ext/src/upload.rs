@@ -1,6 +1,7 @@
 //! Bytes on their way to and from the GPU, while the processor does other things.
 
 use std::ops::Range;
+use std::thread;
 
 use tch::Tensor;
 
@@ -16,6 +17,34 @@ fn check(tensor: &Tensor, bytes: usize) -> Result<()> {
     }
     let expected = format!("contiguous and of {bytes} bytes");
     Err(Error::Shape { what: "a tensor to be copied", found: format!("of {found} bytes"), expected })
+}
+
+/// From this many bytes on, pieces are copied by several threads: one alone does not reach the memory's speed.
+const BYTES_A_THREAD: usize = 1 << 20;
+/// More don't make it faster.
+const MOST_THREADS: usize = 4;
+
+/// Copies pieces of one length side by side.
+pub fn copy_pieces(pieces: &[&[u8]], to: &mut [u8]) {
+    let length = pieces.first().map_or(1, |piece| piece.len()).max(1);
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    let threads = (pieces.len() * length / BYTES_A_THREAD).min(MOST_THREADS).min(cores / 2).max(1);
+    let share = pieces.len().div_ceil(threads).max(1);
+    let copy = |pieces: &[&[u8]], to: &mut [u8]| {
+        for (piece, to) in pieces.iter().zip(to.chunks_exact_mut(length)) {
+            to.copy_from_slice(piece);
+        }
+    };
+    thread::scope(|scope| {
+        let mut shares = pieces.chunks(share).zip(to.chunks_mut(share * length));
+        let own = shares.next();
+        for (pieces, to) in shares {
+            scope.spawn(move || copy(pieces, to));
+        }
+        if let Some((pieces, to)) = own {
+            copy(pieces, to);
+        }
+    });
 }
 
 /// Pinned memory that is filled, sent, and filled again.
@@ -104,6 +133,21 @@ impl Drop for Inbox {
     fn drop(&mut self) {
         if self.pending {
             let _ = self.arrived.synchronize();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_land_side_by_side_whoever_copies_them() {
+        for (count, length) in [(0, 7), (3, 5), (700, 4096), (5, 1 << 20)] {
+            let pieces: Vec<Vec<u8>> = (0..count).map(|i| (0..length).map(|j| (i * 31 + j) as u8).collect()).collect();
+            let mut to = vec![0; count * length];
+            copy_pieces(&pieces.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut to);
+            assert!(to == pieces.concat(), "{count} pieces of {length}");
         }
     }
 }

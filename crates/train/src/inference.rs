@@ -1,16 +1,15 @@
 //! The networks that decide for all environments, and every environment's recurrent state.
 
-use agent::acting::{ActingInput, ActingNetwork, ActingOutput, RecurrentStates};
+use agent::acting::{ActingNetwork, ActingOutput, ActingRow, PreviousRewards, RecurrentStates};
 use agent::math::moments::Moments;
 use agent::math::rnd::multiplier_of_error;
 use agent::{AgentConfig, ObservationSpec};
-use half::f16;
 use serde::{Deserialize, Serialize};
 use tch::Device;
 
 use crate::config::IntrinsicConfig;
 use crate::error::Result;
-use crate::messages::{Decision, Place, Role, Turns};
+use crate::messages::{Decision, Place, Role, Turn, Turns};
 use crate::published::Published;
 
 /// Whoever answers turns: the networks themselves, or a connection to them.
@@ -69,8 +68,9 @@ impl Inference {
         self.average.networks().embedding_length()
     }
 
-    /// Takes over newer parameters.
+    /// Takes over newer parameters, once the learner's device is done with them.
     pub fn refresh(&mut self, published: &Published) -> Result<()> {
+        published.wait()?;
         self.online.refresh(&published.online)?;
         self.average.refresh(&published.average)?;
         self.rnd_errors = published.rnd_errors.clone();
@@ -93,72 +93,86 @@ impl Inference {
         Ok(())
     }
 
-    /// The rows of one role that are, or are not, an episode's last.
-    fn step(&mut self, turns: &Turns, rows: &[usize], role: Role) -> Result<ActingOutput> {
-        let of = |pick: fn(&crate::messages::Previous) -> f32| -> Vec<f32> {
-            rows.iter().map(|&row| pick(&turns.turns[row].previous)).collect()
+    /// One decision for each turn of several players, in their order.
+    pub fn decide_together(&mut self, players: &[&Turns]) -> Result<Vec<Decision>> {
+        let asked: Vec<Asked<'_>> = players.iter().flat_map(|turns| asked(turns, self.observation_bytes)).collect();
+        let mut decisions: Vec<Option<Decision>> = vec![None; asked.len()];
+        // An environment whose episode ended asks twice: its last observation goes first, with the old state.
+        for last in [true, false] {
+            let [actors, evaluators] = [Role::Actor, Role::Evaluator].map(|role| {
+                let chosen = |row: &usize| {
+                    let turn = asked[*row].turn;
+                    turn.role == role && (turn.place == Place::Last) == last
+                };
+                (0..asked.len()).filter(chosen).collect::<Vec<usize>>()
+            });
+            let rows = |chosen: &[usize]| chosen.iter().map(|&row| asked[row].row()).collect::<Vec<_>>();
+            // Both are under way before either is waited for.
+            let step = self.online.begin(&rows(&actors), &mut self.states)?;
+            let evaluating = self.average.begin(&rows(&evaluators), &mut self.states)?;
+            for (rows, output) in [(actors, step.finish()?), (evaluators, evaluating.finish()?)] {
+                for (&row, decision) in rows.iter().zip(self.decisions(output)) {
+                    decisions[row] = Some(decision);
+                }
+            }
+        }
+        Ok(decisions.into_iter().flatten().collect())
+    }
+
+    fn decisions(&self, output: ActingOutput) -> Vec<Decision> {
+        let rows = output.rnd_error.len().max(1);
+        let (actions, embedding) = (output.q.len() / rows, output.embedding.len() / rows);
+        let part = |values: &[f32], i: usize, length: usize| values[i * length..(i + 1) * length].to_vec();
+        let preferences = output.preferences();
+        let decision = |(i, state): (usize, &Option<Vec<f32>>)| {
+            let error = f64::from(output.rnd_error[i]);
+            Decision {
+                preferences: part(preferences, i, actions),
+                q: part(&output.q, i, actions),
+                embedding: part(&output.embedding, i, embedding),
+                rnd: multiplier_of_error(error, &self.rnd_errors, self.rnd_scale, self.rnd_clip) as f32,
+                state: state.clone(),
+                version: self.version,
+            }
         };
-        let bytes = self.observation_bytes;
-        let observations: Vec<u8> =
-            rows.iter().flat_map(|&row| &turns.observations[row * bytes..(row + 1) * bytes]).copied().collect();
-        let embedding: Vec<f16> = rows.iter().flat_map(|&row| turns.turns[row].previous.embedding.clone()).collect();
-        let input = ActingInput {
-            environments: &rows.iter().map(|&row| turns.turns[row].slot).collect::<Vec<_>>(),
-            observations: &observations,
-            action: &rows.iter().map(|&row| turns.turns[row].previous.action).collect::<Vec<_>>(),
-            reward_extrinsic: &of(|previous| previous.reward_extrinsic),
-            reward_ngu: &of(|previous| previous.novelty.ngu),
-            reward_rnd: &of(|previous| previous.novelty.rnd),
-            reward_episodic: &of(|previous| previous.novelty.episodic),
-            embedding: &embedding,
-            policy: &rows.iter().map(|&row| turns.turns[row].policy).collect::<Vec<_>>(),
-        };
-        let network = match role {
-            Role::Actor => &self.online,
-            Role::Evaluator => &self.average,
-        };
-        Ok(network.step(&input, &mut self.states)?)
+        output.state_before.iter().enumerate().map(decision).collect()
+    }
+}
+
+/// A turn and its observation.
+struct Asked<'a> {
+    turn: &'a Turn,
+    observation: &'a [u8],
+}
+
+fn asked(turns: &Turns, observation_bytes: usize) -> impl Iterator<Item = Asked<'_>> {
+    let observations = turns.observations.chunks(observation_bytes.max(1));
+    turns.turns.iter().zip(observations).map(|(turn, observation)| Asked { turn, observation })
+}
+
+impl<'a> Asked<'a> {
+    fn row(&self) -> ActingRow<'a> {
+        let Turn { slot, place, policy, wants_state, ref previous, .. } = *self.turn;
+        ActingRow {
+            environment: slot,
+            first: place == Place::First,
+            wants_state,
+            observation: self.observation,
+            action: previous.action,
+            rewards: PreviousRewards {
+                extrinsic: previous.reward_extrinsic,
+                ngu: previous.novelty.ngu,
+                rnd: previous.novelty.rnd,
+                episodic: previous.novelty.episodic,
+            },
+            embedding: &previous.embedding,
+            policy,
+        }
     }
 }
 
 impl Decide for Inference {
     fn decide(&mut self, turns: &mut Turns) -> Result<Vec<Decision>> {
-        let mut decisions: Vec<Option<Decision>> = vec![None; turns.turns.len()];
-        // An environment whose episode ended asks twice: its last observation goes first, with the old state.
-        for last in [true, false] {
-            for role in [Role::Actor, Role::Evaluator] {
-                let chosen = |row: &usize| {
-                    let turn = &turns.turns[*row];
-                    turn.role == role && (turn.place == Place::Last) == last
-                };
-                let rows: Vec<usize> = (0..turns.turns.len()).filter(chosen).collect();
-                if rows.is_empty() {
-                    continue;
-                }
-                let mut states = Vec::with_capacity(rows.len());
-                for &row in &rows {
-                    let turn = &turns.turns[row];
-                    if turn.place == Place::First {
-                        self.states.reset(turn.slot)?;
-                    }
-                    states.push(if turn.wants_state { Some(self.states.read(turn.slot)?) } else { None });
-                }
-                let output = self.step(turns, &rows, role)?;
-                let actions = output.q.len() / rows.len();
-                let embedding = output.embedding.len() / rows.len();
-                for (i, (&row, state)) in rows.iter().zip(states).enumerate() {
-                    let error = f64::from(output.rnd_error[i]);
-                    decisions[row] = Some(Decision {
-                        preferences: output.preferences()[i * actions..(i + 1) * actions].to_vec(),
-                        q: output.q[i * actions..(i + 1) * actions].to_vec(),
-                        embedding: output.embedding[i * embedding..(i + 1) * embedding].to_vec(),
-                        rnd: multiplier_of_error(error, &self.rnd_errors, self.rnd_scale, self.rnd_clip) as f32,
-                        state,
-                        version: self.version,
-                    });
-                }
-            }
-        }
-        Ok(decisions.into_iter().flatten().collect())
+        self.decide_together(&[turns])
     }
 }

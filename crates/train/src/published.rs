@@ -1,6 +1,7 @@
 //! What the learner hands to those who act.
 
 use agent::TensorFile;
+use agent::handover::Handover;
 use agent::learner::{Learner, ParameterSource};
 use agent::math::moments::Moments;
 use agent::nets::parameters::ParameterSet;
@@ -28,6 +29,8 @@ pub struct Published {
     pub rnd_errors: Moments,
     /// The number of updates that made f, which may be older than the rest.
     pub embedding_version: u64,
+    /// Until when the learner's device is still at work on them.
+    handover: Handover,
 }
 
 /// The parameters of f, and the number of updates that made them.
@@ -51,13 +54,30 @@ struct Numbers {
 impl Published {
     /// What a learner has learned so far.
     pub fn of(learner: &Learner) -> Result<Self> {
-        Ok(Self {
-            version: learner.updates(),
-            online: learner.parameters(ParameterSource::Online)?,
-            average: learner.parameters(ParameterSource::Ema)?,
-            rnd_errors: learner.rnd_errors().clone(),
-            embedding_version: learner.updates(),
-        })
+        let (online, average) =
+            (learner.parameters(ParameterSource::Online)?, learner.parameters(ParameterSource::Ema)?);
+        Self::new(learner.updates(), online, average, learner.rnd_errors().clone())
+    }
+
+    /// Parameters that so many updates have made.
+    pub fn new(
+        version: u64,
+        online: NetworkParameters,
+        average: NetworkParameters,
+        rnd_errors: Moments,
+    ) -> Result<Self> {
+        let handover = Handover::mark(online.agent.flat().device())?;
+        Ok(Self { version, online, average, rnd_errors, embedding_version: version, handover })
+    }
+
+    /// Whether the device that computed them is done, so that another stream can go on with them.
+    pub fn is_complete(&self) -> Result<bool> {
+        Ok(self.handover.is_reached()?)
+    }
+
+    /// Waits until it is.
+    pub fn wait(&self) -> Result<()> {
+        Ok(self.handover.wait()?)
     }
 
     /// A copy of f.
@@ -71,6 +91,7 @@ impl Published {
             parameters.action_prediction = embedding.parameters.duplicate()?;
         }
         self.embedding_version = embedding.version;
+        self.handover = Handover::mark(embedding.parameters.flat().device())?;
         Ok(())
     }
 
@@ -98,6 +119,7 @@ impl Published {
         let average = self.average.sets_mut().map(|set| (AVERAGE, set));
         import(file, &mut online.into_iter().chain(average).collect::<Vec<_>>())?;
         (self.version, self.embedding_version, self.rnd_errors) = (version, embedding_version, rnd_errors);
+        self.handover = Handover::mark(self.online.agent.flat().device())?;
         Ok(())
     }
 }

@@ -44,6 +44,7 @@ impl Service {
             inbox,
             max_batch: config.max_batch,
             max_wait: Duration::from_micros(config.max_wait_microseconds),
+            published: None,
             failure: None,
             stopwatch,
         };
@@ -56,7 +57,7 @@ impl Service {
         Client { requests: self.requests.clone() }
     }
 
-    /// Hands newer parameters over; they are used from the next batch on.
+    /// Hands newer parameters over; they are used from the next batch on, or once they are complete.
     pub fn refresh(&self, published: Published) -> Result<()> {
         self.requests.send(Request::Refresh(Box::new(published))).map_err(|_| gone())
     }
@@ -96,6 +97,8 @@ struct Desk {
     inbox: Receiver<Request>,
     max_batch: usize,
     max_wait: Duration,
+    /// The newest parameters, until they are taken over.
+    published: Option<Box<Published>>,
     /// Why newer parameters could not be taken over. Nobody waits for a refresh, so whoever asks next hears of it.
     failure: Option<String>,
     stopwatch: Stopwatch,
@@ -132,27 +135,36 @@ impl Desk {
     fn take(&mut self, request: Request, waiting: &mut Vec<Waiting>) {
         match request {
             Request::Decide { turns, answer } => waiting.push(Waiting { turns, answer }),
-            Request::Refresh(published) => {
-                self.failure = self.inference.refresh(&published).err().map(|error| error.to_string());
-            }
+            Request::Refresh(published) => self.published = Some(published),
             // A client that went away needs no answer, here and below.
             Request::Save(answer) => drop(answer.send(self.inference.save())),
         }
     }
 
+    /// Takes over newer parameters if they are there: the learner's device may still be at work on them.
+    fn refresh(&mut self) {
+        let Some(published) = self.published.take() else { return };
+        let refreshed = match published.is_complete() {
+            Ok(true) => self.inference.refresh(&published),
+            Ok(false) => {
+                self.published = Some(published);
+                return;
+            }
+            Err(error) => Err(error),
+        };
+        self.failure = refreshed.err().map(|error| error.to_string());
+    }
+
     fn answer(&mut self, waiting: &mut Vec<Waiting>) {
+        self.refresh();
         if let Some(failure) = &self.failure {
             for one in waiting.drain(..) {
                 drop(one.answer.send(Err(TrainError::Inference(failure.clone()))));
             }
             return;
         }
-        let mut together = Turns::default();
-        for one in waiting.iter() {
-            together.turns.extend_from_slice(&one.turns.turns);
-            together.observations.extend_from_slice(&one.turns.observations);
-        }
-        match self.inference.decide(&mut together) {
+        let together: Vec<&Turns> = waiting.iter().map(|one| &one.turns).collect();
+        match self.inference.decide_together(&together) {
             Ok(decisions) => {
                 let mut decisions = decisions.into_iter();
                 for Waiting { turns, answer } in waiting.drain(..) {

@@ -70,8 +70,7 @@ pub fn read(
         import(&file, &mut parameters.sets_mut().map(|set| ("", set)))?;
         Ok(parameters)
     };
-    let (version, embedding_version) = (updates, updates);
-    Ok(Published { version, online: parameters()?, average: parameters()?, rnd_errors, embedding_version })
+    Published::new(updates, parameters()?, parameters()?, rnd_errors)
 }
 
 /// The bandit beside them.

@@ -1,5 +1,7 @@
 //! The whole value and policy network: torso, features, core and heads.
 
+mod step;
+
 use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
@@ -13,6 +15,8 @@ use super::torso::Torso;
 use crate::config::{AgentConfig, Precision, QHeads};
 use crate::error::Result;
 use crate::observation::ObservationInput;
+
+pub use step::{StepInput, StepOutput, StepWeights};
 
 /// Description of the value and policy network; it runs with any set of its parameters.
 #[derive(Clone, Debug)]

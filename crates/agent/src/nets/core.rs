@@ -1,8 +1,9 @@
 //! What remembers: an LSTM or, with memory switched off, a linear layer of the same width.
 
 use tch::{Kind, Tensor};
+use torch_ext::lstm_cell::{LstmCell, lstm_cell};
 
-use super::layers::{Linear, fan_in_uniform};
+use super::layers::{Linear, fan_in_uniform, linear_relu};
 use super::parameters::{ParameterId, Scope, Weights};
 use crate::error::Result;
 
@@ -91,6 +92,91 @@ impl Core {
                 Ok((output, Tensor::f_cat(&[h.f_squeeze_dim(0)?, c.f_squeeze_dim(0)?], 1)?))
             }
         }
+    }
+}
+
+/// Weights of one step.
+#[derive(Debug)]
+pub enum FoldedCore {
+    /// One product for all gates.
+    Lstm {
+        /// `[4 width, width + inputs]`: of h, then of the input.
+        weight: Tensor,
+        /// Two of `[4 width]`, in f32.
+        biases: [Tensor; 2],
+    },
+    /// The layer's weight and bias.
+    FeedForward([Tensor; 2]),
+}
+
+/// Recurrent states of the rows of a step.
+#[derive(Debug)]
+pub struct CellStates {
+    /// Those before it, h then c, `[rows, state]` in f32.
+    pub before: Tensor,
+    /// Where those after it go to, `[.., state]` in f32.
+    pub table: Tensor,
+    /// Each row's place there, `[rows]`, i64.
+    pub places: Tensor,
+}
+
+impl FoldedCore {
+    /// All tensors.
+    pub fn tensors(&self) -> Vec<&Tensor> {
+        match self {
+            Self::Lstm { weight, biases: [ih, hh] } => vec![weight, ih, hh],
+            Self::FeedForward(parts) => parts.iter().collect(),
+        }
+    }
+}
+
+impl Core {
+    /// The weights of one step, which computes in `kind`, from f32 weights.
+    pub fn fold(&self, weights: &Weights, kind: Kind) -> Result<FoldedCore> {
+        Ok(match self {
+            Self::Lstm(lstm) => {
+                let [weight_ih, weight_hh, bias_ih, bias_hh] = lstm.parameters().map(|id| weights.get(id));
+                FoldedCore::Lstm {
+                    weight: Tensor::f_cat(&[weight_hh, weight_ih], 1)?.f_to_kind(kind)?,
+                    biases: [bias_ih.shallow_clone(), bias_hh.shallow_clone()],
+                }
+            }
+            Self::FeedForward { linear, .. } => {
+                let [weight, bias] = linear.parameters().map(|id| weights.get(id).f_to_kind(kind));
+                FoldedCore::FeedForward([weight?, bias?])
+            }
+        })
+    }
+
+    /// One step. `x` is `[rows, width + inputs]` in the kind of the weights: its first columns get the output, the rest
+    /// is the input.
+    pub fn step(&self, folded: &FoldedCore, x: &Tensor, states: &CellStates) -> Result<()> {
+        let width = self.width();
+        let mut output = x.f_narrow(1, 0, width)?;
+        match folded {
+            FoldedCore::FeedForward([weight, bias]) => {
+                let input = x.f_narrow(1, width, x.size()[1] - width)?;
+                output.f_copy_(&linear_relu(&input, weight, bias)?)?;
+            }
+            FoldedCore::Lstm { weight, biases: [bias_ih, bias_hh] } => {
+                output.f_copy_(&states.before.f_narrow(1, 0, width)?)?;
+                let gates = x.f_mm(&weight.f_transpose(0, 1)?)?;
+                let CellStates { before, table, places } = states;
+                if x.device().is_cuda() && x.kind() == Kind::Half {
+                    let biases = [bias_ih, bias_hh];
+                    let cell = LstmCell { gates: &gates, biases, before, places, table, output: x };
+                    return Ok(lstm_cell(&cell)?);
+                }
+                let gates = gates.f_to_kind(Kind::Float)?.f_add(bias_ih)?.f_add(bias_hh)?;
+                let gate = |i| gates.f_narrow(1, i * width, width);
+                let kept = gate(1)?.f_sigmoid()?.f_mul(&before.f_narrow(1, width, width)?)?;
+                let c = kept.f_add(&gate(0)?.f_sigmoid()?.f_mul(&gate(2)?.f_tanh()?)?)?;
+                let h = gate(3)?.f_sigmoid()?.f_mul(&c.f_tanh()?)?;
+                output.f_copy_(&h)?;
+                let _ = table.shallow_clone().f_index_copy_(0, places, &Tensor::f_cat(&[h, c], 1)?)?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -59,6 +59,16 @@ impl Features {
         self.outputs
     }
 
+    /// Weight and bias of one layer over the action one-hot, the rescaled rewards and the embedding: the action's
+    /// embedding is folded into it.
+    pub fn fold(&self, weights: &Weights) -> Result<[Tensor; 2]> {
+        let [weight, bias] = self.linear.parameters().map(|id| weights.get(id));
+        let (columns, embedding) = (weight.size()[1], weights.get(self.action_embedding));
+        let width = embedding.size()[1];
+        let action = weight.f_narrow(1, 0, width)?.f_mm(&embedding.f_transpose(0, 1)?)?;
+        Ok([Tensor::f_cat(&[action, weight.f_narrow(1, width, columns - width)?], 1)?, bias.shallow_clone()])
+    }
+
     /// To `[frames, outputs]`. Rewards enter through h, so that large scores do not drown everything else.
     pub fn forward(&self, weights: &Weights, input: &FeatureInput) -> Result<Tensor> {
         let action = Tensor::f_embedding(weights.get(self.action_embedding), &input.action, -1, false, false)?;

@@ -1,10 +1,14 @@
 //! Dueling action values and the policy, for all N policies of the family at once.
 
+mod folded;
+
 use tch::{Kind, Tensor};
 
 use super::layers::Linear;
 use super::parameters::{Scope, Weights};
 use crate::error::Result;
+
+pub use folded::{FoldedHeads, FoldedOutputs};
 
 /// Two hidden layers and an output.
 #[derive(Clone, Copy, Debug)]
@@ -107,11 +111,20 @@ impl Heads {
         Self { extrinsic, intrinsic, policy, sizes }
     }
 
+    /// Number of policies.
+    pub fn policies(&self) -> i64 {
+        self.sizes.policies
+    }
+
+    /// Those of the action values, the value's before its advantage's, then the policy's.
+    fn streams(&self) -> Vec<Stream> {
+        let dueling = [Some(self.extrinsic), self.intrinsic].into_iter().flatten();
+        dueling.flat_map(|head| [head.value, head.advantage]).chain(self.policy).collect()
+    }
+
     /// Lets the hidden layers compute in `kind`; the outputs stay as they are.
     pub fn convert(&self, weights: &mut Weights, kind: Kind) -> Result<()> {
-        let dueling = [Some(self.extrinsic), self.intrinsic].into_iter().flatten();
-        let streams = dueling.flat_map(|head| [head.value, head.advantage]).chain(self.policy);
-        for stream in streams {
+        for stream in self.streams() {
             stream.hidden1.convert(weights, kind)?;
             stream.hidden2.convert(weights, kind)?;
         }

@@ -278,6 +278,16 @@ impl Weights {
         self.values[id.0] = derived;
     }
 
+    /// Takes over newer values in the memory that these have.
+    pub fn take_over(&mut self, newer: &Self) -> Result<()> {
+        let packed = [(&self.packed.torso, &newer.packed.torso), (&self.packed.lstm, &newer.packed.lstm)];
+        let packed = packed.into_iter().filter_map(|(mine, newer)| Some((mine.as_ref()?, newer.as_ref()?)));
+        for (mine, newer) in self.values.iter().zip(&newer.values).chain(packed) {
+            overwrite(mine, newer)?;
+        }
+        Ok(())
+    }
+
     /// The first `count` parameters of the layout.
     pub fn first(&self, count: usize) -> &[Tensor] {
         &self.values[..count]
@@ -287,6 +297,14 @@ impl Weights {
     pub fn flat(&self) -> &Tensor {
         &self.flat
     }
+}
+
+/// Puts values in the place of others, unless they are the same memory.
+pub(super) fn overwrite(mine: &Tensor, newer: &Tensor) -> Result<()> {
+    if mine.data_ptr() != newer.data_ptr() {
+        mine.shallow_clone().f_copy_(newer)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

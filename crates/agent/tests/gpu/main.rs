@@ -4,6 +4,7 @@
 //! of times. Where a bound is not the one the design asks for, it is that of plain bf16 autograd with some room, as
 //! measured for the same quantity.
 
+mod acting;
 mod learner;
 mod pieces;
 mod setup;

@@ -1,13 +1,18 @@
 //! Acting: rows, states, agreement with the learner's pass, and the choice of actions.
 
-use agent::acting::{ChosenAction, choose_action};
+use agent::acting::{ChosenAction, PreviousRewards, choose_action};
 use agent::batch::BatchShape;
+use agent::config::QHeads;
 use agent::learner::ParameterSource;
 use agent::math::ladders::beta_ladder;
+use agent::math::rescaling::rescale_f32;
+use agent::nets::agent_net::{NetInput, StepInput};
+use agent::nets::core::CellStates;
+use agent::nets::features::FeatureInput;
 use agent::random::Random;
-use agent::{ActingInput, ActingNetwork, ActingOutput, AgentConfig, Learner, OwnedBatch, RecurrentStates};
+use agent::{ActingNetwork, ActingOutput, ActingRow, AgentConfig, Learner, OwnedBatch, RecurrentStates};
 use half::f16;
-use tch::{Device, Tensor};
+use tch::{Device, Kind, Tensor};
 
 use crate::setup::{self, ACTIONS, TRACE};
 
@@ -45,18 +50,21 @@ impl Rows {
         }
     }
 
-    fn input(&self) -> ActingInput<'_> {
-        ActingInput {
-            environments: &self.environments,
-            observations: &self.observations,
-            action: &self.action,
-            reward_extrinsic: &self.rewards,
-            reward_ngu: &self.rewards,
-            reward_rnd: &self.rewards,
-            reward_episodic: &self.rewards,
-            embedding: &self.embedding,
-            policy: &self.policy,
-        }
+    fn input(&self) -> Vec<ActingRow<'_>> {
+        let row = |i: usize| {
+            let reward = self.rewards[i];
+            ActingRow {
+                environment: self.environments[i],
+                first: false,
+                wants_state: false,
+                observation: &self.observations[i * 35..(i + 1) * 35],
+                action: self.action[i],
+                rewards: PreviousRewards { extrinsic: reward, ngu: reward, rnd: reward, episodic: reward },
+                embedding: &self.embedding[i * 8..(i + 1) * 8],
+                policy: self.policy[i],
+            }
+        };
+        (0..self.environments.len()).map(row).collect()
     }
 }
 
@@ -76,7 +84,7 @@ fn row(output: &ActingOutput, row: usize) -> [&[f32]; 4] {
 #[test]
 fn rows_do_not_influence_one_another() {
     let config = setup::config();
-    let network = network(&config, &setup::learner(&config));
+    let mut network = network(&config, &setup::learner(&config));
     let (one, mut other) = (Rows::random(5, 1), Rows::random(5, 2));
     // Row 3 is the same in both.
     other.observations[3 * 35..4 * 35].copy_from_slice(&one.observations[3 * 35..4 * 35]);
@@ -95,7 +103,7 @@ fn rows_do_not_influence_one_another() {
 #[test]
 fn environments_keep_their_states_in_any_order_and_subset() {
     let config = setup::config();
-    let network = network(&config, &setup::learner(&config));
+    let mut network = network(&config, &setup::learner(&config));
     let rows = Rows::random(4, 1);
     let mut states1 = states(&network, 4);
     let both = network.step(&rows.input(), &mut states1).unwrap();
@@ -128,6 +136,91 @@ fn environments_keep_their_states_in_any_order_and_subset() {
     assert_eq!(states1.read(2).unwrap(), kept);
 }
 
+/// The first observation of an episode is seen with a fresh state, whatever the table holds; whoever wants to know is
+/// told the state that a row went on from.
+#[test]
+fn an_episode_begins_with_a_fresh_state_and_states_are_told() {
+    let config = setup::config();
+    let mut network = network(&config, &setup::learner(&config));
+    let rows = Rows::random(3, 1);
+    let (mut kept, mut fresh) = (states(&network, 3), states(&network, 3));
+    network.step(&rows.input(), &mut kept).unwrap();
+    let before: Vec<Vec<f32>> = (0..3).map(|environment| kept.read(environment).unwrap()).collect();
+    let mut input = rows.input();
+    (input[1].first, input[1].wants_state, input[2].wants_state) = (true, true, true);
+    let output = network.step(&input, &mut kept).unwrap();
+    assert_eq!(output.state_before, [None, Some(vec![0.0; before[1].len()]), Some(before[2].clone())]);
+    let alone = network.step(&rows.input(), &mut fresh).unwrap();
+    assert_eq!(row(&output, 1), row(&alone, 1));
+    assert_ne!(row(&output, 2), row(&alone, 2));
+    assert_eq!(kept.read(1).unwrap(), fresh.read(1).unwrap());
+}
+
+/// What is folded together for acting on a GPU says the same as the network itself, in all its shapes.
+#[test]
+fn the_folded_step_is_the_networks_own() {
+    for (recurrent, q_heads, distillation) in
+        [(true, QHeads::Separate, true), (false, QHeads::Separate, false), (true, QHeads::Single, true)]
+    {
+        let mut config = setup::config();
+        config.network.recurrent = recurrent;
+        (config.loss.q_heads, config.loss.distillation) = (q_heads, distillation);
+        let learner = setup::learner(&config);
+        let agent = &learner.networks().agent;
+        let parameters = learner.parameters(ParameterSource::Online).unwrap().agent;
+        let mut random = Random::new(5);
+        let mut draw = |size: &[i64]| {
+            let values: Vec<f32> = (0..size.iter().product()).map(|_| random.normal() as f32).collect();
+            Tensor::from_slice(&values).view(size)
+        };
+        let (rows, state) = (5, agent.state_length() as i64);
+        let table = draw(&[7, state]);
+        let (rewards, embedding) = (draw(&[rows, 4]) * 3.0, draw(&[rows, 8]));
+        let observations = (draw(&[rows, 35]) * 50.0 + 128.0).clamp(0.0, 255.0).to_kind(Kind::Uint8);
+        let action = Tensor::from_slice(&[0i64, 3, 1, 2, 3]);
+        let policy = Tensor::from_slice(&[3i64, 0, 1, 2, 0]);
+        let places = Tensor::from_slice(&[6i64, 2, 0, 1, 5]);
+        let before = table.index_select(0, &places);
+        let beta: Vec<f32> = beta_ladder(4, config.policies.beta_max).iter().map(|&b| b as f32).collect();
+        let beta = Tensor::from_slice(&beta).view([4, 1]);
+        let whole = agent
+            .unroll(
+                &agent.prepare(&parameters).unwrap(),
+                &NetInput {
+                    observations: observations.shallow_clone(),
+                    features: FeatureInput {
+                        action: action.shallow_clone(),
+                        rewards: rewards.shallow_clone(),
+                        embedding: embedding.shallow_clone(),
+                    },
+                    state: before.copy(),
+                },
+                None,
+            )
+            .unwrap();
+        let rescaled: Vec<f32> =
+            Vec::<f32>::try_from(rewards.view([-1])).unwrap().into_iter().map(rescale_f32).collect();
+        let one_hot = action.one_hot(ACTIONS as i64).to_kind(Kind::Float);
+        let features = Tensor::cat(&[one_hot, Tensor::from_slice(&rescaled).view([rows, 4]), embedding], 1);
+        let untouched = table.get(3).copy();
+        let states = CellStates { before, table: table.shallow_clone(), places: places.shallow_clone() };
+        let input = StepInput { observations, features, states, policy: policy.shallow_clone() };
+        let step = agent.step(&agent.fold(&parameters, &beta).unwrap(), &input).unwrap();
+        let own = |x: &Tensor| {
+            let index = policy.view([rows, 1, 1]).expand([-1, 1, ACTIONS as i64], false);
+            x.squeeze_dim(1).gather(1, &index, false).squeeze_dim(1)
+        };
+        let close = |found: &Tensor, expected: &Tensor| found.allclose(expected, 1e-4, 1e-5, false);
+        assert!(close(&step.q, &own(&whole.heads.combined(&beta).unwrap())));
+        assert_eq!(step.logits.is_some(), distillation);
+        if let (Some(found), Some(expected)) = (&step.logits, &whole.heads.policy) {
+            assert!(close(found, &own(expected)));
+        }
+        assert!(close(&table.index_select(0, &places), &whole.state));
+        assert_eq!(table.get(3), untouched);
+    }
+}
+
 /// Acting step by step says what the learner's pass over the whole sequence says.
 #[test]
 fn acting_agrees_with_the_learners_pass() {
@@ -135,7 +228,7 @@ fn acting_agrees_with_the_learners_pass() {
         let mut config = setup::config();
         config.loss.distillation = distillation;
         let learner = setup::learner(&config);
-        let network = network(&config, &learner);
+        let mut network = network(&config, &learner);
         let networks = learner.networks();
         let mut batch = OwnedBatch::random(networks, TRACE, &[TRACE], &mut Random::new(4));
         let j = 3;
@@ -150,17 +243,21 @@ fn acting_agrees_with_the_learners_pass() {
         let mut states = states(&network, 1);
         states.write(0, &batch.state).unwrap();
         for t in 0..TRACE {
-            let input = ActingInput {
-                environments: &[0],
-                observations: &batch.observations[t * 35..(t + 1) * 35],
-                action: &batch.action[t..=t],
-                reward_extrinsic: &batch.reward_extrinsic[t..=t],
-                reward_ngu: &batch.reward_ngu[t..=t],
-                reward_rnd: &batch.reward_rnd[t..=t],
-                reward_episodic: &batch.reward_episodic[t..=t],
+            let input = [ActingRow {
+                environment: 0,
+                first: false,
+                wants_state: false,
+                observation: &batch.observations[t * 35..(t + 1) * 35],
+                action: batch.action[t],
+                rewards: PreviousRewards {
+                    extrinsic: batch.reward_extrinsic[t],
+                    ngu: batch.reward_ngu[t],
+                    rnd: batch.reward_rnd[t],
+                    episodic: batch.reward_episodic[t],
+                },
                 embedding: &batch.embedding[t * 8..(t + 1) * 8],
-                policy: &[j],
-            };
+                policy: j,
+            }];
             let output = network.step(&input, &mut states).unwrap();
             let expected: Vec<f32> = q.get(0).get(t as i64).get(j as i64).try_into().unwrap();
             assert!(output.q.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5), "step {t}");
@@ -176,25 +273,27 @@ fn acting_agrees_with_the_learners_pass() {
 #[test]
 fn bad_rows_are_named_and_leave_the_states_alone() {
     let config = setup::config();
-    let network = network(&config, &setup::learner(&config));
+    let mut network = network(&config, &setup::learner(&config));
     let mut states = states(&network, 3);
     network.step(&Rows::random(3, 0).input(), &mut states).unwrap();
     let before: Vec<Vec<f32>> = (0..3).map(|e| states.read(e).unwrap()).collect();
-    type Edit = fn(&mut Rows);
-    let cases: [(Edit, &str); 8] = [
-        (|r| r.action[1] = 9, "action at row 1 is 9, which is not an action, 0 to 3"),
-        (|r| r.policy[2] = 4, "policy at row 2 is 4"),
-        (|r| r.environments[2] = 3, "environments at row 2 is 3, which is not one of 3 environments"),
-        (|r| r.environments[2] = 1, "environments at row 2 is 1, which is not different from the rows before"),
-        (|r| r.observations.truncate(7), "observations has 7 values, but 3 rows needs 105"),
-        (|r| r.embedding.clear(), "embedding has 0 values"),
-        (|r| r.embedding[9] = f16::INFINITY, "embedding at row 1 is inf, which is not finite"),
-        (|r| r.rewards[2] = f32::NAN, "reward_extrinsic at row 2 is NaN, which is not finite"),
+    const BAD: [f16; 8] = [f16::INFINITY; 8];
+    let nan = PreviousRewards { extrinsic: f32::NAN, ..PreviousRewards::default() };
+    let cases: [(&dyn Fn(&mut [ActingRow<'_>]), &str); 8] = [
+        (&|r| r[1].action = 9, "action at row 1 is 9, which is not an action, 0 to 3"),
+        (&|r| r[2].policy = 4, "policy at row 2 is 4"),
+        (&|r| r[2].environment = 3, "environments at row 2 is 3, which is not one of 3 environments"),
+        (&|r| r[2].environment = 1, "environments at row 2 is 1, which is not different from the rows before"),
+        (&|r| r[1].observation = &[0; 7], "observation has 7 values, but row 1 needs 35"),
+        (&|r| r[2].embedding = &[], "embedding has 0 values, but row 2 needs 8"),
+        (&|r| r[1].embedding = &BAD, "embedding at row 1 is inf, which is not finite"),
+        (&|r| r[2].rewards = nan, "reward_extrinsic at row 2 is NaN, which is not finite"),
     ];
     for (edit, sentence) in cases {
-        let mut rows = Rows::random(3, 0);
-        edit(&mut rows);
-        let error = network.step(&rows.input(), &mut states).unwrap_err().to_string();
+        let rows = Rows::random(3, 0);
+        let mut input = rows.input();
+        edit(&mut input);
+        let error = network.step(&input, &mut states).unwrap_err().to_string();
         assert!(error.contains(sentence), "{error:?} does not say {sentence:?}");
     }
     assert!(states.write(0, &[0.0; 3]).unwrap_err().to_string().contains("state has 3 values"));

@@ -1,6 +1,7 @@
 //! `meme bench`: how fast each part is, beside a plain way of doing the same thing in the same run.
 
 mod envs;
+mod inference;
 mod intrinsic;
 mod learner;
 mod measure;
@@ -16,6 +17,8 @@ use clap::Subcommand;
 pub enum Bench {
     /// Environment workers, beside a bare ale-py loop with the same preprocessing
     Envs(envs::EnvsArgs),
+    /// One step of many environments through the networks, alone or beside a learner
+    Inference(inference::InferenceArgs),
     /// Episodic memory: nearest neighbours, beside a plain scan
     Intrinsic(intrinsic::IntrinsicArgs),
     /// One update of the learner, and where its time goes
@@ -30,6 +33,7 @@ pub enum Bench {
 pub fn run(bench: Bench) -> Result<()> {
     match bench {
         Bench::Envs(args) => envs::run(&args),
+        Bench::Inference(args) => inference::run(&args),
         Bench::Intrinsic(args) => intrinsic::run(&args),
         Bench::Learner(args) => learner::run(&args),
         Bench::Replay(args) => replay::run(&args),

@@ -1,0 +1,313 @@
+//! A step on a GPU: one recorded graph for each of a few numbers of rows, on a stream of high priority.
+//!
+//! A step is one copy to the GPU, one launch and one copy back. Rows are filled up to the next number that there is a
+//! graph for. Newer parameters go to the memory of the old ones, so that the graphs stay valid.
+
+use std::collections::BTreeMap;
+
+use tch::{Device, Kind, Tensor};
+use torch_ext::upload::{Inbox, Outbox};
+use torch_ext::{Event, Graph, Priority, Stream};
+
+use super::packing::Packing;
+use super::{ActingOutput, ActingRow, RecurrentStates};
+use crate::error::Result;
+use crate::nets::agent_net::{StepInput, StepWeights};
+use crate::nets::core::CellStates;
+use crate::nets::parameters::Weights;
+use crate::networks::{NetworkParameters, Networks};
+
+/// The smallest number of rows that a graph is recorded for.
+const LEAST_ROWS: usize = 8;
+
+/// Runs before recording: libtorch and cuDNN choose kernels and set up their memory.
+const WARM_UP: usize = 3;
+
+/// A network on a GPU.
+#[derive(Debug)]
+pub(super) struct Captured {
+    /// Dropped first: it waits for what the GPU still does.
+    seat: Option<Seat>,
+    streams: Streams,
+    weights: DerivedWeights,
+    begun: Event,
+    ended: Event,
+}
+
+#[derive(Debug)]
+struct Streams {
+    main: Stream,
+    /// For what does not depend on the rest.
+    side: Stream,
+}
+
+/// All networks' weights; what is no view of the parameters was derived from them.
+#[derive(Debug)]
+struct DerivedWeights {
+    agent: StepWeights,
+    action_prediction: Weights,
+    rnd_target: Weights,
+    rnd_predictor: Weights,
+}
+
+/// What belongs to one table of recurrent states.
+#[derive(Debug)]
+struct Seat {
+    outbox: Outbox,
+    inbox: Inbox,
+    /// By their number of rows.
+    recorded: BTreeMap<usize, Recorded>,
+    table: Tensor,
+    most_rows: usize,
+}
+
+#[derive(Debug)]
+struct Recorded {
+    graph: Graph,
+    packing: Packing,
+    input: Tensor,
+    outputs: Outputs,
+}
+
+/// What a graph writes to.
+#[derive(Debug)]
+struct Outputs {
+    /// `[rows, ..]` in f32: logits, action values, embedding and RND error.
+    said: Tensor,
+    /// The recurrent states before the step, `[rows, state]` in f32.
+    before: Tensor,
+}
+
+/// What is still to come of a step.
+#[derive(Debug)]
+pub(super) struct Going {
+    wants_state: Vec<bool>,
+    any_state: bool,
+    /// Values of a row of each output, in their order; without distillation there are no logits.
+    logits: usize,
+    actions: usize,
+    embedding: usize,
+    state: usize,
+}
+
+impl Going {
+    fn said(&self) -> usize {
+        self.logits + self.actions + self.embedding + 1
+    }
+
+    fn rows(&self) -> usize {
+        self.wants_state.len()
+    }
+}
+
+impl DerivedWeights {
+    fn new(networks: &Networks, parameters: &NetworkParameters, beta: &Tensor) -> Result<Self> {
+        Ok(Self {
+            agent: tch::no_grad(|| networks.agent.fold(&parameters.agent, beta))?,
+            action_prediction: parameters.action_prediction.weights(),
+            rnd_target: parameters.rnd_target.weights(),
+            rnd_predictor: parameters.rnd_predictor.weights(),
+        })
+    }
+
+    /// Of newer parameters in the same place.
+    fn renew(&mut self, networks: &Networks, parameters: &NetworkParameters, beta: &Tensor) -> Result<()> {
+        let newer = Self::new(networks, parameters, beta)?;
+        tch::no_grad(|| self.agent.take_over(&newer.agent))
+    }
+}
+
+impl Captured {
+    /// Networks with parameters of zero, and β on the same device.
+    pub fn new(networks: &Networks, beta: &Tensor, device: Device) -> Result<(Self, NetworkParameters, Tensor)> {
+        let streams = Streams { main: Stream::new(Priority::High)?, side: Stream::new(Priority::High)? };
+        let (weights, parameters, beta) = streams.main.scope(|| -> Result<_> {
+            let beta = beta.f_to_device(device)?;
+            let parameters = NetworkParameters::zeros(networks, device)?;
+            Ok((DerivedWeights::new(networks, &parameters, &beta)?, parameters, beta))
+        })??;
+        let captured = Self { seat: None, streams, weights, begun: Event::timing()?, ended: Event::timing()? };
+        Ok((captured, parameters, beta))
+    }
+
+    /// Changes the parameters and all that is derived from them. Afterwards whatever they were taken from may be freed.
+    pub fn change(
+        &mut self,
+        networks: &Networks,
+        parameters: &mut NetworkParameters,
+        beta: &Tensor,
+        change: impl FnOnce(&mut NetworkParameters) -> Result<()>,
+    ) -> Result<()> {
+        let Self { streams, weights, .. } = self;
+        streams.main.scope(|| {
+            change(parameters)?;
+            weights.renew(networks, parameters, beta)
+        })??;
+        Ok(streams.main.synchronize()?)
+    }
+
+    /// Begins a step of checked rows, of which there are some.
+    pub fn begin(&mut self, networks: &Networks, rows: &[ActingRow<'_>], states: &RecurrentStates) -> Result<Going> {
+        let Self { seat, streams, weights, begun, ended } = self;
+        let Streams { main, side } = streams;
+        main.scope(|| {
+            if seat.as_ref().is_none_or(|seat| seat.table.data_ptr() != states.table().data_ptr()) {
+                *seat = None;
+            }
+            let seat = match seat {
+                Some(seat) => seat,
+                none => none.insert(Seat::new(networks, states)?),
+            };
+            let size = captured_rows(rows.len(), states.environments());
+            if !seat.recorded.contains_key(&size) {
+                let recorded = Recorded::new(networks, weights, seat, states, size, side)?;
+                seat.recorded.insert(size, recorded);
+            }
+            let Seat { outbox, inbox, recorded, .. } = seat;
+            let Some(Recorded { graph, packing, input, outputs }) = recorded.get_mut(&size) else {
+                unreachable!("it was recorded above")
+            };
+            packing.pack(rows, states, outbox.fill()?);
+            let bytes = packing.used_bytes(rows.len());
+            outbox.send(0..bytes, &input.f_narrow(0, 0, bytes as i64)?)?;
+            begun.record(main)?;
+            graph.replay()?;
+            ended.record(main)?;
+            let going = Going {
+                wants_state: rows.iter().map(|row| row.wants_state).collect(),
+                any_state: rows.iter().any(|row| row.wants_state),
+                logits: outputs.said.size()[1] as usize - networks.actions() - networks.embedding_length() - 1,
+                actions: networks.actions(),
+                embedding: networks.embedding_length(),
+                state: networks.state_length(),
+            };
+            let said = rows.len() * going.said() * size_of::<f32>();
+            inbox.receive(&outputs.said.f_narrow(0, 0, rows.len() as i64)?, 0..said)?;
+            if going.any_state {
+                let state = rows.len() * going.state * size_of::<f32>();
+                inbox.receive(&outputs.before.f_narrow(0, 0, rows.len() as i64)?, said..said + state)?;
+            }
+            Ok(going)
+        })?
+    }
+
+    /// Waits for a step's outcome.
+    pub fn finish(&mut self, going: Going) -> Result<ActingOutput> {
+        let Some(seat) = &mut self.seat else { return Ok(ActingOutput::default()) };
+        let bytes = seat.inbox.read()?;
+        let (said, states) = bytes.split_at(going.rows() * going.said() * size_of::<f32>());
+        let mut output = ActingOutput::default();
+        for row in said.chunks_exact(going.said() * size_of::<f32>()) {
+            let mut values = row.chunks_exact(size_of::<f32>()).map(value);
+            output.logits.extend(values.by_ref().take(going.logits));
+            output.q.extend(values.by_ref().take(going.actions));
+            output.embedding.extend(values.by_ref().take(going.embedding));
+            output.rnd_error.extend(values);
+        }
+        let length = going.state * size_of::<f32>();
+        let state = |(i, wanted): (usize, &bool)| {
+            wanted.then(|| states[i * length..(i + 1) * length].chunks_exact(size_of::<f32>()).map(value).collect())
+        };
+        output.state_before = going.wants_state.iter().enumerate().map(state).collect();
+        Ok(output)
+    }
+
+    /// How long the GPU took for the last step, which is finished.
+    pub fn milliseconds(&self) -> Result<f64> {
+        Ok(self.begun.milliseconds_until(&self.ended)?)
+    }
+}
+
+/// The number of rows of the graph that does so many: a power of two, or all environments.
+fn captured_rows(rows: usize, environments: usize) -> usize {
+    rows.next_power_of_two().min(environments).max(LEAST_ROWS)
+}
+
+fn value(bytes: &[u8]) -> f32 {
+    bytes.try_into().map_or(f32::NAN, f32::from_ne_bytes)
+}
+
+impl Seat {
+    fn new(networks: &Networks, states: &RecurrentStates) -> Result<Self> {
+        let most_rows = captured_rows(states.environments(), states.environments());
+        let said = 2 * networks.actions() + networks.embedding_length() + 1;
+        Ok(Self {
+            outbox: Outbox::new(Packing::new(networks, most_rows).bytes())?,
+            inbox: Inbox::new(most_rows * (said + networks.state_length()) * size_of::<f32>())?,
+            recorded: BTreeMap::new(),
+            table: states.table().shallow_clone(),
+            most_rows,
+        })
+    }
+}
+
+impl Recorded {
+    /// Records a step of so many rows; no environment's state is touched. The current stream is the networks' own.
+    fn new(
+        networks: &Networks,
+        weights: &DerivedWeights,
+        seat: &mut Seat,
+        states: &RecurrentStates,
+        rows: usize,
+        side: &Stream,
+    ) -> Result<Self> {
+        debug_assert!(rows <= seat.most_rows);
+        let packing = Packing::new(networks, rows);
+        let input = Tensor::f_zeros([packing.bytes() as i64], (Kind::Uint8, seat.table.device()))?;
+        packing.pack(&[], states, seat.outbox.fill()?);
+        let bytes = packing.used_bytes(0);
+        seat.outbox.send(0..bytes, &input.f_narrow(0, 0, bytes as i64)?)?;
+        let work = || tch::no_grad(|| step(networks, weights, &packing, &input, &seat.table, side));
+        for _ in 0..WARM_UP {
+            work()?;
+        }
+        Stream::current()?.synchronize()?;
+        let (graph, outputs) = Graph::record(work)?;
+        Ok(Self { graph, packing, input, outputs })
+    }
+}
+
+/// All that a step computes, given to the current stream and to `side` beside it.
+fn step(
+    networks: &Networks,
+    weights: &DerivedWeights,
+    packing: &Packing,
+    input: &Tensor,
+    table: &Tensor,
+    side: &Stream,
+) -> Result<Outputs> {
+    let main = Stream::current()?;
+    let unpacked = packing.unpack(input)?;
+    let mut fork = Event::new()?;
+    fork.record(&main)?;
+    fork.block(side)?;
+    let frames_only = side.scope(|| -> Result<_> {
+        let frames = networks.input().prepare(&unpacked.observations)?;
+        let embedding = networks.action_prediction.embed(&weights.action_prediction, &frames)?;
+        let error = networks.rnd.error(&weights.rnd_target, &weights.rnd_predictor, &frames)?;
+        let mut join = Event::new()?;
+        join.record(side)?;
+        Ok((embedding, error.f_unsqueeze(1)?, join))
+    });
+    // `side` belongs to a recording only until it has joined again, whatever happens in between.
+    let before = table.f_index_select(0, &unpacked.from)?;
+    let states = CellStates {
+        before: before.shallow_clone(),
+        table: table.shallow_clone(),
+        places: unpacked.to.shallow_clone(),
+    };
+    let said = networks.agent.step(
+        &weights.agent,
+        &StepInput {
+            observations: unpacked.observations,
+            features: unpacked.features,
+            states,
+            policy: unpacked.policy,
+        },
+    );
+    let (embedding, error, join) = frames_only??;
+    join.block(&main)?;
+    let said = said?;
+    let parts: Vec<_> = said.logits.into_iter().chain([said.q, embedding, error]).collect();
+    Ok(Outputs { said: Tensor::f_cat(&parts, 1)?, before })
+}

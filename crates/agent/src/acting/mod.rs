@@ -1,0 +1,235 @@
+//! Acting: one step of many environments through the networks, without gradients.
+
+mod captured;
+mod choice;
+mod packing;
+mod plain;
+mod states;
+
+use half::f16;
+use tch::{Device, Kind, Tensor};
+
+use crate::config::AgentConfig;
+use crate::error::{AgentError, Result};
+use crate::math::ladders::beta_ladder;
+use crate::networks::{NetworkParameters, Networks};
+use crate::observation::ObservationSpec;
+use crate::tensor_file::TensorFile;
+use crate::weights::import;
+use captured::{Captured, Going};
+use plain::Plain;
+
+pub use choice::{ChosenAction, choose_action};
+pub use states::RecurrentStates;
+
+/// What the networks are told of one environment.
+#[derive(Clone, Copy, Debug)]
+pub struct ActingRow<'a> {
+    /// Which recurrent state it goes on from.
+    pub environment: usize,
+    /// Whether an episode begins here: then the recurrent state does too, whatever it was.
+    pub first: bool,
+    /// Whether the recurrent state before the step is to be told.
+    pub wants_state: bool,
+    /// x_t.
+    pub observation: &'a [u8],
+    /// a_{t-1}; 0 at an episode's start, as all that follows.
+    pub action: i64,
+    /// What a_{t-1} led to.
+    pub rewards: PreviousRewards,
+    /// f(x_{t-1}).
+    pub embedding: &'a [f16],
+    /// The policy that acts.
+    pub policy: usize,
+}
+
+/// The rewards of the step before.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PreviousRewards {
+    /// r_e,t-1.
+    pub extrinsic: f32,
+    /// r_NGU(x_{t-1}).
+    pub ngu: f32,
+    /// Its RND part.
+    pub rnd: f32,
+    /// Its episodic part.
+    pub episodic: f32,
+}
+
+impl PreviousRewards {
+    /// As the network is fed them.
+    fn in_order(&self) -> [f32; 4] {
+        [self.extrinsic, self.ngu, self.rnd, self.episodic]
+    }
+}
+
+/// What the networks say, one row for each environment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ActingOutput {
+    /// Logits of the acting policy, `[rows][actions]`; empty without distillation.
+    pub logits: Vec<f32>,
+    /// Q_j(x_t, ·) of the acting policy, rescaled, `[rows][actions]`.
+    pub q: Vec<f32>,
+    /// f(x_t), `[rows][embedding]`.
+    pub embedding: Vec<f32>,
+    /// RND error of x_t.
+    pub rnd_error: Vec<f32>,
+    /// The recurrent state before the step, of the rows that want it.
+    pub state_before: Vec<Option<Vec<f32>>>,
+}
+
+impl ActingOutput {
+    /// What the acting policy is greedy to: logits, or action values without distillation. `[rows][actions]`.
+    pub fn preferences(&self) -> &[f32] {
+        if self.logits.is_empty() { &self.q } else { &self.logits }
+    }
+}
+
+/// The networks with a copy of their parameters to act with.
+#[derive(Debug)]
+pub struct ActingNetwork {
+    way: Way,
+    networks: Networks,
+    parameters: NetworkParameters,
+    /// β_j, `[policies, 1]`.
+    beta: Tensor,
+}
+
+/// How a step is computed.
+#[derive(Debug)]
+enum Way {
+    Plain(Box<Plain>),
+    /// On a GPU, as recorded graphs.
+    Captured(Box<Captured>),
+}
+
+/// A step that has begun.
+#[must_use = "a step's outcome is told by `finish`"]
+pub struct Step<'a>(Progress<'a>);
+
+enum Progress<'a> {
+    Done(ActingOutput),
+    Going { captured: &'a mut Captured, going: Going },
+}
+
+impl Step<'_> {
+    /// Waits for its outcome.
+    pub fn finish(self) -> Result<ActingOutput> {
+        match self.0 {
+            Progress::Done(output) => Ok(output),
+            Progress::Going { captured, going } => captured.finish(going),
+        }
+    }
+}
+
+impl ActingNetwork {
+    /// Networks whose parameters are still to be given by [`refresh`](Self::refresh) or
+    /// [`load_weights`](Self::load_weights).
+    pub fn new(config: &AgentConfig, observation: &ObservationSpec, actions: usize, device: Device) -> Result<Self> {
+        let networks = Networks::new(config, observation, actions)?.on(config.network.precision, device)?;
+        let beta = beta_ladder(config.policies.count, config.policies.beta_max);
+        let beta = Tensor::f_from_slice(&beta)?.f_to_kind(Kind::Float)?.f_view([-1, 1])?;
+        if device.is_cuda() && torch_ext::available() {
+            let (captured, parameters, beta) = Captured::new(&networks, &beta, device)?;
+            return Ok(Self { way: Way::Captured(Box::new(captured)), networks, parameters, beta });
+        }
+        let parameters = NetworkParameters::zeros(&networks, device)?;
+        let way = Way::Plain(Box::new(Plain::new(&networks, &parameters)?));
+        Ok(Self { way, networks, parameters, beta: beta.f_to_device(device)? })
+    }
+
+    /// Descriptions of the networks.
+    pub fn networks(&self) -> &Networks {
+        &self.networks
+    }
+
+    /// Takes over newer parameters, which must be complete: if another thread has them computed on a GPU, it is done.
+    pub fn refresh(&mut self, parameters: &NetworkParameters) -> Result<()> {
+        self.change(|own| own.copy_from(parameters))
+    }
+
+    /// Takes over the parameters of a safetensors file.
+    pub fn load_weights(&mut self, file: &TensorFile) -> Result<()> {
+        self.change(|own| import(file, &mut own.sets_mut().map(|set| ("", set))))
+    }
+
+    fn change(&mut self, change: impl FnOnce(&mut NetworkParameters) -> Result<()>) -> Result<()> {
+        match &mut self.way {
+            Way::Plain(plain) => {
+                change(&mut self.parameters)?;
+                **plain = Plain::new(&self.networks, &self.parameters)?;
+                Ok(())
+            }
+            Way::Captured(captured) => captured.change(&self.networks, &mut self.parameters, &self.beta, change),
+        }
+    }
+
+    /// One step of every row's environment, no two rows the same: what the networks say, and the recurrent states moved
+    /// on.
+    ///
+    /// Rows don't influence one another. If it fails, the states are as they were.
+    pub fn step(&mut self, rows: &[ActingRow<'_>], states: &mut RecurrentStates) -> Result<ActingOutput> {
+        self.begin(rows, states)?.finish()
+    }
+
+    /// Begins a step, so that the caller can begin one of another network before it waits for both. Their rows have
+    /// states of their own.
+    pub fn begin(&mut self, rows: &[ActingRow<'_>], states: &mut RecurrentStates) -> Result<Step<'_>> {
+        self.check(rows, states)?;
+        if rows.is_empty() {
+            return Ok(Step(Progress::Done(ActingOutput::default())));
+        }
+        Ok(Step(match &mut self.way {
+            Way::Plain(plain) => Progress::Done(plain.step(&self.networks, &self.beta, rows, states)?),
+            Way::Captured(captured) => {
+                let going = captured.begin(&self.networks, rows, states)?;
+                Progress::Going { captured, going }
+            }
+        }))
+    }
+
+    /// How long the GPU took for the last finished step, copies to and from it left out; nothing without one.
+    pub fn device_milliseconds(&self) -> Result<Option<f64>> {
+        match &self.way {
+            Way::Plain(_) => Ok(None),
+            Way::Captured(captured) => captured.milliseconds().map(Some),
+        }
+    }
+
+    fn check(&self, rows: &[ActingRow<'_>], states: &RecurrentStates) -> Result<()> {
+        let mut used = vec![false; states.environments()];
+        for (i, row) in rows.iter().enumerate() {
+            let length = |field, found: usize, expected: usize| {
+                let what = format!("row {i}");
+                if found == expected { Ok(()) } else { Err(AgentError::Length { field, what, expected, found }) }
+            };
+            let fail = |field, value: String, expected: String| {
+                Err(AgentError::Value { field, place: format!("row {i}"), value, expected })
+            };
+            length("observation", row.observation.len(), self.networks.input().spec().bytes())?;
+            length("embedding", row.embedding.len(), self.networks.embedding_length())?;
+            states.check(row.environment, format!("row {i}"))?;
+            if std::mem::replace(&mut used[row.environment], true) {
+                return fail("environments", row.environment.to_string(), "different from the rows before".to_owned());
+            }
+            let actions = self.networks.actions();
+            if row.action < 0 || row.action >= actions as i64 {
+                return fail("action", row.action.to_string(), format!("an action, 0 to {}", actions - 1));
+            }
+            let policies = self.networks.policies();
+            if row.policy >= policies {
+                return fail("policy", row.policy.to_string(), format!("a policy, 0 to {}", policies - 1));
+            }
+            let names = ["reward_extrinsic", "reward_ngu", "reward_rnd", "reward_episodic"];
+            for (field, reward) in names.into_iter().zip(row.rewards.in_order()) {
+                if !reward.is_finite() {
+                    return fail(field, reward.to_string(), "finite".to_owned());
+                }
+            }
+            if let Some(element) = row.embedding.iter().find(|x| !x.is_finite()) {
+                return fail("embedding", element.to_string(), "finite".to_owned());
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! One step of many environments without gradients: the same network in as few operations as there can be.
+//!
+//! Every operation of a step is a kernel that waits its turn on a busy GPU, so that their number matters more than their
+//! size. What is linear is folded together once a refresh.
+
+use tch::{Kind, Tensor};
+
+use super::{AgentNet, Compute};
+use crate::error::Result;
+use crate::nets::core::{CellStates, FoldedCore};
+use crate::nets::heads::FoldedHeads;
+use crate::nets::layers::linear_relu;
+use crate::nets::parameters::{ParameterSet, Weights, overwrite};
+
+/// Parameters as a step uses them.
+#[derive(Debug)]
+pub struct StepWeights {
+    torso: Weights,
+    features: [Tensor; 2],
+    core: FoldedCore,
+    heads: FoldedHeads,
+}
+
+/// What a step is fed, one row an environment.
+#[derive(Debug)]
+pub struct StepInput {
+    /// Observations as uploaded, `[rows, values]`.
+    pub observations: Tensor,
+    /// The previous action one-hot, the rescaled rewards and the embedding, `[rows, ..]` in f32.
+    pub features: Tensor,
+    /// Recurrent states before the step and where those after it go.
+    pub states: CellStates,
+    /// Each row's policy, `[rows]`, i64.
+    pub policy: Tensor,
+}
+
+/// What the network says of each row's policy, `[rows, actions]` in f32.
+#[derive(Debug)]
+pub struct StepOutput {
+    /// Q_j, rescaled.
+    pub q: Tensor,
+    /// Logits, with distillation.
+    pub logits: Option<Tensor>,
+}
+
+impl StepWeights {
+    /// Takes over newer values in the memory that these have.
+    pub fn take_over(&mut self, newer: &Self) -> Result<()> {
+        self.torso.take_over(&newer.torso)?;
+        for (mine, newer) in self.folded().into_iter().zip(newer.folded()) {
+            overwrite(mine, newer)?;
+        }
+        Ok(())
+    }
+
+    fn folded(&self) -> Vec<&Tensor> {
+        let mut tensors: Vec<_> = self.features.iter().collect();
+        tensors.extend(self.core.tensors());
+        tensors.extend(self.heads.tensors());
+        tensors
+    }
+}
+
+impl AgentNet {
+    /// What the parts behind the torso compute in.
+    fn step_kind(&self) -> Kind {
+        match self.compute {
+            Compute::Plain => Kind::Float,
+            Compute::Mixed { .. } => Kind::Half,
+        }
+    }
+
+    /// The parameters as a step uses them; `beta` is β_j, `[policies, 1]`.
+    pub fn fold(&self, parameters: &ParameterSet, beta: &Tensor) -> Result<StepWeights> {
+        let plain = parameters.weights();
+        let mut torso = parameters.weights();
+        match &self.compute {
+            Compute::Mixed { torso: Some(fused) } => torso.packed.torso = Some(fused.prepare(torso.flat())?),
+            _ => self.torso.prepare(&mut torso)?,
+        }
+        let kind = self.step_kind();
+        Ok(StepWeights {
+            torso,
+            features: self.features.fold(&plain)?,
+            core: self.core.fold(&plain, kind)?,
+            heads: self.heads.fold(&plain, beta, kind)?,
+        })
+    }
+
+    /// Moves the rows' recurrent states on and says what their policies make of it.
+    pub fn step(&self, weights: &StepWeights, input: &StepInput) -> Result<StepOutput> {
+        let rows = input.observations.size()[0];
+        let device = input.observations.device();
+        let [torso_width, features_width, width] = [self.torso.outputs(), self.features.outputs(), self.core.width()];
+        // h before the step beside the core's input, then h after it: which is what the heads are fed.
+        let x = Tensor::f_empty([rows, width + torso_width + features_width], (self.step_kind(), device))?;
+        let part = |start, length| x.f_narrow(1, start, length);
+        let torso = self.torso(&weights.torso, &input.observations, None, 1)?;
+        part(width, torso_width)?.f_copy_(&torso)?;
+        let [weight, bias] = &weights.features;
+        let features = linear_relu(&input.features, weight, bias)?;
+        part(width + torso_width, features_width)?.f_copy_(&features)?;
+        self.core.step(&weights.core, &x, &input.states)?;
+        let outputs = self.heads.forward_folded(&weights.heads, &x)?;
+        let own = |x: &Tensor| -> Result<Tensor> {
+            let x = x.f_view([rows, self.heads.policies(), -1])?;
+            let policy = input.policy.f_view([rows, 1, 1])?.f_expand([-1, 1, x.size()[2]], false)?;
+            Ok(x.f_gather(1, &policy, false)?.f_squeeze_dim(1)?)
+        };
+        Ok(StepOutput { q: own(&outputs.q)?, logits: outputs.policy.as_ref().map(own).transpose()? })
+    }
+}

@@ -1,0 +1,108 @@
+//! The heads for acting: all streams in four matrix products.
+//!
+//! The streams' first layers are one matrix, their second layers one batch. What follows is linear, so that dueling and
+//! the sum of extrinsic and intrinsic values fold into the output's weights: Q_j = V + A - mean A + β_j (...) is one
+//! product with the hidden layers of all value streams side by side.
+
+use tch::{Kind, Tensor};
+
+use super::{Dueling, Heads, Stream};
+use crate::error::Result;
+use crate::nets::layers::{Linear, linear_relu};
+use crate::nets::parameters::Weights;
+
+/// Weights of all heads, folded.
+#[derive(Debug)]
+pub struct FoldedHeads {
+    /// `[streams · hidden, inputs]` and `[streams · hidden]`.
+    hidden1: [Tensor; 2],
+    /// `[streams, hidden, hidden]` and `[streams, 1, hidden]`.
+    hidden2: [Tensor; 2],
+    /// `[policies · actions, value streams · hidden]` and `[policies · actions]`, in f32.
+    q: [Tensor; 2],
+    /// The same for the policy's stream.
+    policy: Option<[Tensor; 2]>,
+}
+
+/// What the heads say for all policies, each `[rows, policies · actions]` in f32.
+#[derive(Debug)]
+pub struct FoldedOutputs {
+    /// Q_j = Qe_j + β_j Qi_j, rescaled.
+    pub q: Tensor,
+    /// Logits of the policies.
+    pub policy: Option<Tensor>,
+}
+
+impl FoldedHeads {
+    /// All tensors.
+    pub fn tensors(&self) -> Vec<&Tensor> {
+        [&self.hidden1, &self.hidden2, &self.q].into_iter().chain(&self.policy).flatten().collect()
+    }
+}
+
+impl Heads {
+    /// Folds f32 weights; hidden layers compute in `kind`. `beta` is `[policies, 1]`.
+    pub fn fold(&self, weights: &Weights, beta: &Tensor, kind: Kind) -> Result<FoldedHeads> {
+        let streams = self.streams();
+        let all = |layer: fn(&Stream) -> Linear| -> [Vec<&Tensor>; 2] {
+            [0, 1].map(|part| streams.iter().map(|s| weights.get(layer(s).parameters()[part])).collect())
+        };
+        let [hidden1, bias1] = all(|stream| stream.hidden1);
+        let [hidden2, bias2] = all(|stream| stream.hidden2);
+        let (mut q, mut q_bias) = self.fold_dueling(weights, &self.extrinsic)?;
+        if let Some(intrinsic) = &self.intrinsic {
+            let actions = self.sizes.actions;
+            let beta = beta.f_repeat_interleave_self_int(actions, 0, beta.size()[0] * actions)?;
+            let (weight, bias) = self.fold_dueling(weights, intrinsic)?;
+            q = Tensor::f_cat(&[q, weight.f_mul(&beta)?], 1)?;
+            q_bias = q_bias.f_add(&bias.f_mul(&beta.f_squeeze_dim(1)?)?)?;
+        }
+        Ok(FoldedHeads {
+            hidden1: [Tensor::f_cat(&hidden1, 0)?.f_to_kind(kind)?, Tensor::f_cat(&bias1, 0)?.f_to_kind(kind)?],
+            hidden2: [
+                Tensor::f_stack(&hidden2, 0)?.f_to_kind(kind)?,
+                Tensor::f_stack(&bias2, 0)?.f_unsqueeze(1)?.f_to_kind(kind)?,
+            ],
+            q: [q, q_bias],
+            policy: self.policy.map(|s| s.output.parameters().map(|id| weights.get(id).shallow_clone())),
+        })
+    }
+
+    /// V + A - mean_a A as one layer over both streams' hidden layers, the value's first.
+    fn fold_dueling(&self, weights: &Weights, head: &Dueling) -> Result<(Tensor, Tensor)> {
+        let (policies, actions) = (self.sizes.policies, self.sizes.actions);
+        let [value, value_bias] = head.value.output.parameters().map(|id| weights.get(id));
+        let [advantage, advantage_bias] = head.advantage.output.parameters().map(|id| weights.get(id));
+        let centred = |x: &Tensor| -> Result<Tensor> {
+            let x = x.f_view([policies, actions, -1])?;
+            Ok(x.f_sub(&x.f_mean_dim(&[1i64][..], true, Kind::Float)?)?.f_view([policies * actions, -1])?)
+        };
+        let each = |x: &Tensor| x.f_repeat_interleave_self_int(actions, 0, policies * actions);
+        let weight = Tensor::f_cat(&[each(value)?, centred(advantage)?], 1)?;
+        let bias = each(value_bias)?.f_add(&centred(advantage_bias)?.f_squeeze_dim(1)?)?;
+        Ok((weight, bias))
+    }
+
+    /// `[rows, inputs]` in the kind of the folded weights to action values and logits.
+    pub fn forward_folded(&self, folded: &FoldedHeads, x: &Tensor) -> Result<FoldedOutputs> {
+        let (rows, hidden) = (x.size()[0], self.sizes.hidden);
+        let [weight, bias] = &folded.hidden1;
+        let x = linear_relu(x, weight, bias)?;
+        let streams = x.size()[1] / hidden;
+        let [weight, bias] = &folded.hidden2;
+        let x = x.f_view([rows, streams, hidden])?.f_transpose(0, 1)?;
+        let x = bias.f_baddbmm(&x, &weight.f_transpose(1, 2)?, 1.0, 1.0)?.f_relu_()?;
+        // Streams side by side again, and to f32, in one pass.
+        let mut wide = Tensor::f_empty([rows, streams, hidden], (Kind::Float, x.device()))?;
+        wide.f_copy_(&x.f_transpose(0, 1)?)?;
+        let wide = wide.f_view([rows, streams * hidden])?;
+        let of = |[weight, bias]: &[Tensor; 2], first: i64, streams: i64| -> Result<Tensor> {
+            Ok(bias.f_addmm(&wide.f_narrow(1, first * hidden, streams * hidden)?, &weight.f_transpose(0, 1)?)?)
+        };
+        let values = streams - i64::from(folded.policy.is_some());
+        Ok(FoldedOutputs {
+            q: of(&folded.q, 0, values)?,
+            policy: folded.policy.as_ref().map(|policy| of(policy, values, 1)).transpose()?,
+        })
+    }
+}

@@ -1,0 +1,236 @@
+//! Acting by recorded graphs on the GPU against the plain f32 path on the CPU.
+
+use agent::acting::PreviousRewards;
+use agent::config::{NetworkPreset, Precision, QHeads};
+use agent::networks::NetworkParameters;
+use agent::random::Random;
+use agent::{ActingNetwork, ActingOutput, ActingRow, AgentConfig, ObservationKind, ObservationSpec, RecurrentStates};
+use half::f16;
+use tch::{Device, Tensor};
+
+use crate::setup::{GPU, config, normal, relative, screen};
+
+const ACTIONS: usize = 18;
+/// Neither a power of two nor a multiple of the smallest graph.
+const ENVIRONMENTS: usize = 21;
+
+/// The same agent on CPU and GPU.
+struct Pair {
+    plain: ActingNetwork,
+    captured: ActingNetwork,
+}
+
+/// Recurrent states of both.
+struct States {
+    plain: RecurrentStates,
+    captured: RecurrentStates,
+}
+
+impl Pair {
+    fn new(config: &AgentConfig, precision: Precision, observation: &ObservationSpec) -> Self {
+        let network = |precision, device| {
+            let mut config = config.clone();
+            config.network.precision = precision;
+            ActingNetwork::new(&config, observation, ACTIONS, device).unwrap()
+        };
+        Self { plain: network(Precision::F32, Device::Cpu), captured: network(precision, GPU) }
+    }
+
+    fn states(&self) -> States {
+        let states = |device| RecurrentStates::new(self.plain.networks(), ENVIRONMENTS, device).unwrap();
+        States { plain: states(Device::Cpu), captured: states(GPU) }
+    }
+
+    fn refresh(&mut self, seed: u64) {
+        let mut random = Random::new(seed);
+        let parameters = NetworkParameters::initialised(self.plain.networks(), &mut random, Device::Cpu).unwrap();
+        for (name, view) in parameters.agent.named() {
+            // Gains, biases and skip gains away from where they start, so that every path carries something.
+            if name.starts_with("torso.") && view.dim() == 1 {
+                let _ = view.shallow_clone().g_add_(&(normal(&view.size(), &mut random) * 0.2 + 0.1));
+            }
+        }
+        let mut there = NetworkParameters::zeros(self.captured.networks(), GPU).unwrap();
+        there.copy_from(&parameters).unwrap();
+        self.plain.refresh(&parameters).unwrap();
+        self.captured.refresh(&there).unwrap();
+    }
+}
+
+/// Turns of some environments.
+struct Turns {
+    observation_bytes: usize,
+    environments: Vec<usize>,
+    observations: Vec<u8>,
+    embedding: Vec<f16>,
+    first: Vec<bool>,
+    rest: Vec<(i64, PreviousRewards, usize)>,
+}
+
+impl Turns {
+    fn random(environments: &[usize], observation: &ObservationSpec, random: &mut Random, pair: &Pair) -> Self {
+        let rows = environments.len();
+        let networks = pair.plain.networks();
+        let observations = match observation.kind {
+            ObservationKind::U8 => (0..rows * observation.bytes()).map(|_| random.bits() as u8).collect(),
+            ObservationKind::F32 => {
+                (0..rows * observation.values()).flat_map(|_| (random.normal() as f32).to_le_bytes()).collect()
+            }
+        };
+        let mut reward = || 5.0 * random.normal() as f32;
+        let rewards: Vec<_> = (0..rows)
+            .map(|_| PreviousRewards { extrinsic: reward(), ngu: reward(), rnd: reward(), episodic: reward() })
+            .collect();
+        Self {
+            observation_bytes: observation.bytes(),
+            environments: environments.to_vec(),
+            observations,
+            embedding: (0..rows * networks.embedding_length()).map(|_| f16::from_f64(random.normal())).collect(),
+            first: (0..rows).map(|_| random.below(5) == 0).collect(),
+            rest: rewards
+                .into_iter()
+                .map(|rewards| (random.below(ACTIONS) as i64, rewards, random.below(networks.policies())))
+                .collect(),
+        }
+    }
+
+    fn rows(&self) -> Vec<ActingRow<'_>> {
+        let embedding = self.embedding.len() / self.environments.len();
+        let row = |i: usize| {
+            let (action, rewards, policy) = self.rest[i];
+            ActingRow {
+                environment: self.environments[i],
+                first: self.first[i],
+                wants_state: i % 3 != 1,
+                observation: &self.observations[i * self.observation_bytes..(i + 1) * self.observation_bytes],
+                action,
+                rewards,
+                embedding: &self.embedding[i * embedding..(i + 1) * embedding],
+                policy,
+            }
+        };
+        (0..self.environments.len()).map(row).collect()
+    }
+}
+
+fn close(name: &str, found: &[f32], wanted: &[f32], bound: f64) {
+    assert_eq!(found.len(), wanted.len(), "{name}");
+    if wanted.is_empty() || wanted.iter().all(|&x| x == 0.0) {
+        assert_eq!(found, wanted, "{name}");
+        return;
+    }
+    let error = relative(&Tensor::from_slice(found), &Tensor::from_slice(wanted));
+    println!("{name}: {error:.2e}");
+    assert!(error < bound, "{name} differs by {error}");
+}
+
+fn compare(found: &ActingOutput, wanted: &ActingOutput) {
+    close("logits", &found.logits, &wanted.logits, 2e-2);
+    close("q", &found.q, &wanted.q, 2e-2);
+    close("embedding", &found.embedding, &wanted.embedding, 2e-2);
+    close("RND error", &found.rnd_error, &wanted.rnd_error, 2e-2);
+    assert_eq!(found.state_before.len(), wanted.state_before.len());
+    for (found, wanted) in found.state_before.iter().zip(&wanted.state_before) {
+        assert_eq!(found.is_some(), wanted.is_some());
+        if let (Some(found), Some(wanted)) = (found, wanted) {
+            close("state before", found, wanted, 1e-2);
+        }
+    }
+}
+
+fn compare_states(states: &States) {
+    for environment in 0..ENVIRONMENTS {
+        let (found, wanted) = (states.captured.read(environment).unwrap(), states.plain.read(environment).unwrap());
+        close(&format!("state of {environment}"), &found, &wanted, 1e-2);
+    }
+}
+
+/// Every size of graph, subsets and orders of environments, beginnings of episodes, and newer parameters in between.
+fn play(config: &AgentConfig, precision: Precision, observation: &ObservationSpec) {
+    let mut pair = Pair::new(config, precision, observation);
+    let mut states = pair.states();
+    let mut random = Random::new(4);
+    let all: Vec<usize> = (0..ENVIRONMENTS).collect();
+    let backwards: Vec<usize> = all.iter().rev().copied().collect();
+    for (step, environments) in
+        [&all[..], &backwards[..5], &all[3..12], &all[..16], &backwards[..], &[7], &all[5..], &all[..16], &all[..8]]
+            .into_iter()
+            .enumerate()
+    {
+        if step % 3 == 0 {
+            pair.refresh(step as u64);
+        }
+        let turns = Turns::random(environments, observation, &mut random, &pair);
+        println!("step {step}, {} rows", environments.len());
+        let wanted = pair.plain.step(&turns.rows(), &mut states.plain).unwrap();
+        let found = pair.captured.step(&turns.rows(), &mut states.captured).unwrap();
+        compare(&found, &wanted);
+        compare_states(&states);
+    }
+    assert!(pair.captured.device_milliseconds().unwrap().unwrap() > 0.0);
+}
+
+#[test]
+fn graphs_say_what_the_plain_path_says() {
+    play(&config(), Precision::Auto, &screen());
+}
+
+#[test]
+fn in_single_precision_too() {
+    play(&config(), Precision::F32, &screen());
+}
+
+#[test]
+fn without_memory_on_flat_observations_too() {
+    let mut config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
+    config.network.recurrent = false;
+    config.loss.q_heads = QHeads::Single;
+    config.loss.distillation = false;
+    play(&config, Precision::Auto, &ObservationSpec { shape: vec![6], kind: ObservationKind::F32 });
+}
+
+/// Actors and evaluators are two networks over one table of states, whose steps overlap.
+#[test]
+fn two_networks_share_a_table_of_states() {
+    let observation = screen();
+    let mut actor = Pair::new(&config(), Precision::Auto, &observation);
+    let mut evaluator = Pair::new(&config(), Precision::Auto, &observation);
+    actor.refresh(1);
+    evaluator.refresh(2);
+    let mut states = actor.states();
+    let mut random = Random::new(8);
+    let (actors, evaluators): (Vec<usize>, Vec<usize>) =
+        (0..ENVIRONMENTS).partition(|environment| environment % 4 != 0);
+    for step in 0..4 {
+        println!("step {step}");
+        let turns = [(&actors, &actor), (&evaluators, &evaluator)]
+            .map(|(environments, pair)| Turns::random(environments, &observation, &mut random, pair));
+        let [actor_rows, evaluator_rows] = [turns[0].rows(), turns[1].rows()];
+        let first = actor.captured.begin(&actor_rows, &mut states.captured).unwrap();
+        let second = evaluator.captured.begin(&evaluator_rows, &mut states.captured).unwrap();
+        let found = [first.finish().unwrap(), second.finish().unwrap()];
+        compare(&found[0], &actor.plain.step(&actor_rows, &mut states.plain).unwrap());
+        compare(&found[1], &evaluator.plain.step(&evaluator_rows, &mut states.plain).unwrap());
+        compare_states(&states);
+        if step == 1 {
+            evaluator.refresh(3);
+        }
+    }
+}
+
+/// A table of other states: graphs that were recorded for the first must not be used.
+#[test]
+fn another_table_of_states_is_another_table() {
+    let observation = screen();
+    let mut pair = Pair::new(&config(), Precision::Auto, &observation);
+    pair.refresh(5);
+    let mut tables = [pair.states(), pair.states()];
+    let mut random = Random::new(9);
+    for table in [0, 1, 0] {
+        let turns = Turns::random(&[2, 0, 1], &observation, &mut random, &pair);
+        let states = &mut tables[table];
+        let wanted = pair.plain.step(&turns.rows(), &mut states.plain).unwrap();
+        compare(&pair.captured.step(&turns.rows(), &mut states.captured).unwrap(), &wanted);
+        tables.iter().for_each(compare_states);
+    }
+}

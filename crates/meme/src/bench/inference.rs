@@ -1,0 +1,277 @@
+//! `meme bench inference`: one step of many environments through the networks, alone or beside a learner.
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use agent::acting::PreviousRewards;
+use agent::networks::NetworkParameters;
+use agent::random::Random;
+use agent::{ActingNetwork, ActingRow, AgentConfig, Learner, ObservationKind, ObservationSpec, OwnedBatch};
+use agent::{Networks, RecurrentStates};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use clap::{Args, ValueEnum};
+use half::f16;
+use serde::Serialize;
+use tch::Device;
+use train::config::{Config, Sources};
+
+use super::measure::median;
+use crate::output::{self, Progress};
+
+/// Options of `meme bench inference`.
+#[derive(Args)]
+pub struct InferenceArgs {
+    /// The preset that the config starts from: paper, desktop, cpu or tiny
+    #[arg(long, default_value = "paper")]
+    preset: String,
+    /// A setting over it, such as agent.network.core=512; may be repeated
+    #[arg(long, value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Numbers of environments
+    #[arg(long, value_delimiter = ',', default_values_t = [128, 512])]
+    environments: Vec<usize>,
+    /// Number of actions
+    #[arg(long, default_value_t = 18)]
+    actions: usize,
+    /// Where to compute
+    #[arg(long, value_enum, default_value_t = ComputeDevice::Cpu)]
+    device: ComputeDevice,
+    /// Steps that are measured, after ten that are not
+    #[arg(long, default_value_t = 300)]
+    steps: usize,
+    /// Let a learner update on another thread meanwhile
+    #[arg(long)]
+    beside_learner: bool,
+    /// Print one JSON document instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum ComputeDevice {
+    Cpu,
+    Cuda,
+}
+
+/// Steps between the beginnings of two sequences of an environment, the paper's.
+const SEQUENCE_PERIOD: usize = 80;
+/// Steps before anything is measured.
+const WARM_UP: usize = 10;
+/// Updates of the learner before anything is measured.
+const LEARNER_WARM_UP: u64 = 3;
+
+#[derive(Serialize)]
+struct Row {
+    environments: usize,
+    /// Median on the device, copies left out; absent without a GPU.
+    milliseconds: Option<f64>,
+    /// Median from the rows on the host to the answers there.
+    round_trip_milliseconds: f64,
+    round_trip_p95_milliseconds: f64,
+    slowest_milliseconds: f64,
+    /// Of the value and policy network on the device, or in the round trip without a GPU.
+    teraflops_per_second: f64,
+    /// Most GPU memory in tensors, the learner's included.
+    peak_gpu_bytes: Option<u64>,
+    /// Of the learner beside it.
+    updates_per_second: Option<f64>,
+}
+
+/// Measures and prints.
+pub fn run(args: &InferenceArgs) -> Result<()> {
+    ensure!(args.steps > 0 && args.actions > 0, "--steps and --actions need at least 1");
+    ensure!(args.environments.iter().all(|&n| n > 0), "--environments are numbers of at least 1");
+    let device = match args.device {
+        ComputeDevice::Cpu => Device::Cpu,
+        ComputeDevice::Cuda if tch::Cuda::is_available() => Device::Cuda(0),
+        ComputeDevice::Cuda => bail!("libtorch sees no CUDA device here; `meme doctor` says what is missing"),
+    };
+    let config = Sources { preset: Some(args.preset.clone()), file: None, set: args.set.clone() }.load()?.config;
+    let observation = ObservationSpec { shape: vec![210, 160], kind: ObservationKind::U8 };
+    let learner = match args.beside_learner {
+        true => Some(BesideLearner::start(&config, &observation, args.actions, device)?),
+        false => None,
+    };
+    let mut progress = Progress::new();
+    let mut rows = vec![];
+    for &environments in &args.environments {
+        let mut show = |step: usize| progress.show(|| format!("{environments} environments, step {step}"));
+        let bench = Bench { config: &config.agent, observation: &observation, actions: args.actions, device };
+        rows.push(bench.measure(environments, args.steps, learner.as_ref(), &mut show)?);
+    }
+    progress.clear();
+    if let Some(learner) = learner {
+        learner.finish()?;
+    }
+    if args.json { output::print_json(&rows) } else { output::print(&table(args, device, &rows)) }
+}
+
+/// What is measured.
+struct Bench<'a> {
+    config: &'a AgentConfig,
+    observation: &'a ObservationSpec,
+    actions: usize,
+    device: Device,
+}
+
+impl Bench<'_> {
+    fn measure(
+        &self,
+        environments: usize,
+        steps: usize,
+        learner: Option<&BesideLearner>,
+        show: &mut dyn FnMut(usize),
+    ) -> Result<Row> {
+        let mut network = ActingNetwork::new(self.config, self.observation, self.actions, self.device)?;
+        let parameters = NetworkParameters::initialised(network.networks(), &mut Random::new(1), Device::Cpu)?;
+        network.refresh(&parameters)?;
+        let mut states = RecurrentStates::new(network.networks(), environments, self.device)?;
+        let told = Told::random(network.networks(), environments);
+        let period = self.SEQUENCE_PERIOD;
+        let (mut trips, mut device) = (vec![], vec![]);
+        let mut updates = None;
+        for step in 0..WARM_UP + steps {
+            show(step);
+            if step == WARM_UP {
+                updates = learner.map(|learner| learner.mark());
+            }
+            let rows = told.rows(step, period);
+            let begun = Instant::now();
+            network.step(&rows, &mut states)?;
+            if step >= WARM_UP {
+                trips.push(begun.elapsed().as_secs_f64() * 1e3);
+                device.extend(network.device_milliseconds()?);
+            }
+        }
+        let updates_per_second = learner.zip(updates).map(|(learner, mark)| learner.rate_since(mark));
+        let milliseconds = (!device.is_empty()).then(|| median(&mut device));
+        let round_trip_milliseconds = median(&mut trips);
+        let flops = environments as f64 * network.networks().agent.flops();
+        Ok(Row {
+            environments,
+            milliseconds,
+            round_trip_milliseconds,
+            round_trip_p95_milliseconds: trips[(trips.len() * 95 / 100).min(trips.len() - 1)],
+            slowest_milliseconds: trips[trips.len() - 1],
+            teraflops_per_second: flops / milliseconds.unwrap_or(round_trip_milliseconds) / 1e9,
+            peak_gpu_bytes: match self.device.is_cuda() {
+                true => Some(torch_ext::memory_statistics()?.peak_allocated),
+                false => None,
+            },
+            updates_per_second,
+        })
+    }
+}
+
+/// Made-up observations and what goes with them.
+struct Told {
+    observations: Vec<Vec<u8>>,
+    embedding: Vec<f16>,
+    actions: usize,
+    policies: usize,
+}
+
+impl Told {
+    fn random(networks: &Networks, environments: usize) -> Self {
+        let mut random = Random::new(2);
+        let bytes = networks.input().spec().bytes();
+        Self {
+            observations: (0..environments).map(|_| (0..bytes).map(|_| random.bits() as u8).collect()).collect(),
+            embedding: (0..networks.embedding_length()).map(|_| f16::from_f64(random.normal())).collect(),
+            actions: networks.actions(),
+            policies: networks.policies(),
+        }
+    }
+
+    /// Each environment's state is wanted every `period` steps, as replay does.
+    fn rows(&self, step: usize, period: usize) -> Vec<ActingRow<'_>> {
+        let row = |(environment, observation): (usize, &'_ Vec<u8>)| ActingRow {
+            environment,
+            first: false,
+            wants_state: (step + environment).is_multiple_of(period),
+            observation: self.observations[environment][..observation.len()].as_ref(),
+            action: ((step + environment) % self.actions) as i64,
+            rewards: PreviousRewards { extrinsic: 1.0, ngu: 0.1, rnd: 1.5, episodic: 0.2 },
+            embedding: &self.embedding,
+            policy: environment % self.policies,
+        };
+        self.observations.iter().enumerate().map(row).collect()
+    }
+}
+
+/// A learner that updates on a thread of its own.
+struct BesideLearner {
+    thread: JoinHandle<Result<()>>,
+    stop: Arc<AtomicBool>,
+    updates: Arc<AtomicU64>,
+}
+
+impl BesideLearner {
+    /// Starts it and waits for its first updates.
+    fn start(config: &Config, observation: &ObservationSpec, actions: usize, device: Device) -> Result<Self> {
+        let (stop, updates) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let mut learner = Learner::new(&config.agent, observation, actions, 0, device)?;
+        let (trace, batch) = (config.replay.trace, config.learner.batch_size);
+        let (stopping, counted) = (Arc::clone(&stop), Arc::clone(&updates));
+        let run = move || -> Result<()> {
+            let sequences = OwnedBatch::random(learner.networks(), trace, &vec![trace; batch], &mut Random::new(3));
+            while !stopping.load(Ordering::Relaxed) {
+                learner.step(&sequences.batch())?;
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        let thread = thread::Builder::new().name("learner".to_owned()).spawn(run).context("starting the learner")?;
+        let learner = Self { thread, stop, updates };
+        while learner.updates.load(Ordering::Relaxed) < LEARNER_WARM_UP && !learner.thread.is_finished() {
+            thread::sleep(Duration::from_millis(10));
+        }
+        if learner.thread.is_finished() {
+            learner.finish()?;
+            bail!("the learner stopped by itself");
+        }
+        Ok(learner)
+    }
+
+    fn mark(&self) -> (Instant, u64) {
+        (Instant::now(), self.updates.load(Ordering::Relaxed))
+    }
+
+    fn rate_since(&self, (instant, updates): (Instant, u64)) -> f64 {
+        (self.updates.load(Ordering::Relaxed) - updates) as f64 / instant.elapsed().as_secs_f64()
+    }
+
+    fn finish(self) -> Result<()> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().map_err(|_| anyhow!("the learner's thread panicked"))?
+    }
+}
+
+fn table(args: &InferenceArgs, device: Device, rows: &[Row]) -> String {
+    let beside = if args.beside_learner { ", a learner beside it" } else { "" };
+    let mut text = format!(
+        "inference, {} networks, observations of 210x160, {} actions, {device:?}{beside}; {} steps\n\n\
+         environments   device ms   round trip ms   p95 ms   slowest ms   TFLOP/s   GPU memory   updates/s\n",
+        args.preset, args.actions, args.steps,
+    );
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
+    for row in rows {
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "{:>12} {:>11} {:>15.3} {:>8.3} {:>12.3} {:>9.1} {:>12} {:>11}",
+            row.environments,
+            or_dash(row.milliseconds.map(|ms| format!("{ms:.3}"))),
+            row.round_trip_milliseconds,
+            row.round_trip_p95_milliseconds,
+            row.slowest_milliseconds,
+            row.teraflops_per_second,
+            or_dash(row.peak_gpu_bytes.map(|bytes| format!("{:.1} GB", bytes as f64 / 1e9))),
+            or_dash(row.updates_per_second.map(|rate| format!("{rate:.2}"))),
+        );
+    }
+    text
+}
