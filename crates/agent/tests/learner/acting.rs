@@ -279,7 +279,8 @@ fn bad_rows_are_named_and_leave_the_states_alone() {
     let before: Vec<Vec<f32>> = (0..3).map(|e| states.read(e).unwrap()).collect();
     const BAD: [f16; 8] = [f16::INFINITY; 8];
     let nan = PreviousRewards { extrinsic: f32::NAN, ..PreviousRewards::default() };
-    let cases: [(&dyn Fn(&mut [ActingRow<'_>]), &str); 8] = [
+    type Edit<'a> = &'a dyn Fn(&mut [ActingRow<'_>]);
+    let cases: [(Edit<'_>, &str); 8] = [
         (&|r| r[1].action = 9, "action at row 1 is 9, which is not an action, 0 to 3"),
         (&|r| r[2].policy = 4, "policy at row 2 is 4"),
         (&|r| r[2].environment = 3, "environments at row 2 is 3, which is not one of 3 environments"),

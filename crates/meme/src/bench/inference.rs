@@ -130,7 +130,6 @@ impl Bench<'_> {
         network.refresh(&parameters)?;
         let mut states = RecurrentStates::new(network.networks(), environments, self.device)?;
         let told = Told::random(network.networks(), environments);
-        let period = self.SEQUENCE_PERIOD;
         let (mut trips, mut device) = (vec![], vec![]);
         let mut updates = None;
         for step in 0..WARM_UP + steps {
@@ -138,7 +137,7 @@ impl Bench<'_> {
             if step == WARM_UP {
                 updates = learner.map(|learner| learner.mark());
             }
-            let rows = told.rows(step, period);
+            let rows = told.rows(step);
             let begun = Instant::now();
             network.step(&rows, &mut states)?;
             if step >= WARM_UP {
@@ -186,13 +185,13 @@ impl Told {
         }
     }
 
-    /// Each environment's state is wanted every `period` steps, as replay does.
-    fn rows(&self, step: usize, period: usize) -> Vec<ActingRow<'_>> {
-        let row = |(environment, observation): (usize, &'_ Vec<u8>)| ActingRow {
+    /// Each environment's state is wanted where a sequence begins.
+    fn rows<'a>(&'a self, step: usize) -> Vec<ActingRow<'a>> {
+        let row = |(environment, observation): (usize, &'a Vec<u8>)| ActingRow {
             environment,
             first: false,
-            wants_state: (step + environment).is_multiple_of(period),
-            observation: self.observations[environment][..observation.len()].as_ref(),
+            wants_state: (step + environment).is_multiple_of(SEQUENCE_PERIOD),
+            observation,
             action: ((step + environment) % self.actions) as i64,
             rewards: PreviousRewards { extrinsic: 1.0, ngu: 0.1, rnd: 1.5, episodic: 0.2 },
             embedding: &self.embedding,
