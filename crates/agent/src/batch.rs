@@ -104,6 +104,35 @@ pub struct BatchTensors {
     pub recent: RecentSteps,
 }
 
+impl BatchTensors {
+    /// Every tensor of the batch.
+    pub(crate) fn all(&self) -> [&Tensor; 18] {
+        let NetInput { observations, features, state } = &self.input;
+        let FeatureInput { action, rewards, embedding } = features;
+        let RecentSteps { frames, transitions, observations: recent, actions } = &self.recent;
+        [
+            observations,
+            action,
+            rewards,
+            embedding,
+            state,
+            &self.action,
+            &self.behaviour_probability,
+            &self.reward_extrinsic,
+            &self.reward_ngu,
+            &self.discount,
+            &self.valid,
+            &self.steps,
+            &self.policy,
+            &self.weight,
+            frames,
+            transitions,
+            recent,
+            actions,
+        ]
+    }
+}
+
 impl Batch<'_> {
     /// Whether every array has the right length and every value that will be read makes sense.
     pub fn check(&self, input: &ObservationInput, shape: &BatchShape) -> Result<()> {
@@ -224,6 +253,18 @@ impl Batch<'_> {
     ///
     /// It has passed [`check`](Self::check).
     pub fn upload(&self, input: &ObservationInput, shape: &BatchShape, device: Device) -> Result<BatchTensors> {
+        let frames = self.sequences * self.trace;
+        let observations = input.upload(&self.observations_without_padding(input), frames, device)?;
+        self.with_observations(observations, shape, device)
+    }
+
+    /// The same, with observations that are on the device already, `[B · T, values]`.
+    pub(crate) fn with_observations(
+        &self,
+        observations: Tensor,
+        shape: &BatchShape,
+        device: Device,
+    ) -> Result<BatchTensors> {
         let (b, t) = (self.sequences, self.trace);
         let size = [b as i64, t as i64];
         // The `count(length)` entries from `from` on of each sequence, then `rest`.
@@ -263,7 +304,6 @@ impl Batch<'_> {
                 .f_to_device(device)?
                 .f_to_kind(Kind::Float)?,
         };
-        let observations = input.upload(&self.observations_without_padding(input), b * t, device)?;
         let state = Tensor::f_from_slice(self.state)?.f_view([b as i64, shape.state as i64])?.f_to_device(device)?;
         let steps: Vec<f32> = self.length.iter().map(|&length| (length - 1) as f32).collect();
         let policies: Vec<i64> = self.policy.iter().map(|&policy| policy as i64).collect();
@@ -290,10 +330,15 @@ impl Batch<'_> {
             return self.observations.into();
         }
         let mut observations = self.observations.to_vec();
+        self.clear_padding(&mut observations, bytes);
+        observations.into()
+    }
+
+    /// Zeroes what lies behind the sequences, in observations of `bytes` bytes each.
+    pub(crate) fn clear_padding(&self, observations: &mut [u8], bytes: usize) {
         for (sequence, &length) in self.length.iter().enumerate() {
             observations[(sequence * self.trace + length) * bytes..(sequence + 1) * self.trace * bytes].fill(0);
         }
-        observations.into()
     }
 
     fn recent(&self, shape: &BatchShape, actions: &[i64], device: Device) -> Result<RecentSteps> {

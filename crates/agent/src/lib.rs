@@ -6,6 +6,7 @@ pub mod config;
 pub mod error;
 pub mod handover;
 pub mod learner;
+pub mod loader;
 pub mod loss;
 pub mod math;
 pub mod nets;

@@ -128,6 +128,11 @@ impl Batch {
         }
     }
 
+    /// The same without memory for the observations, which the caller has.
+    pub fn without_observations(layout: &Layout, size: usize) -> Self {
+        Self::new(&Layout { observation_bytes: 0, ..*layout }, size)
+    }
+
     /// The batch as memory to sample into.
     pub fn as_mut(&mut self) -> BatchMut<'_> {
         BatchMut {
@@ -149,6 +154,11 @@ impl Batch {
             importance_weight: &mut self.importance_weight,
             keys: &mut self.keys,
         }
+    }
+
+    /// The same with other memory for the observations.
+    pub fn as_mut_with<'a>(&'a mut self, observations: &'a mut [u8]) -> BatchMut<'a> {
+        BatchMut { observations, ..self.as_mut() }
     }
 }
 

@@ -1,13 +1,12 @@
-//! The learner's side of replay: draws batches, learns from them, gives priorities back.
+//! The learner's side of replay: learns from batches, gives priorities back.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use agent::batch::Batch as AgentBatch;
-use agent::learner::{Learner, StepReport};
-use replay::{Batch, Replay, ReplayError, Sampler};
+use agent::learner::{Learner, StepOptions, StepReport};
+use replay::Replay;
 
-use crate::error::Result;
+use crate::drawing::DrawnBatch;
+use crate::error::{Result, TrainError};
 use crate::published::{Embedding, Published};
 
 /// A learner and the replay it learns from.
@@ -61,27 +60,11 @@ impl Learning {
     }
 
     /// One update with a batch that was drawn before; its sequences get their new priorities.
-    pub fn update(&mut self, batch: &Batch) -> Result<Update> {
-        let trace = self.replay.config().layout.trace;
-        let whole = |values: &[i64]| -> Vec<usize> { values.iter().map(|&value| value as usize).collect() };
+    pub fn update(&mut self, batch: &DrawnBatch) -> Result<Update> {
+        let loaded = batch.loaded().ok_or(TrainError::Gone { role: "the sampler" })?;
         let before = self.learner.updates();
-        let report = self.learner.step(&AgentBatch {
-            sequences: batch.keys.len(),
-            trace,
-            observations: &batch.observations,
-            action: &batch.action,
-            behaviour_probability: &batch.behaviour_probability,
-            reward_extrinsic: &batch.reward_extrinsic,
-            reward_ngu: &batch.reward_ngu,
-            reward_rnd: &batch.reward_rnd,
-            reward_episodic: &batch.reward_episodic,
-            discount: &batch.discount,
-            embedding: &batch.embedding,
-            length: &whole(&batch.length),
-            state: &batch.state,
-            policy: &whole(&batch.policy),
-            weight: &batch.importance_weight,
-        })?;
+        let report = self.learner.step_loaded(loaded, StepOptions::default())?;
+        let batch = batch.arrays();
         let updated = self.replay.update_priorities(&batch.keys, &report.priorities)?;
         let mean = |values: &mut dyn Iterator<Item = u64>| values.sum::<u64>() as f64 / batch.keys.len() as f64;
         Ok(Update {
@@ -90,14 +73,5 @@ impl Learning {
             late: updated.late,
             report,
         })
-    }
-}
-
-/// Draws a batch, waiting for the rate limiter at most `timeout`; whether one was drawn.
-pub fn draw(sampler: &mut Sampler, batch: &mut Batch, timeout: Duration) -> Result<bool> {
-    match sampler.sample(batch.as_mut(), timeout) {
-        Ok(()) => Ok(true),
-        Err(ReplayError::Timeout { .. }) => Ok(false),
-        Err(error) => Err(error.into()),
     }
 }

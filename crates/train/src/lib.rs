@@ -9,6 +9,7 @@ pub mod bandit;
 pub mod books;
 pub mod config;
 mod crew;
+mod drawing;
 pub mod demonstration;
 mod error;
 pub mod evaluation;

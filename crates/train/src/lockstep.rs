@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use replay::{Batch, Replay, Sampler, Snapshot};
+use replay::{Replay, Snapshot};
 
 use crate::assembly::Parts;
 use crate::bandit::CentralBandit;
 use crate::config::Config;
+use crate::drawing::{Drawing, DrawnBatch};
 use crate::error::Result;
-use crate::learning::{self, Learning};
+use crate::learning::Learning;
 use crate::player::Player;
 use crate::saving::{Copied, Play};
 use crate::session::{Session, Watch};
@@ -17,26 +18,22 @@ use crate::timesheet::Times;
 /// A run that is moved on by hand, a round at a time.
 pub struct Lockstep {
     parts: Parts,
-    sampler: Sampler,
-    batch: Batch,
+    drawing: Drawing,
+    batch: DrawnBatch,
     publish_every: u64,
 }
 
 impl Lockstep {
     /// A run of these parts.
-    pub fn new(parts: Parts, config: &Config) -> Self {
-        let layout = parts.replay.config().layout;
-        Self {
-            sampler: Sampler::new(&parts.replay, 1),
-            batch: Batch::new(&layout, config.learner.batch_size),
-            publish_every: config.learner.publish_every,
-            parts,
-        }
+    pub fn new(parts: Parts, config: &Config) -> Result<Self> {
+        let drawing = Drawing::new(&parts.replay, 1, parts.learning.learner())?;
+        let batch = drawing.memory(config.learner.batch_size)?;
+        Ok(Self { drawing, batch, publish_every: config.learner.publish_every, parts })
     }
 
     /// One update, if the rate limiter has room for it.
     fn update(&mut self, watch: &mut dyn Watch) -> Result<bool> {
-        if !learning::draw(&mut self.sampler, &mut self.batch, Duration::ZERO)? {
+        if !self.drawing.draw(&mut self.batch, Duration::ZERO)? {
             return Ok(false);
         }
         let update = self.parts.learning.update(&self.batch)?;

@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 
-use replay::{Batch, Replay, ReplayError, Sampler, Snapshot, WriterState};
+use replay::{Replay, ReplayError, Snapshot, WriterState};
 
 use crate::assembly::Parts;
 use crate::bandit::CentralBandit;
 use crate::config::Config;
 use crate::crew::{Crew, PATIENCE};
+use crate::drawing::{Drawing, DrawnBatch};
 use crate::error::{Result, TrainError};
-use crate::learning::{self, Learning};
+use crate::learning::Learning;
 use crate::messages::Role;
 use crate::player::{Player, SavedPlayer};
 use crate::player_thread::{News, PlayerThread};
@@ -40,8 +41,8 @@ pub struct Threads {
 
 /// The learner's ends of the way that batches go round.
 struct Batches {
-    drawn: Receiver<Batch>,
-    used: Sender<Batch>,
+    drawn: Receiver<DrawnBatch>,
+    used: Sender<DrawnBatch>,
 }
 
 impl Threads {
@@ -74,14 +75,13 @@ impl Threads {
         }
         let (used, empty) = channel();
         let (ahead, batches) = sync_channel(config.learner.prefetch);
-        let layout = replay.config().layout;
+        let drawing = Drawing::new(&replay, config.replay.sampler_threads, learning.learner())?;
         for _ in 0..config.learner.prefetch + 2 {
             // The receiver is alive: it is moved into the thread below.
-            let _ = used.send(Batch::new(&layout, config.learner.batch_size));
+            let _ = used.send(drawing.memory(config.learner.batch_size)?);
         }
-        let sampler = Sampler::new(&replay, config.replay.sampler_threads);
         let prefetch = Prefetch {
-            sampler,
+            drawing,
             replay: Arc::clone(&replay),
             crew: Arc::clone(&crew),
             empty,
@@ -232,11 +232,11 @@ fn spawn(role: &'static str, run: impl FnOnce() + Send + 'static) -> Result<Join
 
 /// Draws batches ahead of the learner.
 struct Prefetch {
-    sampler: Sampler,
+    drawing: Drawing,
     replay: Arc<Replay>,
     crew: Arc<Crew>,
-    empty: Receiver<Batch>,
-    ahead: SyncSender<Batch>,
+    empty: Receiver<DrawnBatch>,
+    ahead: SyncSender<DrawnBatch>,
     stopwatch: Stopwatch,
 }
 
@@ -265,15 +265,15 @@ impl Prefetch {
     }
 
     /// Draws a batch, once there is enough to draw from.
-    fn draw(&mut self, batch: &mut Batch) -> Result<bool> {
-        let waited = self.replay.limiter().wait_to_sample(batch.keys.len() as u64, PATIENCE);
+    fn draw(&mut self, batch: &mut DrawnBatch) -> Result<bool> {
+        let waited = self.replay.limiter().wait_to_sample(batch.arrays().keys.len() as u64, PATIENCE);
         self.stopwatch.lap(Activity::SamplerWaitsForInserts);
         match waited {
             Ok(()) => {}
             Err(ReplayError::Timeout { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        let drawn = learning::draw(&mut self.sampler, batch, PATIENCE);
+        let drawn = self.drawing.draw(batch, PATIENCE);
         self.stopwatch.lap(Activity::SamplerWorks);
         drawn
     }

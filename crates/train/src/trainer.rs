@@ -119,7 +119,7 @@ impl<'a> Trainer<'a> {
             None => Books::new(config),
         };
         let session: Box<dyn Session> = if config.run.lockstep {
-            Box::new(Lockstep::new(parts, config))
+            Box::new(Lockstep::new(parts, config)?)
         } else {
             Box::new(Threads::start(parts, config)?)
         };

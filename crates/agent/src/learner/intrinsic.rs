@@ -16,8 +16,8 @@ pub struct IntrinsicLoss {
     pub accuracy: Tensor,
     /// Mean prediction error.
     pub rnd: Tensor,
-    /// Moments of the prediction errors.
-    pub rnd_moments: BatchMoments,
+    /// Mean and mean square of the prediction errors, `[2]`.
+    rnd_moments: Tensor,
 }
 
 impl IntrinsicLoss {
@@ -42,16 +42,20 @@ impl IntrinsicLoss {
         let predictor = parameters.rnd_predictor.weights();
         let error = networks.rnd.error(&parameters.rnd_target.weights(), &predictor, &last)?;
         let error = error.f_view([sequences, steps])?;
-        let rnd_moments = BatchMoments {
-            mean: masked_mean(&error, &recent.observations)?.f_double_value(&[])?,
-            mean_square: masked_mean(&error.f_square()?, &recent.observations)?.f_double_value(&[])?,
-        };
+        let square = tch::no_grad(|| masked_mean(&error.f_square()?, &recent.observations))?;
+        let rnd = masked_mean(&error, &recent.observations)?;
         Ok(Self {
             action_prediction: masked_mean(&taken, &recent.transitions)?.f_neg()?,
             accuracy: masked_mean(&right, &recent.transitions)?,
-            rnd: masked_mean(&error, &recent.observations)?,
-            rnd_moments,
+            rnd_moments: Tensor::f_stack(&[rnd.f_detach()?, square], 0)?,
+            rnd,
         })
+    }
+
+    /// Moments of the prediction errors.
+    pub fn moments(&self) -> Result<BatchMoments> {
+        let values: Vec<f32> = Vec::try_from(&self.rnd_moments)?;
+        Ok(BatchMoments { mean: f64::from(values[0]), mean_square: f64::from(values[1]) })
     }
 }
 

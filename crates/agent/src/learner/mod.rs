@@ -6,12 +6,14 @@ mod state;
 
 use tch::{Device, Kind, Tensor};
 
-use crate::batch::{Batch, BatchShape};
+use crate::batch::{Batch, BatchShape, BatchTensors};
 use crate::config::AgentConfig;
 use crate::error::{AgentError, Result};
+use crate::loader::{LoadedBatch, Loader};
 use crate::loss::AgentLoss;
 use crate::loss::statistics::policy_statistics;
-use crate::math::moments::Moments;
+use crate::loss::td::TdNumbers;
+use crate::math::moments::{BatchMoments, Moments};
 use crate::math::td_scale::TdScale;
 use crate::nets::parameters::ParameterSet;
 use crate::networks::{NetworkParameters, Networks};
@@ -205,39 +207,62 @@ impl Learner {
         self.step_with(batch, StepOptions::default())
     }
 
+    /// One update, watched, of a batch that is not on the device yet.
+    pub fn step_with(&mut self, batch: &Batch<'_>, mut options: StepOptions<'_>) -> Result<StepReport> {
+        let (input, shape) = (self.networks.input(), self.batch_shape());
+        batch.check(input, &shape)?;
+        let tensors = batch.upload(input, &shape, self.device)?;
+        if let Some(observer) = &mut options.observer {
+            observer(Part::Batch);
+        }
+        self.learn(&tensors, batch.sequences, options)
+    }
+
+    /// One update with a batch that was loaded ahead.
+    pub fn step_loaded(&mut self, batch: &LoadedBatch, options: StepOptions<'_>) -> Result<StepReport> {
+        self.learn(batch.tensors()?, batch.sequences(), options)
+    }
+
+    /// What brings batches to the device while the learner works.
+    pub fn loader(&self) -> Result<Loader> {
+        Loader::new(self.networks.input().clone(), self.batch_shape(), self.device)
+    }
+
     /// One update, watched. If it fails, nothing but the scratch space of the gradients has changed, unless libtorch
     /// itself failed while the optimizers were writing.
-    pub fn step_with(&mut self, batch: &Batch<'_>, mut options: StepOptions<'_>) -> Result<StepReport> {
+    fn learn(
+        &mut self,
+        tensors: &BatchTensors,
+        sequences: usize,
+        mut options: StepOptions<'_>,
+    ) -> Result<StepReport> {
         let mut finished = |part| {
             if let Some(observer) = &mut options.observer {
                 observer(part);
             }
         };
-        let input = self.networks.input();
-        let shape = self.batch_shape();
-        batch.check(input, &shape)?;
-        let tensors = batch.upload(input, &shape, self.device)?;
         let mut random = self.random.clone();
-        let keep = self.keep(batch.sequences, options.keep, &mut random)?;
-        finished(Part::Batch);
+        let keep = self.keep(sequences, options.keep, &mut random)?;
 
         let net = &self.networks.agent;
         let online = net.unroll(&net.prepare(&self.online.agent)?, &tensors.input, keep.as_ref())?;
         finished(Part::OnlineForward);
         let target = tch::no_grad(|| net.unroll(&net.prepare(&self.target)?, &tensors.input, None))?;
         finished(Part::TargetForward);
-        let loss = self.loss.evaluate(&online.heads, &target.heads, &tensors, &self.td_scales)?;
+        let loss = self.loss.evaluate(&online.heads, &target.heads, tensors, &self.td_scales)?;
         drop((online, target));
         finished(Part::Loss);
         self.agent.gradients.fill_with_gradients(&loss.total, &self.online.agent)?;
         finished(Part::Backward);
-        let intrinsic = IntrinsicLoss::evaluate(&self.networks, &self.online, &tensors)?;
+        let intrinsic = IntrinsicLoss::evaluate(&self.networks, &self.online, tensors)?;
         self.action_prediction
             .gradients
             .fill_with_gradients(&intrinsic.action_prediction, &self.online.action_prediction)?;
         self.rnd.gradients.fill_with_gradients(&intrinsic.rnd, &self.online.rnd_predictor)?;
         finished(Part::Intrinsic);
 
+        // Here the learner waits for the device, once.
+        let numbers = loss.heads.iter().map(|head| head.td.numbers()).collect::<Result<Vec<_>>>()?;
         let update = self.updates + 1;
         let report = StepReport {
             update,
@@ -257,10 +282,10 @@ impl Learner {
             steps: tensors.total_steps as u64,
             action_prediction_accuracy: scalar(&intrinsic.accuracy)?,
             rnd: RndStatistics::default(),
-            policies: policy_statistics(&loss, &tensors)?,
+            policies: policy_statistics(&loss, &numbers, tensors)?,
         };
         self.check_finite(&report)?;
-        let report = self.commit(report, &loss.heads, &intrinsic, random)?;
+        let report = self.commit(report, &numbers, intrinsic.moments()?, random)?;
         finished(Part::Optimizer);
         Ok(report)
     }
@@ -269,8 +294,8 @@ impl Learner {
     fn commit(
         &mut self,
         mut report: StepReport,
-        heads: &[crate::loss::HeadLoss],
-        intrinsic: &IntrinsicLoss,
+        heads: &[TdNumbers],
+        rnd_errors: BatchMoments,
         random: Random,
     ) -> Result<StepReport> {
         // The same as torch.nn.utils.clip_grad_norm_.
@@ -286,11 +311,11 @@ impl Learner {
             self.target.copy_from(&self.online.agent)?;
         }
         for (scale, head) in self.td_scales.iter_mut().zip(heads) {
-            for (policy, &moments) in head.td.moments.iter().enumerate() {
+            for (policy, &moments) in head.moments.iter().enumerate() {
                 scale.update(policy, moments);
             }
         }
-        self.rnd_errors.update(intrinsic.rnd_moments);
+        self.rnd_errors.update(rnd_errors);
         self.random = random;
         report.rnd = RndStatistics { mean: self.rnd_errors.mean(), std: self.rnd_errors.std() };
         Ok(report)

@@ -4,6 +4,7 @@ use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use super::LossOutput;
+use super::td::TdNumbers;
 use crate::batch::BatchTensors;
 use crate::error::Result;
 
@@ -37,8 +38,12 @@ pub struct PolicyStatistics {
 /// Rows of the table that is brought to the host at once.
 const ROWS: usize = 8;
 
-/// Statistics of every policy.
-pub fn policy_statistics(loss: &LossOutput, batch: &BatchTensors) -> Result<Vec<PolicyStatistics>> {
+/// Statistics of every policy; `numbers` are those of each value head.
+pub fn policy_statistics(
+    loss: &LossOutput,
+    numbers: &[TdNumbers],
+    batch: &BatchTensors,
+) -> Result<Vec<PolicyStatistics>> {
     let valid = batch.valid.f_unsqueeze(-1)?;
     let mean = |x: &Tensor| -> Result<Tensor> {
         let sum = x.f_mul(&valid)?.f_sum_dim_intlist(&[0i64, 1][..], false, Kind::Float)?;
@@ -68,15 +73,15 @@ pub fn policy_statistics(loss: &LossOutput, batch: &BatchTensors) -> Result<Vec<
         q_max,
         entropy,
     ];
-    let policies = td.sigma.len();
+    let policies = numbers[0].sigma.len();
     let mut host = vec![0f32; ROWS * policies];
     Tensor::f_stack(&rows, 0)?.f_copy_data(&mut host, ROWS * policies)?;
     let statistics = |j: usize| {
         let row = |r: usize| f64::from(host[r * policies + j]);
         PolicyStatistics {
             td_error: row(0),
-            sigma: td.sigma[j],
-            sigma_intrinsic: loss.heads.get(1).map(|head| head.td.sigma[j]),
+            sigma: numbers[0].sigma[j],
+            sigma_intrinsic: numbers.get(1).map(|intrinsic| intrinsic.sigma[j]),
             trust_region_share: row(1),
             kl_share: row(2),
             trace_coefficient: row(3),

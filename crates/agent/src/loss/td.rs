@@ -31,12 +31,34 @@ pub struct TdLoss {
     pub normalised: Tensor,
     /// 1 where the trust region lets a step keep its loss, f32 `[B, T, N]`.
     pub keep: Tensor,
+    /// σ_j that was used, the batch's deviation, and importance-weighted mean and mean square, f64 `[4, N]`. It stays on
+    /// the device until [`numbers`](Self::numbers) asks, so that the learner need not wait in the middle of an update.
+    statistics: Tensor,
+}
+
+/// The statistics of a TD loss, by policy.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TdNumbers {
     /// σ_j that was used.
     pub sigma: Vec<f64>,
-    /// Standard deviation of the batch's errors, by policy.
+    /// Standard deviation of the batch's errors.
     pub sigma_batch: Vec<f64>,
-    /// Importance-weighted moments of the batch's errors, by policy.
+    /// Importance-weighted moments of the batch's errors.
     pub moments: Vec<BatchMoments>,
+}
+
+impl TdLoss {
+    /// Its statistics, brought to the host.
+    pub fn numbers(&self) -> Result<TdNumbers> {
+        let rows: Vec<Vec<f64>> = Vec::try_from(&self.statistics)?;
+        let [sigma, sigma_batch, mean, mean_square] = &rows[..] else { unreachable!("statistics have four rows") };
+        let moments = mean.iter().zip(mean_square);
+        Ok(TdNumbers {
+            sigma: sigma.clone(),
+            sigma_batch: sigma_batch.clone(),
+            moments: moments.map(|(&mean, &mean_square)| BatchMoments { mean, mean_square }).collect(),
+        })
+    }
 }
 
 /// δ_t = Q - h(G_t), its scale, the trust region and the loss of each step.
@@ -44,20 +66,23 @@ pub fn td_loss(config: &LossConfig, input: &TdInput, batch: &BatchTensors, scale
     let target = tch::no_grad(|| rescale(&input.returns))?;
     let error = input.q.f_sub(&target)?;
     let detached = error.f_detach()?;
-    let (sigma_batch, moments) = batch_moments(&detached, batch)?;
-    let sigma: Vec<f64> = sigma_batch.iter().enumerate().map(|(policy, &std)| scale.sigma(policy, std)).collect();
-    let sigma_tensor = Tensor::f_from_slice(&sigma)?.f_to_kind(Kind::Float)?.f_to_device(error.device())?;
-    let keep = tch::no_grad(|| keeps_loss(config, input, &detached, &sigma_tensor))?;
-    let normalised = if config.td_normalisation { error.f_div(&sigma_tensor)? } else { error };
+    let [std, mean, mean_square] = batch_moments(&detached, batch)?;
+    let least: Vec<f64> = (0..scale.policies()).map(|policy| scale.sigma(policy, 0.0)).collect();
+    // The same as `TdScale::sigma`: the largest of running deviation, floor and the batch's deviation, or NaN.
+    let sigma = Tensor::f_from_slice(&least)?.f_to_device(error.device())?.f_maximum(&std)?;
+    let sigma_used = sigma.f_to_kind(Kind::Float)?;
+    let keep = tch::no_grad(|| keeps_loss(config, input, &detached, &sigma_used))?;
+    let normalised = if config.td_normalisation { error.f_div(&sigma_used)? } else { error };
     let counted = batch.valid.f_unsqueeze(-1)?.f_mul(&keep)?.f_gt(0.0)?;
     let loss = normalised.f_square()?.f_mul_scalar(0.5)?;
     // Chosen, not multiplied by 0, so that nothing a padded step holds can get through.
     let loss = loss.f_where_self(&counted, &loss.f_zeros_like()?)?;
-    Ok(TdLoss { loss, error: detached, normalised: normalised.f_detach()?, keep, sigma, sigma_batch, moments })
+    let statistics = Tensor::f_stack(&[sigma, std, mean, mean_square], 0)?;
+    Ok(TdLoss { loss, error: detached, normalised: normalised.f_detach()?, keep, statistics })
 }
 
-/// Population standard deviation and importance-weighted moments of the errors of valid steps, by policy.
-fn batch_moments(error: &Tensor, batch: &BatchTensors) -> Result<(Vec<f64>, Vec<BatchMoments>)> {
+/// Population standard deviation and importance-weighted mean and mean square of the errors of valid steps, each `[N]`.
+fn batch_moments(error: &Tensor, batch: &BatchTensors) -> Result<[Tensor; 3]> {
     tch::no_grad(|| {
         let valid = batch.valid.f_unsqueeze(-1)?.f_to_kind(Kind::Double)?;
         let error = error.f_to_kind(Kind::Double)?;
@@ -71,15 +96,7 @@ fn batch_moments(error: &Tensor, batch: &BatchTensors) -> Result<(Vec<f64>, Vec<
         let weighted = error.f_mul(&weight)?;
         let first = over_steps(&weighted)?.f_div(&total)?;
         let second = over_steps(&weighted.f_mul(&error)?)?.f_div(&total)?;
-        let rows = Tensor::f_stack(&[std, first, second], 0)?;
-        let policies = rows.size()[1] as usize;
-        let mut host = vec![0f64; 3 * policies];
-        rows.f_copy_data(&mut host, 3 * policies)?;
-        let moments = (0..policies)
-            .map(|j| BatchMoments { mean: host[policies + j], mean_square: host[2 * policies + j] })
-            .collect();
-        host.truncate(policies);
-        Ok((host, moments))
+        Ok([std, first, second])
     })
 }
 

@@ -81,8 +81,9 @@ impl Evaluated {
         let end = (valid(&self.batch, 0).unsqueeze(-1) - &steps) * &head.value;
         case.assert_close(&name("returns"), &(self.masked(&head.returns, 1) + end));
         case.assert_close(&name("td_error"), &self.masked(&td.error, 1));
-        case.assert_values(&name("sigma_batch"), &td.sigma_batch);
-        case.assert_values(&name("sigma"), &td.sigma);
+        let numbers = td.numbers().unwrap();
+        case.assert_values(&name("sigma_batch"), &numbers.sigma_batch);
+        case.assert_values(&name("sigma"), &numbers.sigma);
         case.assert_close(&name("trust_region_keep"), &self.masked(&td.keep, 1));
         let sums = self.weighted(&td.loss);
         case.assert_close(&name("loss_td_policy"), &sums);
@@ -92,7 +93,7 @@ impl Evaluated {
         let decay = case.config().loss.sigma_decay;
         for part in ["first", "second"] {
             let batch: Vec<f64> =
-                td.moments.iter().map(|m| if part == "first" { m.mean } else { m.mean_square }).collect();
+                numbers.moments.iter().map(|m| if part == "first" { m.mean } else { m.mean_square }).collect();
             let before = inputs.tensors[&format!("{before}.{part}")].tensor().unwrap().to_kind(Kind::Double);
             let after = before * decay + Tensor::from_slice(&batch) * (1.0 - decay);
             case.assert_close(&format!("moments_after{ending}.{part}"), &after);

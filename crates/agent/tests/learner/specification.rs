@@ -178,6 +178,7 @@ fn check(scene: &Scene) {
     let config = &scene.config.loss;
     let at = |x: &[f32], b: usize, t: usize, j: usize| x[(b * TRACE + t) * n + j];
     let head = &loss.heads[0];
+    let numbers = head.td.numbers().unwrap();
     let (value, result, error) = (values(&head.value), values(&head.returns), values(&head.td.error));
     let (coefficients, keep) = (values(&loss.traces), values(&head.td.keep));
     let kl = loss.policy.as_ref().map(|policy| values(&policy.kl));
@@ -190,11 +191,11 @@ fn check(scene: &Scene) {
         let errors = || expected.iter().flat_map(|e| e.error.iter().copied());
         let batch_std = BatchMoments::unweighted(errors()).unwrap().std();
         let sigma = scene.scale.sigma(j, batch_std);
-        close("sigma", head.td.sigma[j] as f32, sigma as f32);
+        close("sigma", numbers.sigma[j] as f32, sigma as f32);
         let weighted = expected.iter().enumerate().flat_map(|(b, e)| e.error.iter().map(move |&x| (b, x)));
         let weighted = BatchMoments::weighted(weighted.map(|(b, x)| (x, scene.batch.weight[b]))).unwrap();
-        close("weighted mean", head.td.moments[j].mean as f32, weighted.mean as f32);
-        close("weighted mean square", head.td.moments[j].mean_square as f32, weighted.mean_square as f32);
+        close("weighted mean", numbers.moments[j].mean as f32, weighted.mean as f32);
+        close("weighted mean square", numbers.moments[j].mean_square as f32, weighted.mean_square as f32);
         for (b, e) in expected.iter().enumerate() {
             let weight = f64::from(scene.batch.weight[b]) * mixture_weight(j, scene.batch.policy[b], n, config.eta())
                 / steps as f64;

@@ -66,7 +66,7 @@ fn quantities(edit: impl Fn(&mut AgentConfig)) -> BTreeMap<&'static str, Vec<f32
     ];
     for (head, names) in output.heads.iter().zip(names) {
         let td = &head.td;
-        let sigma = Tensor::from_slice(&td.sigma);
+        let sigma = Tensor::from_slice(&td.numbers().unwrap().sigma);
         let quantities = [&head.value, &head.returns, &td.error, &td.normalised, &sigma, &td.keep, &td.loss];
         names.into_iter().zip(quantities).for_each(|(name, x)| add(name, x));
     }
