@@ -91,6 +91,12 @@ pub(crate) fn driver() -> Result<&'static Driver> {
     DRIVER.get_or_init(Driver::open).as_ref().map_err(Clone::clone)
 }
 
+/// Makes the GPU's context that of this thread, as libtorch does with its first operation on one.
+pub(crate) fn adopt_context() -> Result<()> {
+    let _ = tch::Tensor::f_zeros([1], (tch::Kind::Float, tch::Device::Cuda(0)))?;
+    Ok(())
+}
+
 impl Driver {
     fn check(&self, code: c_int, call: impl FnOnce() -> String) -> Result<()> {
         if code == 0 {

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut};
 
-use crate::driver::driver;
+use crate::driver::{adopt_context, driver};
 use crate::error::Result;
 use crate::shim;
 
@@ -60,6 +60,7 @@ impl PinnedBytes {
         if length == 0 {
             return Ok(Self { start: std::ptr::NonNull::dangling().as_ptr(), length });
         }
+        adopt_context()?;
         let start: *mut u8 = driver()?.allocate_host(length)?.cast();
         // SAFETY: the driver gave `length` bytes.
         unsafe { start.write_bytes(0, length) };

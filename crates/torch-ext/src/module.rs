@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::{env, fs, process};
 
-use tch::Tensor;
 use xxhash_rust::xxh3::xxh3_128;
 
-use crate::driver::driver;
+use crate::driver::{adopt_context, driver};
 use crate::error::Result;
 use crate::stream::Stream;
 
@@ -53,8 +52,7 @@ impl Module {
             return Ok(module.clone());
         }
         let driver = driver()?;
-        // Makes sure that the driver's context is this thread's, which libtorch does with its first operation.
-        let _ = Tensor::f_zeros([1], (tch::Kind::Float, tch::Device::Cuda(0)))?;
+        adopt_context()?;
         let module = driver.load(&compiled(source)?)?;
         let module = Arc::new(Self { module, functions: Mutex::default() });
         loaded.insert(key, module.clone());

@@ -230,12 +230,7 @@ impl Learner {
 
     /// One update, watched. If it fails, nothing but the scratch space of the gradients has changed, unless libtorch
     /// itself failed while the optimizers were writing.
-    fn learn(
-        &mut self,
-        tensors: &BatchTensors,
-        sequences: usize,
-        mut options: StepOptions<'_>,
-    ) -> Result<StepReport> {
+    fn learn(&mut self, tensors: &BatchTensors, sequences: usize, mut options: StepOptions<'_>) -> Result<StepReport> {
         let mut finished = |part| {
             if let Some(observer) = &mut options.observer {
                 observer(part);

@@ -45,16 +45,40 @@ fn one_update_of_fresh_parameters() {
         let sequences = batch(&plain, seed);
         let (wanted, found) = (plain.step(&sequences.batch()).unwrap(), mixed.step(&sequences.batch()).unwrap());
         compare(&found, &wanted);
+    }
+}
+
+/// The greedy action of fresh parameters hangs on differences that 16 bits don't see, and with it what the policy is
+/// taught; so its loss is left out here.
+#[test]
+fn the_gradients_of_an_update() {
+    let mut config = config();
+    config.loss.distillation_weight = 0.0;
+    for seed in [1, 2] {
+        let (mut plain, mut mixed) =
+            (learner(&config, Precision::F32, Device::Cpu), learner(&config, Precision::Auto, GPU));
+        let sequences = batch(&plain, seed);
+        plain.step(&sequences.batch()).unwrap();
+        mixed.step(&sequences.batch()).unwrap();
         let error = relative(mixed.gradients().flat(), plain.gradients().flat());
         println!("gradients: {error:.2e}");
         assert!(error < 5e-2, "the gradients differ by {error}");
+        for (name, wanted) in plain.gradients().named().filter(|(name, _)| name.starts_with("lstm.")) {
+            let (_, found) = mixed.gradients().named().find(|(other, _)| *other == name).unwrap();
+            let error = relative(found, wanted);
+            println!("{name}: {error:.2e}");
+            assert!(error < 5e-2, "the gradient of {name} differs by {error}");
+        }
     }
 }
 
 /// The same batch again and again: the loss falls, and in 16 bits as in 32.
 #[test]
 fn two_hundred_updates_follow_the_loss_curve_of_f32() {
-    let (mut plain, mut mixed) = (learner(&config(), Precision::F32, GPU), learner(&config(), Precision::Auto, GPU));
+    let mut config = config();
+    // Small steps: with the paper's rate one batch is learned by heart within fifty, and then overshot at random.
+    config.optimizer.learning_rate = 2e-5;
+    let (mut plain, mut mixed) = (learner(&config, Precision::F32, GPU), learner(&config, Precision::Auto, GPU));
     let sequences = batch(&plain, 3);
     let mut curves = [vec![], vec![]];
     for _ in 0..200 {
