@@ -70,7 +70,7 @@ fn desktop() -> NetworkConfig {
     NetworkConfig {
         torso: TorsoConfig {
             stem: StemConfig { channels: 32, kernel: 7, stride: 4 },
-            stages: stages(&[(1, 32, 1), (2, 64, 2), (2, 64, 2), (2, 32, 2)]),
+            stages: stages(&[(1, 32, 1), (2, 32, 2), (3, 64, 2), (2, 32, 2)]),
             ..paper.torso
         },
         features: 64,
