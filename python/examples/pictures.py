@@ -1,0 +1,47 @@
+"""Gymnasium's grid worlds as pictures: how to bring an environment of your own.
+
+    cd python/examples
+    meme train gym:pictures:CliffWalkingPictures-v0 --preset tiny
+
+A module that registers its environments is all it takes. `meme` looks for it in the folder it is started from, then where
+Python looks. Actions must be Discrete, observations pictures of uint8 or flat vectors; a wrapper changes what is not.
+"""
+
+import gymnasium
+import numpy as np
+
+GROUND, GOAL, DANGER, PLAYER = 0, 120, 60, 255
+
+
+class Pictures(gymnasium.ObservationWrapper):
+    """Draws where the player is on a map, instead of saying the number of its cell."""
+
+    def __init__(self, env, background):
+        super().__init__(env)
+        self.background = background
+        self.observation_space = gymnasium.spaces.Box(0, 255, background.shape, np.uint8)
+
+    def observation(self, cell):
+        picture = self.background.copy()
+        picture[np.unravel_index(int(cell), picture.shape)] = PLAYER
+        return picture
+
+
+def cliff_walking():
+    """12 x 4 cells, -1 a step and -100 at the cliff, which leads back to the start; the best score is -13."""
+    background = np.full((4, 12), GROUND, np.uint8)
+    background[3, 1:11] = DANGER
+    background[3, 11] = GOAL
+    return Pictures(gymnasium.make("CliffWalking-v1"), background)
+
+
+def frozen_lake():
+    """8 x 8 cells with holes and no slipping; 1 at the goal, the best score."""
+    env = gymnasium.make("FrozenLake8x8-v1", is_slippery=False)
+    colours = {b"S": GROUND, b"F": GROUND, b"H": DANGER, b"G": GOAL}
+    background = np.array([[colours[cell] for cell in row] for row in env.unwrapped.desc], np.uint8)
+    return Pictures(env, background)
+
+
+gymnasium.register("CliffWalkingPictures-v0", entry_point=cliff_walking, max_episode_steps=100)
+gymnasium.register("FrozenLakePictures-v0", entry_point=frozen_lake)
