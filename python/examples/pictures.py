@@ -1,7 +1,7 @@
 """Gymnasium's grid worlds as pictures: how to bring an environment of your own.
 
     cd python/examples
-    meme train gym:pictures:CliffWalkingPictures-v0 --preset tiny
+    meme train gym:pictures:FrozenLakePictures-v0 --preset tiny
 
 A module that registers its environments is all it takes. `meme` looks for it in the folder it is started from, then where
 Python looks. Actions must be Discrete, observations pictures of uint8 or flat vectors; a wrapper changes what is not.

@@ -24,18 +24,20 @@ pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|e| e.kind() == ErrorKind::BrokenPipe)
 }
 
-/// A line on standard error that says how far long work has come: rewritten in place on a terminal, else a new line
-/// every ten seconds.
+/// Says on standard error how far long work has come: rewritten in place on a terminal, else a new line every ten
+/// seconds.
 pub struct Progress {
     terminal: bool,
     next: Instant,
+    /// Lines that are on the terminal now.
+    shown: usize,
 }
 
 impl Progress {
     /// Nothing is shown before the first interval has passed.
     pub fn new() -> Self {
         let terminal = io::stderr().is_terminal();
-        Self { terminal, next: Instant::now() + Self::interval(terminal) }
+        Self { terminal, next: Instant::now() + Self::interval(terminal), shown: 0 }
     }
 
     fn interval(terminal: bool) -> Duration {
@@ -44,24 +46,48 @@ impl Progress {
 
     /// Shows the line that `text` makes, if it is time for one.
     pub fn show(&mut self, text: impl FnOnce() -> String) {
+        self.show_lines(|| vec![text()]);
+    }
+
+    /// The same with several lines, which are one where they are not rewritten.
+    pub fn show_lines(&mut self, lines: impl FnOnce() -> Vec<String>) {
         if Instant::now() < self.next {
             return;
         }
         self.next = Instant::now() + Self::interval(self.terminal);
-        // Progress that can't be shown must not stop the work.
+        let lines = lines();
+        // Progress that can't be shown must not stop the work, here and below.
         let _ = if self.terminal {
-            write!(io::stderr(), "\r\x1b[K{}", text())
+            let block = block(&lines, self.shown);
+            self.shown = lines.len();
+            write!(io::stderr(), "{block}")
         } else {
-            writeln!(io::stderr(), "{}", text())
+            writeln!(io::stderr(), "{}", lines.join("; "))
         };
     }
 
-    /// Clears the line, so that what is printed next starts at the left.
+    /// Clears what is shown, so that what is printed next starts at the left.
     pub fn clear(&mut self) {
         if self.terminal {
-            let _ = write!(io::stderr(), "\r\x1b[K");
+            let _ = write!(io::stderr(), "{}\x1b[J", upwards(self.shown));
+            self.shown = 0;
         }
     }
+}
+
+/// To the beginning of the first of so many lines.
+fn upwards(lines: usize) -> String {
+    match lines {
+        0 | 1 => "\r".to_owned(),
+        lines => format!("\r\x1b[{}A", lines - 1),
+    }
+}
+
+/// Lines over those that were shown before. One that is wider than the terminal is cut off there: wrapped around, it
+/// would be more lines than are counted.
+fn block(lines: &[String], shown: usize) -> String {
+    let lines: Vec<String> = lines.iter().map(|line| format!("\x1b[K{line}")).collect();
+    format!("{}\x1b[?7l{}\x1b[J\x1b[?7h", upwards(shown), lines.join("\n"))
 }
 
 /// `1234567` as `1 234 567`.
@@ -88,6 +114,13 @@ mod tests {
         assert_eq!(grouped(1_000), "1 000");
         assert_eq!(grouped(108_000), "108 000");
         assert_eq!(grouped(12_345_678), "12 345 678");
+    }
+
+    #[test]
+    fn lines_are_written_over_those_before() {
+        let lines = ["one", "two"].map(str::to_owned);
+        assert_eq!(block(&lines, 0), "\r\x1b[?7l\x1b[Kone\n\x1b[Ktwo\x1b[J\x1b[?7h");
+        assert_eq!(block(&lines[..1], 3), "\r\x1b[2A\x1b[?7l\x1b[Kone\x1b[J\x1b[?7h");
     }
 
     #[test]

@@ -122,7 +122,7 @@ struct Terminal {
 
 impl Screen for Terminal {
     fn status(&mut self, status: &Status) {
-        self.progress.show(|| status.to_string());
+        self.progress.show_lines(|| status.lines().to_vec());
     }
 
     fn say(&mut self, sentence: &str) {

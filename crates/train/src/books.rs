@@ -39,6 +39,7 @@ pub struct Books {
     environments: usize,
     updates: Means,
     last_update: u64,
+    last_loss: Option<f64>,
     last_row: u64,
 }
 
@@ -120,6 +121,7 @@ impl Books {
     pub fn update(&mut self, update: &Update) {
         let StepReport { losses, gradient_norms, rnd, policies, .. } = &update.report;
         self.last_update = update.report.update;
+        self.last_loss = Some(losses.total);
         let scalars = vec![
             ("learner/loss", losses.total),
             ("learner/loss_td", losses.td),
@@ -171,6 +173,26 @@ impl Books {
         (!self.recent.is_empty()).then(|| mean(self.recent.iter().map(|report| report.score)))
     }
 
+    /// Score of the actors' last episode.
+    pub fn last_actor_score(&self) -> Option<f64> {
+        self.recent.back().map(|report| report.score)
+    }
+
+    /// Score of the evaluators' last episode.
+    pub fn last_evaluation_score(&self) -> Option<f64> {
+        self.evaluation.back().copied()
+    }
+
+    /// Mean intrinsic return of the actors' recent episodes.
+    pub fn intrinsic_return(&self) -> Option<f64> {
+        (!self.recent.is_empty()).then(|| mean(self.recent.iter().map(|report| report.novelty.ngu)))
+    }
+
+    /// Loss of the last update.
+    pub fn last_loss(&self) -> Option<f64> {
+        self.last_loss
+    }
+
     /// Evaluator episodes so far.
     pub fn evaluated(&self) -> u64 {
         self.evaluated
@@ -197,9 +219,9 @@ impl Books {
         self.last_row = frames;
         self.updates.write(&mut row);
         row.scalar("learner/updates", self.last_update as f64);
-        if let Some(score) = self.actor_score() {
+        if let (Some(score), Some(intrinsic)) = (self.actor_score(), self.intrinsic_return()) {
             row.scalar("actor/score", score);
-            row.scalar("actor/intrinsic_return", mean(self.recent.iter().map(|report| report.novelty.ngu)));
+            row.scalar("actor/intrinsic_return", intrinsic);
             row.scalar("actor/episode_frames", mean(self.recent.iter().map(|report| report.frames as f64)));
             let sum =
                 |of: fn(&NoveltySums) -> f64| -> f64 { self.recent.iter().map(|report| of(&report.novelty)).sum() };

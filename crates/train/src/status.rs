@@ -3,6 +3,7 @@
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use envs::games::Game;
 use replay::Accounting;
 use serde::Serialize;
 
@@ -71,8 +72,18 @@ pub struct Status {
     pub samples_per_insert: f64,
     /// Mean score of the actors' recent episodes.
     pub actor_score: Option<f64>,
+    /// Score of the actors' last episode.
+    pub last_actor_score: Option<f64>,
+    /// Mean intrinsic return of the actors' recent episodes.
+    pub intrinsic_return: Option<f64>,
     /// Mean score of the last evaluation.
     pub evaluation_score: Option<f64>,
+    /// Score of the evaluators' last episode.
+    pub last_evaluation_score: Option<f64>,
+    /// The last evaluation's score where 0 is random play and 1 a human's, for an Atari game.
+    pub human_normalised: Option<f64>,
+    /// Loss of the last update.
+    pub loss: Option<f64>,
     /// The policy with the best mean return.
     pub favourite_policy: usize,
     /// What the learner waits for, if it has not begun.
@@ -91,25 +102,25 @@ pub fn samples_per_insert(config: &Config, accounting: &Accounting) -> f64 {
 }
 
 impl Status {
-    /// Takes stock.
+    /// Takes stock. `game` is the Atari game that is trained on, if it is one.
     pub fn new(
         config: &Config,
-        frames: u64,
-        updates: u64,
-        rates: &Rates,
-        books: &Books,
         session: &dyn Session,
+        books: &Books,
+        rates: &Rates,
+        game: Option<&Game>,
         saving: bool,
     ) -> Self {
-        let replay = session.replay();
-        let accounting = replay.accounting();
+        let accounting = session.replay().accounting();
         let fill = config.replay.minimum_fill as u64;
         let waits_for = (accounting.inserted < fill)
             .then(|| format!("{} of {fill} sequences before learning begins", accounting.inserted));
+        let evaluation_score = books.evaluation();
+        let normalised = |(score, game): (f64, &Game)| (score - game.random) / (game.human - game.random);
         Self {
-            frames,
+            frames: session.frames(),
             budget: config.run.frames,
-            updates,
+            updates: books.last_update(),
             frames_per_second: rates.frames_per_second,
             updates_per_second: rates.updates_per_second,
             sequences: accounting.sequences,
@@ -119,39 +130,58 @@ impl Status {
             sampled: accounting.sampled,
             samples_per_insert: samples_per_insert(config, &accounting),
             actor_score: books.actor_score(),
-            evaluation_score: books.evaluation(),
+            last_actor_score: books.last_actor_score(),
+            intrinsic_return: books.intrinsic_return(),
+            evaluation_score,
+            last_evaluation_score: books.last_evaluation_score(),
+            human_normalised: evaluation_score.zip(game).map(normalised),
+            loss: books.last_loss(),
             favourite_policy: session.bandit().greedy(),
             waits_for,
             saving,
             times: session.times(),
         }
     }
+
+    /// How it stands, in three lines: how far, how well, and how the learner does.
+    pub fn lines(&self) -> [String; 3] {
+        let share = 100.0 * self.frames as f64 / self.budget as f64;
+        let mut far = format!("{} frames ({share:.0} %), {:.0} frames/s", self.frames, self.frames_per_second);
+        if self.frames_per_second > 0.0 && self.frames < self.budget {
+            far += &format!(", {} left", duration((self.budget - self.frames) as f64 / self.frames_per_second));
+        }
+        if let Some(waits_for) = &self.waits_for {
+            far += &format!(", waiting for {waits_for}");
+        }
+        if self.saving {
+            far += ", saving";
+        }
+        let mut well = Vec::new();
+        if let (Some(mean), Some(last)) = (self.actor_score, self.last_actor_score) {
+            well.push(format!("score {mean:.2} (last {last:.2})"));
+        }
+        if let Some(last) = self.last_evaluation_score {
+            let mean = self.evaluation_score.map_or(String::new(), |mean| format!("{mean:.2} "));
+            let human = self.human_normalised.map_or(String::new(), |human| format!(", {human:.2} of human"));
+            well.push(format!("evaluation {mean}(last {last:.2}{human})"));
+        }
+        if let Some(intrinsic) = self.intrinsic_return {
+            well.push(format!("intrinsic {intrinsic:.2}"));
+        }
+        well.push(format!("policy {}", self.favourite_policy));
+        let mut learner = format!("update {} ({:.1}/s)", self.updates, self.updates_per_second);
+        if let Some(loss) = self.loss {
+            learner += &format!(", loss {loss:.3}, {:.1} samples an insert", self.samples_per_insert);
+        }
+        learner += &format!(", replay {} of {}", self.sequences, self.capacity);
+        learner += &format!(" ({:.0} MB)", self.replay_bytes as f64 / 1e6);
+        [far, well.join(", "), learner]
+    }
 }
 
 impl fmt::Display for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let share = 100.0 * self.frames as f64 / self.budget as f64;
-        write!(f, "{} frames ({share:.0} %), {:.0} frames/s", self.frames, self.frames_per_second)?;
-        write!(f, ", update {} ({:.1}/s)", self.updates, self.updates_per_second)?;
-        write!(f, ", replay {} ({:.0} MB)", self.sequences, self.replay_bytes as f64 / 1e6)?;
-        if let Some(score) = self.actor_score {
-            write!(f, ", score {score:.2}")?;
-        }
-        if let Some(score) = self.evaluation_score {
-            write!(f, ", evaluation {score:.2}")?;
-        }
-        write!(f, ", policy {}", self.favourite_policy)?;
-        if self.frames_per_second > 0.0 && self.frames < self.budget {
-            let left = (self.budget - self.frames) as f64 / self.frames_per_second;
-            write!(f, ", {} left", duration(left))?;
-        }
-        if let Some(waits_for) = &self.waits_for {
-            write!(f, "; waiting for {waits_for}")?;
-        }
-        if self.saving {
-            write!(f, "; saving")?;
-        }
-        Ok(())
+        f.write_str(&self.lines().join("; "))
     }
 }
 
@@ -161,5 +191,61 @@ fn duration(seconds: f64) -> String {
         0 => format!("{seconds:.0} s"),
         1..100 => format!("{minutes} min"),
         _ => format!("{} h", minutes / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_known_is_shown() {
+        let mut status = Status {
+            frames: 250,
+            budget: 1000,
+            updates: 0,
+            frames_per_second: 5.0,
+            updates_per_second: 0.0,
+            sequences: 3,
+            capacity: 10,
+            replay_bytes: 2_000_000,
+            inserted: 3,
+            sampled: 0,
+            samples_per_insert: 0.0,
+            actor_score: None,
+            last_actor_score: None,
+            intrinsic_return: None,
+            evaluation_score: None,
+            last_evaluation_score: None,
+            human_normalised: None,
+            loss: None,
+            favourite_policy: 4,
+            waits_for: Some("3 of 5 sequences before learning begins".to_owned()),
+            saving: false,
+            times: None,
+        };
+        assert_eq!(
+            status.to_string(),
+            "250 frames (25 %), 5 frames/s, 2 min left, waiting for 3 of 5 sequences before learning begins; policy 4; \
+             update 0 (0.0/s), replay 3 of 10 (2 MB)"
+        );
+        status = Status {
+            actor_score: Some(1.0),
+            last_actor_score: Some(2.0),
+            intrinsic_return: Some(12.5),
+            last_evaluation_score: Some(3.0),
+            loss: Some(0.25),
+            waits_for: None,
+            saving: true,
+            samples_per_insert: 6.0,
+            updates: 7,
+            ..status
+        };
+        let [far, well, learner] = status.lines();
+        assert_eq!(far, "250 frames (25 %), 5 frames/s, 2 min left, saving");
+        assert_eq!(well, "score 1.00 (last 2.00), evaluation (last 3.00), intrinsic 12.50, policy 4");
+        assert_eq!(learner, "update 7 (0.0/s), loss 0.250, 6.0 samples an insert, replay 3 of 10 (2 MB)");
+        status = Status { evaluation_score: Some(4.0), human_normalised: Some(0.5), ..status };
+        assert!(status.lines()[1].contains("evaluation 4.00 (last 3.00, 0.50 of human)"));
     }
 }

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use envs::EnvId;
+use envs::games::Game;
+
 use crate::assembly::{Parts, Task};
 use crate::books::Books;
 use crate::config::{Config, Device};
@@ -57,6 +60,7 @@ pub fn rehearse(
 
 struct Trainer<'a> {
     config: &'a Config,
+    game: Option<&'static Game>,
     session: Box<dyn Session>,
     books: Books,
     files: Files,
@@ -130,6 +134,10 @@ impl<'a> Trainer<'a> {
         let now = Instant::now();
         Ok(Self {
             config,
+            game: match &task.environment {
+                EnvId::Atari(rom) => envs::games::game(rom),
+                _ => None,
+            },
             rates: Rates::new(session.frames(), books.last_update()),
             session,
             books,
@@ -171,17 +179,9 @@ impl<'a> Trainer<'a> {
     }
 
     fn status(&mut self) -> Status {
-        let (frames, updates) = (self.session.frames(), self.books.last_update());
-        self.rates.measure(frames, updates);
-        Status::new(
-            self.config,
-            frames,
-            updates,
-            &self.rates,
-            &self.books,
-            self.session.as_ref(),
-            self.saving.is_some(),
-        )
+        self.rates.measure(self.session.frames(), self.books.last_update());
+        let saving = self.saving.is_some();
+        Status::new(self.config, self.session.as_ref(), &self.books, &self.rates, self.game, saving)
     }
 
     /// By the clock, or in lockstep by the frames, so that rows are the same in every run.

@@ -58,6 +58,11 @@ impl Svg {
     }
 }
 
+/// A number of tenths: 15 as 1.5, -30 as -3.
+fn tenth(value: i64) -> String {
+    (value as f64 / 10.0).to_string()
+}
+
 fn hexadecimal([red, green, blue]: Colour) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
@@ -73,12 +78,19 @@ impl Surface for Svg {
     }
 
     fn line(&mut self, points: &[(f64, f64)], width: f64, colour: Colour) {
-        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        // In tenths, each point relative to the one before: half the length, and nothing adds up.
+        let tenths = |(x, y): &(f64, f64)| ((x * 10.0).round() as i64, (y * 10.0).round() as i64);
+        let mut path = String::new();
+        let mut before = (0, 0);
+        for (number, (x, y)) in points.iter().map(tenths).enumerate() {
+            let step = (tenth(x - before.0), tenth(y - before.1));
+            path += &format!("{}{} {}", if number == 0 { "M" } else { "l" }, step.0, step.1);
+            before = (x, y);
+        }
+        let stroke = hexadecimal(colour);
         let _ = writeln!(
             self.text,
-            "<polyline points=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{width}\" stroke-linejoin=\"round\"/>",
-            points.join(" "),
-            hexadecimal(colour)
+            "<path d=\"{path}\" fill=\"none\" stroke=\"{stroke}\" stroke-width=\"{width}\" stroke-linejoin=\"round\"/>"
         );
     }
 
@@ -105,7 +117,7 @@ mod tests {
     fn svg_is_written_element_by_element() {
         let mut svg = Svg::new(100.0, 50.0);
         svg.rectangle((1.0, 2.0), (3.0, 4.25), [255, 0, 16]);
-        svg.line(&[(0.0, 1.0), (2.5, 3.0)], 1.5, [0; 3]);
+        svg.line(&[(0.0, 1.0), (2.5, 3.1), (0.0, 3.1)], 1.5, [0; 3]);
         svg.text((5.0, 6.0), "a < b & c", SMALL, Anchor::Right, [1, 2, 3]);
         let text = svg.finish();
         let lines: Vec<&str> = text.lines().collect();
@@ -114,7 +126,7 @@ mod tests {
             lines[2..],
             [
                 "<rect x=\"1.0\" y=\"2.0\" width=\"3.0\" height=\"4.2\" fill=\"#ff0010\"/>",
-                "<polyline points=\"0.0,1.0 2.5,3.0\" fill=\"none\" stroke=\"#000000\" stroke-width=\"1.5\" \
+                "<path d=\"M0 1l2.5 2.1l-2.5 0\" fill=\"none\" stroke=\"#000000\" stroke-width=\"1.5\" \
                  stroke-linejoin=\"round\"/>",
                 "<text x=\"5.0\" y=\"6.0\" font-size=\"10\" text-anchor=\"end\" fill=\"#010203\">a &lt; b &amp; c</text>",
                 "</svg>",
