@@ -14,7 +14,8 @@ use super::{ActingOutput, ActingRow, RecurrentStates};
 use crate::error::Result;
 use crate::nets::agent_net::{StepInput, StepWeights};
 use crate::nets::core::CellStates;
-use crate::nets::parameters::Weights;
+use crate::nets::intrinsic_step::{IntrinsicStep, IntrinsicWeights};
+use crate::nets::parameters::{ParameterSet, Weights};
 use crate::networks::{NetworkParameters, Networks};
 
 /// The smallest number of rows that a graph is recorded for.
@@ -45,9 +46,10 @@ struct Streams {
 #[derive(Debug)]
 struct DerivedWeights {
     agent: StepWeights,
-    action_prediction: Weights,
-    rnd_target: Weights,
-    rnd_predictor: Weights,
+    /// Of f, RND's target and its predictor.
+    intrinsic: [Weights; 3],
+    /// The same in 16 bits, where the network computes in them and sees images.
+    folded_intrinsic: Option<(IntrinsicStep, IntrinsicWeights)>,
 }
 
 /// What belongs to one table of recurrent states.
@@ -102,18 +104,41 @@ impl Going {
 
 impl DerivedWeights {
     fn new(networks: &Networks, parameters: &NetworkParameters, beta: &Tensor) -> Result<Self> {
-        Ok(Self {
-            agent: tch::no_grad(|| networks.agent.fold(&parameters.agent, beta))?,
-            action_prediction: parameters.action_prediction.weights(),
-            rnd_target: parameters.rnd_target.weights(),
-            rnd_predictor: parameters.rnd_predictor.weights(),
+        let sets = [&parameters.action_prediction, &parameters.rnd_target, &parameters.rnd_predictor];
+        let intrinsic = sets.map(ParameterSet::weights);
+        let step = match networks.agent.is_mixed() {
+            true => IntrinsicStep::new(&networks.action_prediction, &networks.rnd, networks.input(), Kind::Half),
+            false => None,
+        };
+        tch::no_grad(|| {
+            let fold = |step: IntrinsicStep| step.fold(intrinsic.each_ref()).map(|weights| (step, weights));
+            Ok(Self {
+                agent: networks.agent.fold(&parameters.agent, beta)?,
+                folded_intrinsic: step.map(fold).transpose()?,
+                intrinsic,
+            })
         })
+    }
+
+    /// f(x) and RND's error of observations as uploaded, `[rows, ..]`.
+    fn intrinsic(&self, networks: &Networks, observations: &Tensor) -> Result<(Tensor, Tensor)> {
+        if let Some((step, weights)) = &self.folded_intrinsic {
+            return step.forward(weights, observations);
+        }
+        let frames = networks.input().prepare(observations)?;
+        let [f, target, predictor] = &self.intrinsic;
+        Ok((networks.action_prediction.embed(f, &frames)?, networks.rnd.error(target, predictor, &frames)?))
     }
 
     /// Of newer parameters in the same place.
     fn renew(&mut self, networks: &Networks, parameters: &NetworkParameters, beta: &Tensor) -> Result<()> {
         let newer = Self::new(networks, parameters, beta)?;
-        tch::no_grad(|| self.agent.take_over(&newer.agent))
+        tch::no_grad(|| {
+            if let (Some((_, mine)), Some((_, newer))) = (&mut self.folded_intrinsic, &newer.folded_intrinsic) {
+                mine.take_over(newer)?;
+            }
+            self.agent.take_over(&newer.agent)
+        })
     }
 }
 
@@ -282,9 +307,7 @@ fn step(
     fork.record(&main)?;
     fork.block(side)?;
     let frames_only = side.scope(|| -> Result<_> {
-        let frames = networks.input().prepare(&unpacked.observations)?;
-        let embedding = networks.action_prediction.embed(&weights.action_prediction, &frames)?;
-        let error = networks.rnd.error(&weights.rnd_target, &weights.rnd_predictor, &frames)?;
+        let (embedding, error) = weights.intrinsic(networks, &unpacked.observations)?;
         let mut join = Event::new()?;
         join.record(side)?;
         Ok((embedding, error.f_unsqueeze(1)?, join))

@@ -41,6 +41,11 @@ impl ActionPrediction {
         &self.layout
     }
 
+    /// The layers that make f.
+    pub fn embedding_layers(&self) -> (&Encoder, Linear) {
+        (&self.encoder, self.embedding)
+    }
+
     /// f(x): `[frames, ..]` as prepared from observations to `[frames, embedding]`.
     pub fn embed(&self, weights: &Weights, input: &Tensor) -> Result<Tensor> {
         self.embedding.forward(weights, &self.encoder.forward(weights, input)?)

@@ -129,6 +129,11 @@ impl AgentNet {
         &self.input
     }
 
+    /// Whether it computes in 16 bits.
+    pub fn is_mixed(&self) -> bool {
+        matches!(self.compute, Compute::Mixed { .. })
+    }
+
     /// Length of the recurrent state.
     pub fn state_length(&self) -> usize {
         self.core.state_length() as usize

@@ -55,6 +55,11 @@ impl Encoder {
         Self { convolutions, linears, outputs, flops }
     }
 
+    /// The convolutions, each followed by a relu; none for flat observations.
+    pub fn convolutions(&self) -> &[Conv] {
+        &self.convolutions
+    }
+
     /// Number of values that come out.
     pub fn outputs(&self) -> i64 {
         self.outputs

@@ -47,8 +47,7 @@ impl Linear {
 pub struct Conv {
     weight: ParameterId,
     bias: ParameterId,
-    stride: i64,
-    padding: i64,
+    window: Window,
 }
 
 /// Kernel side, stride and zero padding of a convolution, the same in both directions.
@@ -78,16 +77,27 @@ impl Window {
 impl Conv {
     /// Declares `weight` and `bias`, uniform in ±1/√(inputs · kernel²).
     pub fn new(mut scope: Scope<'_>, inputs: i64, outputs: i64, window: Window) -> Self {
-        let Window { kernel, stride, padding } = window;
+        let kernel = window.kernel;
         let init = fan_in_uniform(inputs * kernel * kernel);
         let weight = scope.declare("weight", &[outputs, inputs, kernel, kernel], init);
         let bias = scope.declare("bias", &[outputs], init);
-        Self { weight, bias, stride, padding }
+        Self { weight, bias, window }
     }
 
     /// `[frames, inputs, h, w]` to `[frames, outputs, h', w']`.
     pub fn forward(&self, weights: &Weights, x: &Tensor) -> Result<Tensor> {
-        convolve(x, weights.get(self.weight), weights.get(self.bias), self.stride, self.padding)
+        let Window { stride, padding, .. } = self.window;
+        convolve(x, weights.get(self.weight), weights.get(self.bias), stride, padding)
+    }
+
+    /// Places of weight and bias.
+    pub fn parameters(&self) -> [ParameterId; 2] {
+        [self.weight, self.bias]
+    }
+
+    /// Kernel side, stride and padding.
+    pub fn window(&self) -> Window {
+        self.window
     }
 }
 

@@ -6,6 +6,7 @@ pub mod core;
 pub mod encoder;
 pub mod features;
 pub mod heads;
+pub mod intrinsic_step;
 pub mod layers;
 pub mod parameters;
 pub mod rnd;

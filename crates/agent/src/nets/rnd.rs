@@ -61,6 +61,11 @@ impl RndPair {
         &self.predictor.layout
     }
 
+    /// Encoders and output layers of the target and of the predictor.
+    pub fn layers(&self) -> [(&Encoder, Linear); 2] {
+        [&self.target, &self.predictor].map(|net| (&net.encoder, net.output))
+    }
+
     /// g(x), `[frames, ..]` as prepared from observations to `[frames, outputs]`.
     pub fn target(&self, weights: &Weights, input: &Tensor) -> Result<Tensor> {
         self.target.forward(weights, input)

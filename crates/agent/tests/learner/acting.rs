@@ -2,15 +2,19 @@
 
 use agent::acting::{ChosenAction, PreviousRewards, choose_action};
 use agent::batch::BatchShape;
-use agent::config::QHeads;
+use agent::config::{ConvConfig, QHeads};
 use agent::learner::ParameterSource;
 use agent::math::ladders::beta_ladder;
 use agent::math::rescaling::rescale_f32;
 use agent::nets::agent_net::{NetInput, StepInput};
 use agent::nets::core::CellStates;
 use agent::nets::features::FeatureInput;
+use agent::nets::intrinsic_step::IntrinsicStep;
 use agent::random::Random;
-use agent::{ActingNetwork, ActingOutput, ActingRow, AgentConfig, Learner, OwnedBatch, RecurrentStates};
+use agent::{
+    ActingNetwork, ActingOutput, ActingRow, AgentConfig, Learner, ObservationKind, ObservationSpec, OwnedBatch,
+    RecurrentStates,
+};
 use half::f16;
 use tch::{Device, Kind, Tensor};
 
@@ -218,6 +222,36 @@ fn the_folded_step_is_the_networks_own() {
         }
         assert!(close(&table.index_select(0, &places), &whole.state));
         assert_eq!(table.get(3), untouched);
+    }
+}
+
+/// The same for f and RND, with and without squares that become channels.
+#[test]
+fn the_folded_novelty_is_the_networks_own() {
+    let same = |kernel, stride| ConvConfig { channels: 4, kernel, stride, padding: 0 };
+    let padded = ConvConfig { channels: 6, kernel: 3, stride: 2, padding: 1 };
+    for (shape, first) in [(vec![21, 16], same(4, 2)), (vec![21, 16], same(3, 2)), (vec![9, 8, 3], same(4, 2))] {
+        let mut config = setup::config();
+        config.network.intrinsic.convolutions = vec![first, padded];
+        let observation = ObservationSpec { shape, kind: ObservationKind::U8 };
+        let learner = Learner::new(&config, &observation, ACTIONS, 3, Device::Cpu).unwrap();
+        let networks = learner.networks();
+        let parameters = learner.parameters(ParameterSource::Online).unwrap();
+        let sets = [&parameters.action_prediction, &parameters.rnd_target, &parameters.rnd_predictor];
+        let weights = sets.map(|set| set.weights());
+        let mut random = Random::new(6);
+        let bytes: Vec<u8> = (0..5 * observation.bytes()).map(|_| random.bits() as u8).collect();
+        let observations = networks.input().upload(&bytes, 5, Device::Cpu).unwrap();
+        let step =
+            IntrinsicStep::new(&networks.action_prediction, &networks.rnd, networks.input(), Kind::Float).unwrap();
+        let folded = step.fold(weights.each_ref()).unwrap();
+        // Not the first rows of their memory, as in a step's input.
+        let (embedding, error) = step.forward(&folded, &observations.narrow(0, 1, 4)).unwrap();
+        let frames = networks.input().prepare(&observations).unwrap().narrow(0, 1, 4);
+        let [f, target, predictor] = &weights;
+        let close = |found: &Tensor, expected: &Tensor| found.allclose(expected, 1e-4, 1e-5, false);
+        assert!(close(&embedding, &networks.action_prediction.embed(f, &frames).unwrap()));
+        assert!(close(&error, &networks.rnd.error(target, predictor, &frames).unwrap()));
     }
 }
 
