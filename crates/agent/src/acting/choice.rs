@@ -11,7 +11,8 @@ pub struct ChosenAction {
     pub probability: f32,
 }
 
-/// ε-greedy on one row of [`ActingOutput::preferences`]: with probability ε a uniform action, else the first best.
+/// ε-greedy on one row of [`preferences`](super::ActingOutput::preferences): with probability ε a uniform action, else
+/// the first best.
 ///
 /// `uniforms` are two draws from [0, 1): whether to explore, and where to.
 pub fn choose_action(preferences: &[f32], epsilon: f64, uniforms: [f64; 2]) -> ChosenAction {

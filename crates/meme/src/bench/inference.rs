@@ -39,7 +39,7 @@ pub struct InferenceArgs {
     /// Where to compute
     #[arg(long, value_enum, default_value_t = ComputeDevice::Cpu)]
     device: ComputeDevice,
-    /// Steps that are measured, after ten that are not
+    /// Steps that are measured, after ten that are not; beside a learner as many as fit 20 updates, if that is more
     #[arg(long, default_value_t = 300)]
     steps: usize,
     /// Let a learner update on another thread meanwhile
@@ -62,6 +62,8 @@ const SEQUENCE_PERIOD: usize = 80;
 const WARM_UP: usize = 10;
 /// Updates of the learner before anything is measured.
 const LEARNER_WARM_UP: u64 = 3;
+/// Updates that steps are measured beside, at least: each update has quiet and crowded moments.
+const LEARNER_UPDATES: u64 = 20;
 
 #[derive(Serialize)]
 struct Row {
@@ -132,7 +134,11 @@ impl Bench<'_> {
         let told = Told::random(network.networks(), environments);
         let (mut trips, mut device) = (vec![], vec![]);
         let mut updates = None;
-        for step in 0..WARM_UP + steps {
+        for step in 0.. {
+            let measured = |learner: &BesideLearner| updates.is_some_and(|mark| learner.has_seen_enough(mark));
+            if step >= WARM_UP + steps && learner.is_none_or(measured) {
+                break;
+            }
             show(step);
             if step == WARM_UP {
                 updates = learner.map(|learner| learner.mark());
@@ -241,6 +247,11 @@ impl BesideLearner {
 
     fn rate_since(&self, (instant, updates): (Instant, u64)) -> f64 {
         (self.updates.load(Ordering::Relaxed) - updates) as f64 / instant.elapsed().as_secs_f64()
+    }
+
+    /// Whether it has made enough updates since, or has failed, as `finish` will tell.
+    fn has_seen_enough(&self, (_, updates): (Instant, u64)) -> bool {
+        self.updates.load(Ordering::Relaxed) >= updates + LEARNER_UPDATES || self.thread.is_finished()
     }
 
     fn finish(self) -> Result<()> {
