@@ -19,8 +19,10 @@ def die_with(parent):
     import ctypes
     import signal
 
-    # Ctrl-C in the terminal is for the parent, which then tells us to close.
+    # Ctrl-C in the terminal, and the SIGTERM that `timeout` sends to all, are for the parent, which then tells us to
+    # close.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
     if os.getppid() != parent:
