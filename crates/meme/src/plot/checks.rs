@@ -248,7 +248,13 @@ fn flat(curves: &Curves, found: &mut Vec<Check>) {
         let points = curves.scalar(metric);
         let best = |part: &[(f64, f64)]| part.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
         let (first, second) = points.split_at(points.len() / 2);
-        if points.len() >= 2 * ENOUGH && best(second) <= best(first) {
+        if points.len() < 2 * ENOUGH {
+            continue;
+        }
+        if points.iter().all(|(_, value)| *value == points[0].1) {
+            let sentence = format!("the score of the {who} has been {:.2} all the time", points[0].1);
+            found.push(Check { metric, sentence });
+        } else if best(second) < best(first) {
             let sentence =
                 format!("the best score of the {who}, {:.2}, is from the first half of the run", best(first));
             found.push(Check { metric, sentence });
@@ -293,7 +299,7 @@ mod tests {
     #[test]
     fn a_healthy_run_is_not_spoken_of() {
         let healthy = curves(|row, share| {
-            row.scalar("learner/loss", 1.0 + (share * 40.0).sin()).scalar("evaluation/score", share);
+            row.scalar("learner/loss", 1.0 + (share * 40.0).sin()).scalar("evaluation/score", (2.0 * share).min(1.0));
             row.vector("policy/trust_region_share", [0.1, 0.2]).vector("policy/kl_share", [0.0, 0.0]);
             row.vector("policy/entropy", [1.0 - share / 2.0, 0.5]).vector("policy/trace_coefficient", [0.8, 0.7]);
             row.vector("bandit/pulls", [100.0 * share, 60.0 * share]).scalar("actor/reward_ngu", 0.2);
@@ -327,7 +333,9 @@ mod tests {
     fn what_explodes_or_stands_still_is_named() {
         let sick = curves(|row, share| {
             row.scalar("learner/gradient_norm", 10f64.powf(4.0 * share)).scalar("learner/loss", 2.0);
-            row.scalar("evaluation/score", 1.0 - share).vector("policy/q_max", [1.0, 10f64.powf(4.0 * share)]);
+            row.scalar("evaluation/score", 1.0 - share)
+                .scalar("actor/score", -21.0)
+                .vector("policy/q_max", [1.0, 10f64.powf(4.0 * share)]);
             row.scalar("learner/loss_rnd", if share > 0.9 { f64::NAN } else { 1.0 + share });
             row.vector("bandit/pulls", [400.0 * share, (40.0 * share).min(15.0)]);
         });
@@ -339,6 +347,7 @@ mod tests {
             "policy 1: hardly an episode in the second half of the run",
             "learner/loss has not moved since the middle of the run",
             "the best score of the evaluators, 1.00, is from the first half of the run",
+            "the score of the actors has been -21.00 all the time",
         ] {
             assert!(said.contains(expected), "{expected} is not in\n{said}");
         }
