@@ -1,4 +1,4 @@
-//! Lockstep: a run repeats bit for bit, stopped in between or not, and learns.
+//! Lockstep: a run repeats bit for bit, stopped in between or not.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod support;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use support::{Scratch, checkpoints, config, metrics, sources, train, train_watched};
+use support::{Scratch, checkpoints, config, metrics, train, train_watched};
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
 
@@ -120,22 +120,4 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
     // What the damage cost is played again, and comes out the same.
     assert_eq!(metrics(root, "unbroken"), metrics(root, "broken"));
     assert_same_state(root, "unbroken", "broken");
-}
-
-#[test]
-fn catch_is_learned() {
-    let scratch = Scratch::new();
-    // The best score is 1, and the mean is over 50 episodes. The budget is more than three times what it takes, so that
-    // rounding on another processor does not matter.
-    let bar = 0.95;
-    let mut config = sources("tiny", &["run.lockstep=true", "run.device=cpu", "run.threads=1", "run.seed=1"]);
-    config.run.frames = 60_000;
-    let stop = Stop::new();
-    let reached = |status: &train::status::Status| {
-        if status.evaluation_score.is_some_and(|score| score >= bar) {
-            stop.request();
-        }
-    };
-    let (status, _) = train_watched(scratch.path(), "catch", "catch", &config, &stop, reached).unwrap();
-    assert!(status.evaluation_score.is_some_and(|score| score >= bar), "{status}");
 }

@@ -1,0 +1,44 @@
+//! The tiny preset learns the built-in tasks, in lockstep, so that the same machine always gives the same answer.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+mod support;
+
+use support::{Scratch, sources, train_watched};
+use train::run::stop::Stop;
+
+/// A task, the mean of 50 greedy episodes to reach, and the frames in which it must be.
+///
+/// The budgets are two to three times what it takes, so that rounding on another processor does not matter.
+struct Bar {
+    task: &'static str,
+    score: f64,
+    frames: u64,
+}
+
+const CATCH: Bar = Bar { task: "catch", score: 0.95, frames: 60_000 };
+const MEMORY: Bar = Bar { task: "memory", score: 0.95, frames: 60_000 };
+/// The best score: every dive finds the treasure.
+const DEEP_SEA: Bar = Bar { task: "deep_sea:14", score: 0.989, frames: 300_000 };
+/// The best score: every episode opens the door.
+const KEY_DOOR: Bar = Bar { task: "key_door", score: 1.0, frames: 400_000 };
+
+/// `catch` in every run of the tests, which takes half a minute; with `MEME_TEST_ALL` the other three too.
+#[test]
+fn the_built_in_tasks_are_learned() {
+    let all = std::env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1");
+    let bars = if all { vec![CATCH, MEMORY, DEEP_SEA, KEY_DOOR] } else { vec![CATCH] };
+    for Bar { task, score: bar, frames } in bars {
+        let scratch = Scratch::new();
+        let mut config = sources("tiny", &["run.lockstep=true", "run.device=cpu", "run.threads=1", "run.seed=1"]);
+        config.run.frames = frames;
+        let stop = Stop::new();
+        let reached = |status: &train::status::Status| {
+            if status.evaluation_score.is_some_and(|score| score >= bar) {
+                stop.request();
+            }
+        };
+        let (status, _) = train_watched(scratch.path(), "run", task, &config, &stop, reached).unwrap();
+        println!("{task}: {status}");
+        assert!(status.evaluation_score.is_some_and(|score| score >= bar), "{task}: {status}");
+    }
+}
