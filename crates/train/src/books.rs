@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 
 use agent::learner::StepReport;
 use agent::math::ladders::actor_epsilon;
+use agent::math::ngu::DistanceMean;
 use serde::{Deserialize, Serialize};
 
 use crate::bandit::CentralBandit;
@@ -37,6 +38,8 @@ pub struct Books {
     /// Mean ε of each band.
     epsilon: Vec<f64>,
     environments: usize,
+    /// d²_m of the evaluator whose episode ended last; of an actor while no evaluator's has.
+    distances: DistanceMean,
     updates: Means,
     last_update: u64,
     last_loss: Option<f64>,
@@ -101,6 +104,9 @@ impl Books {
 
     /// An episode ended.
     pub fn episode(&mut self, report: &EpisodeReport) {
+        if report.role == Role::Evaluator || self.evaluated == 0 {
+            self.distances = report.distances;
+        }
         match report.role {
             Role::Actor => {
                 self.episodes += 1;
@@ -115,6 +121,11 @@ impl Books {
                 remember(&mut self.evaluation, report.score, self.evaluation_episodes);
             }
         }
+    }
+
+    /// d²_m as those who only play are to begin with.
+    pub fn distances(&self) -> DistanceMean {
+        self.distances
     }
 
     /// The learner made an update.
@@ -273,20 +284,41 @@ mod tests {
     use crate::config::Sources;
     use crate::run::Value;
 
+    /// Evaluators see the game as a trained agent plays it, actors as those do who explore.
+    #[test]
+    fn the_usual_distances_are_an_evaluators_once_there_is_one() {
+        let config = Sources { preset: Some("tiny".to_owned()), file: None, set: Vec::new() }.load().unwrap().config;
+        let mut books = Books::new(&config);
+        let mut report = |role, distance: f32| {
+            let mut distances = DistanceMean::default();
+            distances.update(&[distance]);
+            let (environment, policy, epsilon, score, frames) = (0, 0, 0.1, 1.0, 4);
+            let novelty = NoveltySums::default();
+            books.episode(&EpisodeReport { role, environment, policy, epsilon, score, frames, novelty, distances });
+            books.distances().mean()
+        };
+        assert_eq!(report(Role::Actor, 2.0), 2.0);
+        assert_eq!(report(Role::Evaluator, 3.0), 3.0);
+        assert_eq!(report(Role::Actor, 4.0), 3.0);
+        assert_eq!(report(Role::Evaluator, 5.0), 5.0);
+    }
+
     #[test]
     fn scores_are_told_apart_by_policy_and_by_epsilon() {
         let set = ["actors.environments=16", "agent.policies.count=3"].map(str::to_owned).to_vec();
         let config = Sources { preset: Some("tiny".to_owned()), file: None, set }.load().unwrap().config;
         let mut books = Books::new(&config);
         let novelty = NoveltySums { observations: 4, ngu: 2.0, rnd: 6.0, episodic: 1.0 };
+        let distances = DistanceMean::default();
         for (environment, policy, score) in [(0, 0, 1.0), (1, 2, 5.0), (15, 2, 7.0)] {
             let (role, epsilon, frames) = (Role::Actor, 0.1, 12);
-            books.episode(&EpisodeReport { role, environment, policy, epsilon, score, frames, novelty });
+            books.episode(&EpisodeReport { role, environment, policy, epsilon, score, frames, novelty, distances });
         }
         // Of one policy or band only the last ones count.
         for _ in 0..RECENT_EACH {
             let (role, epsilon, frames) = (Role::Actor, 0.1, 12);
-            books.episode(&EpisodeReport { role, environment: 15, policy: 2, epsilon, score: 9.0, frames, novelty });
+            let (environment, policy, score) = (15, 2, 9.0);
+            books.episode(&EpisodeReport { role, environment, policy, epsilon, score, frames, novelty, distances });
         }
         let bandit = CentralBandit::new(3, &config.bandit, 0);
         let row = books.row(100, &bandit, &replay::Accounting::default());

@@ -1,5 +1,6 @@
 //! Measures what a run has trained: a fixed number of greedy episodes with the averaged parameters.
 
+use agent::math::ngu::DistanceMean;
 use envs::{EnvSpec, Environments};
 
 use crate::assembly::{Task, make_sets, observation_spec};
@@ -32,6 +33,7 @@ pub(crate) struct Stage {
     pub(crate) inference: Inference,
     pub(crate) bandit: CentralBandit,
     pub(crate) updates: u64,
+    distances: DistanceMean,
 }
 
 impl Stage {
@@ -49,17 +51,19 @@ impl Stage {
         let sets = make_sets(task, &playing, FIRST_INDEX, environments)?;
         let spec = sets.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
         let (observation, actions, device) = (observation_spec(&spec), spec.actions(), device(config)?);
-        let Trained { published, bandit } = Trained::read(checkpoint, config, &observation, actions, device)?;
+        let Trained { published, bandit, distances } =
+            Trained::read(checkpoint, config, &observation, actions, device)?;
         let (agent, intrinsic) = (&config.agent, &config.intrinsic);
         let inference = Inference::new(agent, intrinsic, &observation, actions, environments, device, &published)?;
-        Ok(Self { sets, spec, inference, bandit, updates: published.version })
+        Ok(Self { sets, spec, inference, bandit, updates: published.version, distances })
     }
 
     /// A seat that plays greedily and writes nothing down.
     pub(crate) fn seat(&self, config: &Config, environment: usize) -> Result<Seat> {
         let place = SeatPlace { role: Role::Evaluator, environment, slot: environment, epsilon: 0.0 };
         // Nothing is drawn without exploration, so the seed does not matter.
-        Seat::new(place, &config.intrinsic, self.inference.embedding_length(), 0, None, &self.bandit)
+        let seat = Seat::new(place, &config.intrinsic, self.inference.embedding_length(), 0, None, &self.bandit)?;
+        Ok(seat.knowing(self.distances))
     }
 }
 

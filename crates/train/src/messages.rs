@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use agent::math::ngu::DistanceMean;
 use half::f16;
 use serde::{Deserialize, Serialize};
 
@@ -136,6 +137,8 @@ pub struct EpisodeReport {
     pub frames: u64,
     /// How new its observations were. An evaluator's last observation is not among them: nobody asks for it.
     pub novelty: NoveltySums,
+    /// d²_m of the environment after it.
+    pub distances: DistanceMean,
 }
 
 /// r_NGU and its parts, added up over the observations of an episode.

@@ -1,7 +1,7 @@
 //! The agent's side of one environment: what it remembers of the episode, and what it writes down.
 
 use agent::acting::{ChosenAction, choose_action};
-use agent::math::ngu::{EpisodicNovelty, Kernel, ngu_reward};
+use agent::math::ngu::{DistanceMean, EpisodicNovelty, Kernel, ngu_reward};
 use agent::random::Random;
 use envs::{Ending, EpisodeEnd, Step};
 use half::f16;
@@ -103,6 +103,12 @@ impl Seat {
     /// A seat that goes on from a saved one.
     pub fn resume(place: SeatPlace, progress: Progress, writer: Option<Writer>) -> Self {
         Self { place, progress, writer }
+    }
+
+    /// The same, with the d²_m that a trained agent knows its environment by.
+    pub fn knowing(mut self, distances: DistanceMean) -> Self {
+        self.progress.novelty.take_distances(distances);
+        self
     }
 
     /// What continues from here, beside the writer's state.
@@ -208,6 +214,7 @@ impl Seat {
                     score: end.score,
                     frames: end.frames,
                     novelty: self.progress.sums,
+                    distances: self.progress.novelty.distances(),
                 };
                 bandit.report(self.place.role, self.progress.policy, end.score)?;
                 let (policy, waits) = (self.progress.policy, self.writer.is_some());

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use agent::math::ngu::DistanceMean;
 use agent::{Learner, ObservationSpec};
 use tch::Device;
 
@@ -58,13 +59,15 @@ impl Which {
     }
 }
 
-/// Everything that playing takes: parameters, and the bandit that knows the best policy.
+/// Everything that playing takes: parameters, the bandit that knows the best policy, and what distances are usual.
 #[derive(Debug)]
 pub struct Trained {
     /// The parameters.
     pub published: Published,
     /// The bandit.
     pub bandit: CentralBandit,
+    /// d²_m, without which the first episodes would look newer or older than any the agent was trained on.
+    pub distances: DistanceMean,
 }
 
 impl Trained {
@@ -76,15 +79,15 @@ impl Trained {
         actions: usize,
         device: Device,
     ) -> Result<Self> {
-        let (published, bandit) = if weights::are_in(checkpoint) {
-            let published = weights::read(checkpoint, &config.agent, observation, actions, device)?;
-            (published, weights::bandit(checkpoint)?)
+        let (published, bandit, distances) = if weights::are_in(checkpoint) {
+            let (published, distances) = weights::read(checkpoint, &config.agent, observation, actions, device)?;
+            (published, weights::bandit(checkpoint)?, distances)
         } else {
             let saved = saving::learner(checkpoint)?;
             let learner = Learner::restore(&config.agent, observation, actions, &saved, device)?;
-            (Published::of(&learner)?, saving::play(checkpoint)?.bandit)
+            (Published::of(&learner)?, saving::play(checkpoint)?.bandit, saving::books(checkpoint)?.distances())
         };
-        Ok(Self { published, bandit: CentralBandit::resume(bandit) })
+        Ok(Self { published, bandit: CentralBandit::resume(bandit), distances })
     }
 }
 

@@ -5,6 +5,7 @@ use std::io::Write;
 
 use agent::learner::ParameterSource;
 use agent::math::moments::Moments;
+use agent::math::ngu::DistanceMean;
 use agent::weights::import;
 use agent::{AgentConfig, AgentError, Learner, NetworkParameters, Networks, ObservationSpec, TensorFile};
 use serde::{Deserialize, Serialize};
@@ -27,15 +28,19 @@ const METADATA: &str = "acting";
 struct Numbers {
     updates: u64,
     rnd_errors: Moments,
+    /// Absent in what was written before it was kept.
+    #[serde(default)]
+    distances: DistanceMean,
 }
 
-/// Writes the averaged parameters and the bandit.
+/// Writes the averaged parameters, the bandit, and the d²_m that was played with.
 pub fn write(
     learner: &Learner,
     bandit: &BanditState,
+    distances: DistanceMean,
     checkpoint: &mut CheckpointWriter,
 ) -> Result<(), CheckpointError> {
-    let numbers = Numbers { updates: learner.updates(), rnd_errors: learner.rnd_errors().clone() };
+    let numbers = Numbers { updates: learner.updates(), rnd_errors: learner.rnd_errors().clone(), distances };
     checkpoint.part(WEIGHTS, |mut out: &mut dyn Write| {
         let mut file = learner.weights(ParameterSource::Ema)?;
         let numbers = serde_json::to_string(&numbers).map_err(|error| broken(error.to_string()))?;
@@ -50,27 +55,28 @@ pub fn are_in(checkpoint: &Checkpoint) -> bool {
     checkpoint.part_names().any(|name| name == WEIGHTS)
 }
 
-/// The averaged parameters of a checkpoint, which stand for the online ones too: those were not kept.
+/// The averaged parameters of a checkpoint, which stand for the online ones too: those were not kept; and d²_m.
 pub fn read(
     checkpoint: &Checkpoint,
     config: &AgentConfig,
     observation: &ObservationSpec,
     actions: usize,
     device: Device,
-) -> Result<Published> {
+) -> Result<(Published, DistanceMean)> {
     let file = TensorFile::read_from(&mut checkpoint.part(WEIGHTS)?)?;
     let numbers = file.metadata.get(METADATA).ok_or_else(|| TrainError::Part {
         part: WEIGHTS,
         reason: "its metadata says nothing about acting".to_owned(),
     })?;
-    let Numbers { updates, rnd_errors } = serde_json::from_str(numbers).map_err(|error| broken(error.to_string()))?;
+    let Numbers { updates, rnd_errors, distances } =
+        serde_json::from_str(numbers).map_err(|error| broken(error.to_string()))?;
     let networks = Networks::new(config, observation, actions)?;
     let parameters = || -> Result<NetworkParameters> {
         let mut parameters = NetworkParameters::zeros(&networks, device)?;
         import(&file, &mut parameters.sets_mut().map(|set| ("", set)))?;
         Ok(parameters)
     };
-    Published::new(updates, parameters()?, parameters()?, rnd_errors)
+    Ok((Published::new(updates, parameters()?, parameters()?, rnd_errors)?, distances))
 }
 
 /// The bandit beside them.

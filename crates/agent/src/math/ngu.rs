@@ -29,7 +29,7 @@ impl Default for Kernel {
 
 /// d²_m, the running mean of squared neighbour distances: of all of them at first, of about the last 100 000 later,
 /// because f moves while it trains and the scale of its distances with it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct DistanceMean {
     mean: f64,
     count: u64,
@@ -126,8 +126,13 @@ impl EpisodicNovelty {
     }
 
     /// d²_m so far.
-    pub fn distance_mean(&self) -> f64 {
-        self.distance_mean.mean()
+    pub fn distances(&self) -> DistanceMean {
+        self.distance_mean
+    }
+
+    /// Goes on with the d²_m of another environment, so that the same is as new here as it was there.
+    pub fn take_distances(&mut self, distances: DistanceMean) {
+        self.distance_mean = distances;
     }
 }
 
@@ -201,16 +206,29 @@ mod tests {
         // Squared distances 4 and 9, then 0.25 and 2.25 to the memory before the embedding joins it.
         assert_close(novelty.observe(&[3.0]).unwrap(), 71.26878682);
         assert_close(novelty.observe(&[1.5]).unwrap(), 24.22784898);
-        assert_close(novelty.distance_mean(), 3.3);
+        assert_close(novelty.distances().mean(), 3.3);
         assert_eq!(novelty.remembered(), 4);
 
         // The memory begins anew, d²_m goes on: 25 joins 1, 4, 9, 0.25 and 2.25.
         novelty.start_episode();
         assert_eq!(novelty.remembered(), 0);
-        assert_close(novelty.distance_mean(), 3.3);
+        assert_close(novelty.distances().mean(), 3.3);
         assert_eq!(novelty.observe(&[0.0]).unwrap(), 0.0);
         assert_close(novelty.observe(&[5.0]).unwrap(), 118.3883032);
-        assert_close(novelty.distance_mean(), 41.5 / 6.0);
+        assert_close(novelty.distances().mean(), 41.5 / 6.0);
+    }
+
+    #[test]
+    fn with_the_distances_of_another_the_same_is_as_new() {
+        let (mut one, mut other) = (novelty(), novelty());
+        for x in [0.0, 1.0, 3.0, 1.5] {
+            one.observe(&[x]).unwrap();
+        }
+        one.start_episode();
+        other.take_distances(one.distances());
+        for x in [0.2, 7.0, 7.1] {
+            assert_eq!(one.observe(&[x]).unwrap(), other.observe(&[x]).unwrap());
+        }
     }
 
     #[test]
