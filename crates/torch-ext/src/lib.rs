@@ -26,6 +26,13 @@ pub use graph::Graph;
 pub use memory::{MemoryStatistics, PinnedBytes, memory_statistics, release_cached_memory, reset_peak_memory};
 pub use stream::{Event, Priority, Stream};
 
+/// Lets libtorch use tensor cores for f32 matrix products (factors of 10 bits, sums in f32), and try cuDNN's algorithms
+/// once for each shape: batches have the same few shapes all along.
+pub fn prefer_speed() -> Result<()> {
+    // SAFETY: no arguments.
+    shim::check(unsafe { shim::tx_prefer_speed() })
+}
+
 /// Whether this build has CUDA and this machine a GPU that the kernels run on.
 pub fn available() -> bool {
     cfg!(feature = "cuda")

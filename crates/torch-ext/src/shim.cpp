@@ -192,6 +192,13 @@ void tx_graph_free(void* graph) {
   attempt([&] { delete (at::cuda::CUDAGraph*)graph; });
 }
 
+// f32 matrix products with 10-bit factors and f32 sums, and cuDNN's choice by trial among its algorithms.
+const char* tx_prefer_speed() {
+  return attempt([&] {
+    at::globalContext().setFloat32MatmulPrecision("high");
+    at::globalContext().setBenchmarkCuDNN(true);
+  });
+}
 const char* tx_memory(uint64_t* allocated, uint64_t* peak_allocated, uint64_t* reserved, uint64_t* peak_reserved) {
   return attempt([&] {
     auto s = c10::cuda::CUDACachingAllocator::getDeviceStats(0);

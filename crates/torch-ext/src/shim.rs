@@ -68,6 +68,7 @@ shim! {
     fn tx_graph_begin(graph: *mut *mut c_void);
     fn tx_graph_end(graph: *mut c_void);
     fn tx_graph_replay(graph: *mut c_void);
+    fn tx_prefer_speed();
     fn tx_memory(allocated: *mut u64, peak_allocated: *mut u64, reserved: *mut u64, peak_reserved: *mut u64);
     fn tx_memory_reset_peak();
     fn tx_memory_release_cached();

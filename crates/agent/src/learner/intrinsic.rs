@@ -4,7 +4,6 @@ use tch::{Kind, Tensor};
 
 use crate::batch::BatchTensors;
 use crate::error::Result;
-use crate::math::moments::BatchMoments;
 use crate::networks::{NetworkParameters, Networks};
 
 /// Losses of action prediction and RND.
@@ -52,10 +51,9 @@ impl IntrinsicLoss {
         })
     }
 
-    /// Moments of the prediction errors.
-    pub fn moments(&self) -> Result<BatchMoments> {
-        let values: Vec<f32> = Vec::try_from(&self.rnd_moments)?;
-        Ok(BatchMoments { mean: f64::from(values[0]), mean_square: f64::from(values[1]) })
+    /// Mean and mean square of the prediction errors, `[2]`.
+    pub fn moments(&self) -> &Tensor {
+        &self.rnd_moments
     }
 }
 

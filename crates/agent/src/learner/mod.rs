@@ -1,18 +1,24 @@
 //! The learner: everything that persists, and one update.
 
+mod beside;
+mod gather;
 mod intrinsic;
 mod report;
 mod state;
+mod target;
 
-use tch::{Device, Kind, Tensor};
+use std::sync::Arc;
+
+use tch::{Device, Tensor};
+use torch_ext::Stream;
 
 use crate::batch::{Batch, BatchShape, BatchTensors};
 use crate::config::AgentConfig;
 use crate::error::{AgentError, Result};
 use crate::loader::{LoadedBatch, Loader};
-use crate::loss::AgentLoss;
-use crate::loss::statistics::policy_statistics;
+use crate::loss::statistics::{policy_statistics, policy_table};
 use crate::loss::td::TdNumbers;
+use crate::loss::{AgentLoss, LossOutput};
 use crate::math::moments::{BatchMoments, Moments};
 use crate::math::td_scale::TdScale;
 use crate::nets::parameters::ParameterSet;
@@ -22,7 +28,10 @@ use crate::optimizer::{AdamConfig, AdamW};
 use crate::random::Random;
 use crate::tensor_file::TensorFile;
 use crate::weights::export;
+use beside::{Beside, beside_stream};
+use gather::gather;
 use intrinsic::IntrinsicLoss;
+use target::TargetNetwork;
 
 pub use report::{GradientNorms, Losses, RndStatistics, StepReport};
 
@@ -85,7 +94,7 @@ pub struct Learner {
     device: Device,
     loss: AgentLoss,
     online: NetworkParameters,
-    target: ParameterSet,
+    target: TargetNetwork,
     ema: ParameterSet,
     agent: Training,
     action_prediction: Training,
@@ -93,6 +102,8 @@ pub struct Learner {
     /// σ_j of each value head.
     td_scales: Vec<TdScale>,
     rnd_errors: Moments,
+    /// For work beside the rest of an update, on a GPU.
+    side: Option<Arc<Stream>>,
     updates: u64,
     /// Draws the blocks that stochastic depth leaves out.
     random: Random,
@@ -137,8 +148,9 @@ impl Learner {
             networks,
             device,
             loss,
-            target,
+            target: TargetNetwork::new(target),
             ema,
+            side: beside_stream(device)?,
             updates: 0,
             random,
         })
@@ -238,51 +250,83 @@ impl Learner {
         };
         let mut random = self.random.clone();
         let keep = self.keep(sequences, options.keep, &mut random)?;
+        let beside = Beside::fork(self.side.as_ref())?;
 
         let net = &self.networks.agent;
         let online = net.unroll(&net.prepare(&self.online.agent)?, &tensors.input, keep.as_ref())?;
         finished(Part::OnlineForward);
-        let target = tch::no_grad(|| net.unroll(&net.prepare(&self.target)?, &tensors.input, None))?;
+        let target = tch::no_grad(|| net.unroll(self.target.weights(net)?, &tensors.input, None))?;
         finished(Part::TargetForward);
+        // Small kernels that run beside the large ones given to the device above.
+        let (intrinsic, joined) = beside.run(|| self.intrinsic_gradients_of(tensors))?;
+        finished(Part::Intrinsic);
         let loss = self.loss.evaluate(&online.heads, &target.heads, tensors, &self.td_scales)?;
         drop((online, target));
         finished(Part::Loss);
         self.agent.gradients.fill_with_gradients(&loss.total, &self.online.agent)?;
         finished(Part::Backward);
+        joined.join()?;
+
+        let (report, numbers, rnd_errors) = self.report(&loss, &intrinsic, tensors)?;
+        self.check_finite(&report)?;
+        let report = self.commit(report, &numbers, rnd_errors, random)?;
+        finished(Part::Optimizer);
+        Ok(report)
+    }
+
+    /// Losses of the networks behind the intrinsic reward, and their gradients.
+    fn intrinsic_gradients_of(&mut self, tensors: &BatchTensors) -> Result<IntrinsicLoss> {
         let intrinsic = IntrinsicLoss::evaluate(&self.networks, &self.online, tensors)?;
         self.action_prediction
             .gradients
             .fill_with_gradients(&intrinsic.action_prediction, &self.online.action_prediction)?;
         self.rnd.gradients.fill_with_gradients(&intrinsic.rnd, &self.online.rnd_predictor)?;
-        finished(Part::Intrinsic);
+        Ok(intrinsic)
+    }
 
-        // Here the learner waits for the device, once.
-        let numbers = loss.heads.iter().map(|head| head.td.numbers()).collect::<Result<Vec<_>>>()?;
-        let update = self.updates + 1;
+    /// Everything the update tells. Here the learner waits for the device, once.
+    fn report(
+        &self,
+        loss: &LossOutput,
+        intrinsic: &IntrinsicLoss,
+        tensors: &BatchTensors,
+    ) -> Result<(StepReport, Vec<TdNumbers>, BatchMoments)> {
+        let norms = [&self.agent, &self.action_prediction, &self.rnd].map(|training| training.gradients.norm());
+        let [agent, action_prediction, rnd] = norms;
+        let table = policy_table(loss, tensors)?;
+        let mut wanted = vec![
+            &loss.total,
+            &loss.td,
+            &loss.distillation,
+            &intrinsic.action_prediction,
+            &intrinsic.rnd,
+            &intrinsic.accuracy,
+        ];
+        let (agent, action_prediction, rnd) = (agent?, action_prediction?, rnd?);
+        wanted.extend([&agent, &action_prediction, &rnd, intrinsic.moments(), &loss.priorities, &table]);
+        wanted.extend(loss.heads.iter().map(|head| head.td.statistics()));
+        let mut values = gather(&wanted)?.into_iter();
+        let mut next = || values.next().unwrap_or_default();
+        let [total, td, distillation, action_prediction, rnd, accuracy] = [(); 6].map(|()| next()[0]);
+        let losses = Losses { total, td, distillation, action_prediction, rnd };
+        let [agent, action_prediction, rnd] = [(); 3].map(|()| next()[0]);
+        let gradient_norms = GradientNorms { agent, action_prediction, rnd };
+        let moments = next();
+        let rnd_errors = BatchMoments { mean: moments[0], mean_square: moments[1] };
+        let priorities = next().iter().map(|&priority| priority as f32).collect();
+        let table = next();
+        let numbers: Vec<_> = loss.heads.iter().map(|_| TdNumbers::new(&next())).collect();
         let report = StepReport {
-            update,
-            losses: Losses {
-                total: scalar(&loss.total)?,
-                td: scalar(&loss.td)?,
-                distillation: scalar(&loss.distillation)?,
-                action_prediction: scalar(&intrinsic.action_prediction)?,
-                rnd: scalar(&intrinsic.rnd)?,
-            },
-            priorities: Vec::try_from(loss.priorities.f_to_kind(Kind::Float)?)?,
-            gradient_norms: GradientNorms {
-                agent: self.agent.gradients.norm()?,
-                action_prediction: self.action_prediction.gradients.norm()?,
-                rnd: self.rnd.gradients.norm()?,
-            },
+            update: self.updates + 1,
+            losses,
+            priorities,
+            gradient_norms,
             steps: tensors.total_steps as u64,
-            action_prediction_accuracy: scalar(&intrinsic.accuracy)?,
+            action_prediction_accuracy: accuracy,
             rnd: RndStatistics::default(),
-            policies: policy_statistics(&loss, &numbers, tensors)?,
+            policies: policy_statistics(&table, &numbers, loss.policy.is_some()),
         };
-        self.check_finite(&report)?;
-        let report = self.commit(report, &numbers, intrinsic.moments()?, random)?;
-        finished(Part::Optimizer);
-        Ok(report)
+        Ok((report, numbers, rnd_errors))
     }
 
     /// Takes the update over into everything that persists.
@@ -303,7 +347,7 @@ impl Learner {
 
         self.updates = report.update;
         if self.updates.is_multiple_of(self.config.copies.target_period) {
-            self.target.copy_from(&self.online.agent)?;
+            self.target.parameters_mut().copy_from(&self.online.agent)?;
         }
         for (scale, head) in self.td_scales.iter_mut().zip(heads) {
             for (policy, &moments) in head.moments.iter().enumerate() {
@@ -386,8 +430,4 @@ impl Learner {
         }
         Ok(())
     }
-}
-
-fn scalar(tensor: &Tensor) -> Result<f64> {
-    Ok(tensor.f_double_value(&[])?)
 }

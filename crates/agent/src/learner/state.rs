@@ -39,7 +39,7 @@ impl Learner {
         for set in self.online.sets() {
             export(&mut file, "online.", set)?;
         }
-        export(&mut file, "target.", &self.target)?;
+        export(&mut file, "target.", self.target.parameters())?;
         export(&mut file, "ema.", &self.ema)?;
         let trainings = [&self.agent, &self.action_prediction, &self.rnd];
         for training in trainings {
@@ -82,7 +82,7 @@ impl Learner {
         }
         let mut sets: Vec<(&str, &mut ParameterSet)> = vec![];
         sets.extend(learner.online.sets_mut().map(|set| ("online.", set)));
-        sets.push(("target.", &mut learner.target));
+        sets.push(("target.", learner.target.parameters_mut()));
         sets.push(("ema.", &mut learner.ema));
         let trainings: [&mut Training; 3] = [&mut learner.agent, &mut learner.action_prediction, &mut learner.rnd];
         for (training, steps) in trainings.into_iter().zip(numbers.optimizer_steps) {

@@ -38,12 +38,8 @@ pub struct PolicyStatistics {
 /// Rows of the table that is brought to the host at once.
 const ROWS: usize = 8;
 
-/// Statistics of every policy; `numbers` are those of each value head.
-pub fn policy_statistics(
-    loss: &LossOutput,
-    numbers: &[TdNumbers],
-    batch: &BatchTensors,
-) -> Result<Vec<PolicyStatistics>> {
+/// What [`policy_statistics`] makes sense of, on the device: `[ROWS, N]`.
+pub fn policy_table(loss: &LossOutput, batch: &BatchTensors) -> Result<Tensor> {
     let valid = batch.valid.f_unsqueeze(-1)?;
     let mean = |x: &Tensor| -> Result<Tensor> {
         let sum = x.f_mul(&valid)?.f_sum_dim_intlist(&[0i64, 1][..], false, Kind::Float)?;
@@ -73,11 +69,14 @@ pub fn policy_statistics(
         q_max,
         entropy,
     ];
-    let policies = numbers[0].sigma.len();
-    let mut host = vec![0f32; ROWS * policies];
-    Tensor::f_stack(&rows, 0)?.f_copy_data(&mut host, ROWS * policies)?;
+    Ok(Tensor::f_stack(&rows, 0)?)
+}
+
+/// Statistics of every policy, from the values of [`policy_table`] and of each value head.
+pub fn policy_statistics(table: &[f64], numbers: &[TdNumbers], distillation: bool) -> Vec<PolicyStatistics> {
+    let policies = table.len() / ROWS;
     let statistics = |j: usize| {
-        let row = |r: usize| f64::from(host[r * policies + j]);
+        let row = |r: usize| table[r * policies + j];
         PolicyStatistics {
             td_error: row(0),
             sigma: numbers[0].sigma[j],
@@ -88,8 +87,8 @@ pub fn policy_statistics(
             q_mean: row(4),
             q_min: row(5),
             q_max: row(6),
-            entropy: loss.policy.is_some().then(|| row(7)),
+            entropy: distillation.then(|| row(7)),
         }
     };
-    Ok((0..policies).map(statistics).collect())
+    (0..policies).map(statistics).collect()
 }

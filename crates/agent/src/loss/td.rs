@@ -32,7 +32,7 @@ pub struct TdLoss {
     /// 1 where the trust region lets a step keep its loss, f32 `[B, T, N]`.
     pub keep: Tensor,
     /// σ_j that was used, the batch's deviation, and importance-weighted mean and mean square, f64 `[4, N]`. It stays on
-    /// the device until [`numbers`](Self::numbers) asks, so that the learner need not wait in the middle of an update.
+    /// the device until somebody asks, so that the learner need not wait in the middle of an update.
     statistics: Tensor,
 }
 
@@ -48,16 +48,28 @@ pub struct TdNumbers {
 }
 
 impl TdLoss {
+    /// What [`TdNumbers::new`] takes, still on the device.
+    pub fn statistics(&self) -> &Tensor {
+        &self.statistics
+    }
+
     /// Its statistics, brought to the host.
     pub fn numbers(&self) -> Result<TdNumbers> {
-        let rows: Vec<Vec<f64>> = Vec::try_from(&self.statistics)?;
-        let [sigma, sigma_batch, mean, mean_square] = &rows[..] else { unreachable!("statistics have four rows") };
-        let moments = mean.iter().zip(mean_square);
-        Ok(TdNumbers {
-            sigma: sigma.clone(),
-            sigma_batch: sigma_batch.clone(),
+        Ok(TdNumbers::new(&Vec::<f64>::try_from(self.statistics.f_reshape([-1])?)?))
+    }
+}
+
+impl TdNumbers {
+    /// From the values of [`TdLoss::statistics`].
+    pub fn new(values: &[f64]) -> Self {
+        let policies = values.len() / 4;
+        let row = |i: usize| &values[i * policies..(i + 1) * policies];
+        let moments = row(2).iter().zip(row(3));
+        Self {
+            sigma: row(0).to_vec(),
+            sigma_batch: row(1).to_vec(),
             moments: moments.map(|(&mean, &mean_square)| BatchMoments { mean, mean_square }).collect(),
-        })
+        }
     }
 }
 

@@ -106,8 +106,7 @@ impl AgentNet {
         if precision == Precision::F32 || !device.is_cuda() || !torch_ext::available() {
             return Ok(self);
         }
-        // Batches have the same few shapes all along: it pays to try cuDNN's algorithms once for each.
-        tch::Cuda::cudnn_set_benchmark(true);
+        torch_ext::prefer_speed()?;
         let bytes = self.input.takes_bytes();
         let spec = match &self.torso {
             Torso::NfNet(net) if bytes => net.fused_spec(&self.layout, self.input.shape()),

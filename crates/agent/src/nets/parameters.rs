@@ -222,8 +222,8 @@ impl ParameterSet {
     }
 
     /// √Σx² over all parameters.
-    pub fn norm(&self) -> Result<f64> {
-        Ok(self.flat.f_norm()?.f_double_value(&[])?)
+    pub fn norm(&self) -> Result<Tensor> {
+        Ok(self.flat.f_norm()?)
     }
 
     /// The first parameter with a NaN or an infinity in it, and that value.

