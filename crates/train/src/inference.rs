@@ -60,6 +60,8 @@ impl Inference {
             rnd_clip: intrinsic.rnd_clip,
         };
         inference.refresh(published)?;
+        inference.online.prepare(slots, &inference.states)?;
+        inference.average.prepare(slots, &inference.states)?;
         Ok(inference)
     }
 

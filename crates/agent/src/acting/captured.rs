@@ -171,27 +171,25 @@ impl Captured {
         Ok(streams.main.synchronize()?)
     }
 
+    /// Records all graphs that steps of up to `rows` rows need.
+    pub fn record(&mut self, networks: &Networks, rows: usize, states: &RecurrentStates) -> Result<()> {
+        let mut size = 0;
+        while size < captured_rows(rows, states.environments()) {
+            size = captured_rows(size + 1, states.environments());
+            let Self { seat, streams: Streams { main, side }, weights, .. } = self;
+            main.scope(|| recorded(seat, networks, weights, states, size, side).map(|_| ()))??;
+        }
+        Ok(())
+    }
+
     /// Begins a step of checked rows, of which there are some.
     pub fn begin(&mut self, networks: &Networks, rows: &[ActingRow<'_>], states: &RecurrentStates) -> Result<Going> {
         let Self { seat, streams, weights, begun, ended } = self;
         let Streams { main, side } = streams;
         main.scope(|| {
-            if seat.as_ref().is_none_or(|seat| seat.table.data_ptr() != states.table().data_ptr()) {
-                *seat = None;
-            }
-            let seat = match seat {
-                Some(seat) => seat,
-                none => none.insert(Seat::new(networks, states)?),
-            };
             let size = captured_rows(rows.len(), states.environments());
-            if !seat.recorded.contains_key(&size) {
-                let recorded = Recorded::new(networks, weights, seat, states, size, side)?;
-                seat.recorded.insert(size, recorded);
-            }
-            let Seat { outbox, inbox, recorded, .. } = seat;
-            let Some(Recorded { graph, packing, input, outputs }) = recorded.get_mut(&size) else {
-                unreachable!("it was recorded above")
-            };
+            let (Recorded { graph, packing, input, outputs }, outbox, inbox) =
+                recorded(seat, networks, weights, states, size, side)?;
             packing.pack(rows, states, outbox.fill()?);
             let bytes = packing.used_bytes(rows.len());
             outbox.send(0..bytes, &input.f_narrow(0, 0, bytes as i64)?)?;
@@ -241,6 +239,32 @@ impl Captured {
     pub fn milliseconds(&self) -> Result<f64> {
         Ok(self.begun.milliseconds_until(&self.ended)?)
     }
+}
+
+/// The graph of so many rows, recorded now if it was not before, and the ways to and from it. The current stream is the
+/// networks' own.
+fn recorded<'a>(
+    seat: &'a mut Option<Seat>,
+    networks: &Networks,
+    weights: &DerivedWeights,
+    states: &RecurrentStates,
+    size: usize,
+    side: &Stream,
+) -> Result<(&'a mut Recorded, &'a mut Outbox, &'a mut Inbox)> {
+    if seat.as_ref().is_none_or(|seat| seat.table.data_ptr() != states.table().data_ptr()) {
+        *seat = None;
+    }
+    let seat = match seat {
+        Some(seat) => seat,
+        none => none.insert(Seat::new(networks, states)?),
+    };
+    if !seat.recorded.contains_key(&size) {
+        let recorded = Recorded::new(networks, weights, seat, states, size, side)?;
+        seat.recorded.insert(size, recorded);
+    }
+    let Seat { outbox, inbox, recorded, .. } = seat;
+    let Some(graph) = recorded.get_mut(&size) else { unreachable!("it was recorded above") };
+    Ok((graph, outbox, inbox))
 }
 
 /// The number of rows of the graph that does so many: a power of two, or all environments.

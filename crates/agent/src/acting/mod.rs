@@ -143,6 +143,15 @@ impl ActingNetwork {
         &self.networks
     }
 
+    /// Gets ready for steps of up to `rows` rows of these states, so that none has to be got ready for later: on a GPU
+    /// that can't be done while other threads work with it.
+    pub fn prepare(&mut self, rows: usize, states: &RecurrentStates) -> Result<()> {
+        match &mut self.way {
+            Way::Captured(captured) => captured.record(&self.networks, rows, states),
+            _ => Ok(()),
+        }
+    }
+
     /// Takes over newer parameters, which must be complete: if another thread has them computed on a GPU, it is done.
     pub fn refresh(&mut self, parameters: &NetworkParameters) -> Result<()> {
         self.change(|own| own.copy_from(parameters))
