@@ -107,5 +107,6 @@ pub(crate) fn decode<T: DeserializeOwned>(checkpoint: &Checkpoint, part: &'stati
     let mut bytes = Vec::new();
     let broken = |reason: String| TrainError::Part { part, reason };
     checkpoint.part(part)?.read_to_end(&mut bytes).map_err(|error| broken(error.to_string()))?;
-    postcard::from_bytes(&bytes).map_err(|error| broken(error.to_string()))
+    // Its hash is right, so that these are the bytes that were written.
+    postcard::from_bytes(&bytes).map_err(|_| broken("another version of meme wrote it in another form".to_owned()))
 }

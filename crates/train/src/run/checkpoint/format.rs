@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::CheckpointError;
 
 /// The format that this program writes and reads.
-pub(super) const VERSION: u32 = 3;
+pub(super) const VERSION: u32 = 4;
 /// Length of the header.
 pub(super) const HEADER: usize = 24;
 /// Length of the footer.
@@ -161,7 +161,7 @@ mod tests {
         let error = check_header(path, &header_of(7)).unwrap_err().to_string();
         assert_eq!(
             error,
-            "checkpoint a.ckpt has format 7, and this program reads format 3; use the version of meme that wrote it"
+            "checkpoint a.ckpt has format 7, and this program reads format 4; use the version of meme that wrote it"
         );
         let mut flipped = header();
         flipped[8] ^= 2;
