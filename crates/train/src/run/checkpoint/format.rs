@@ -150,8 +150,8 @@ mod tests {
     #[test]
     fn the_header_is_as_documented() {
         let header = header();
-        assert_eq!(header[..16], *b"MEMECKPT\x03\0\0\0\0\0\0\0");
-        assert_eq!(u64_at(&header, 16), xxh3_64(b"MEMECKPT\x03\0\0\0\0\0\0\0"));
+        assert_eq!(header[..16], *b"MEMECKPT\x04\0\0\0\0\0\0\0");
+        assert_eq!(u64_at(&header, 16), xxh3_64(b"MEMECKPT\x04\0\0\0\0\0\0\0"));
         check_header(Path::new("x"), &header).unwrap();
     }
 
