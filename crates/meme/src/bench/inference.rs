@@ -12,12 +12,13 @@ use agent::random::Random;
 use agent::{ActingNetwork, ActingRow, AgentConfig, Learner, ObservationKind, ObservationSpec, OwnedBatch};
 use agent::{Networks, RecurrentStates};
 use anyhow::{Context, Result, anyhow, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use half::f16;
 use serde::Serialize;
 use tch::Device;
 use train::config::{Config, Sources};
 
+use super::compute::ComputeDevice;
 use super::measure::median;
 use crate::output::{self, Progress};
 
@@ -50,12 +51,6 @@ pub struct InferenceArgs {
     json: bool,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum ComputeDevice {
-    Cpu,
-    Cuda,
-}
-
 /// Steps between the beginnings of two sequences of an environment, the paper's.
 const SEQUENCE_PERIOD: usize = 80;
 /// Steps before anything is measured.
@@ -86,11 +81,7 @@ struct Row {
 pub fn run(args: &InferenceArgs) -> Result<()> {
     ensure!(args.steps > 0 && args.actions > 0, "--steps and --actions need at least 1");
     ensure!(args.environments.iter().all(|&n| n > 0), "--environments are numbers of at least 1");
-    let device = match args.device {
-        ComputeDevice::Cpu => Device::Cpu,
-        ComputeDevice::Cuda if tch::Cuda::is_available() => Device::Cuda(0),
-        ComputeDevice::Cuda => bail!("libtorch sees no CUDA device here; `meme doctor` says what is missing"),
-    };
+    let device = args.device.libtorch()?;
     let config = Sources { preset: Some(args.preset.clone()), file: None, set: args.set.clone() }.load()?.config;
     let observation = ObservationSpec { shape: vec![210, 160], kind: ObservationKind::U8 };
     let learner = match args.beside_learner {

@@ -9,12 +9,13 @@ use agent::learner::{Part, StepOptions};
 use agent::loader::{LoadedBatch, Loader};
 use agent::random::Random;
 use agent::{Learner, ObservationKind, ObservationSpec, OwnedBatch};
-use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, ValueEnum};
+use anyhow::{Context, Result, ensure};
+use clap::Args;
 use serde::Serialize;
 use tch::Device;
 use train::config::Sources;
 
+use super::compute::ComputeDevice;
 use super::measure::median;
 use crate::output::{self, Progress, grouped};
 
@@ -51,12 +52,6 @@ pub struct LearnerArgs {
     /// Print one JSON document instead of a table
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum ComputeDevice {
-    Cpu,
-    Cuda,
 }
 
 /// Updates before anything is measured: the first ones choose algorithms and reserve memory.
@@ -118,11 +113,7 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
     let trace = args.trace.unwrap_or(config.replay.trace);
     let (height, width) = args.image.unwrap_or(if args.preset == "tiny" { (24, 24) } else { (210, 160) });
     ensure!(batch > 0 && trace > 1 && args.updates > 0, "--batch and --updates need at least 1, --trace at least 2");
-    let device = match args.device {
-        ComputeDevice::Cpu => Device::Cpu,
-        ComputeDevice::Cuda if tch::Cuda::is_available() => Device::Cuda(0),
-        ComputeDevice::Cuda => bail!("libtorch sees no CUDA device here; `meme doctor` says what is missing"),
-    };
+    let device = args.device.libtorch()?;
     if let Some(threads) = args.threads {
         tch::set_num_threads(i32::try_from(threads).context("--threads is too large")?);
     }

@@ -1,5 +1,6 @@
 //! `meme bench`: how fast each part is, beside a plain way of doing the same thing in the same run.
 
+mod compute;
 mod envs;
 mod inference;
 mod intrinsic;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use std::{env, fs, process};
 
 use anyhow::{Context, Result, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use envs::EnvId;
 use serde::Serialize;
 use train::assembly::Task;
@@ -19,6 +19,7 @@ use train::status::Status;
 use train::timesheet::Share;
 use train::trainer::{self, Screen};
 
+use super::compute::ComputeDevice;
 use super::usage::Usage;
 use crate::home;
 use crate::output::{self, Progress, grouped};
@@ -47,12 +48,6 @@ pub struct SystemArgs {
     /// Print one JSON document instead of a table
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum ComputeDevice {
-    Cpu,
-    Cuda,
 }
 
 /// The stretches of which the slowest is told.
