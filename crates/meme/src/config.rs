@@ -27,7 +27,7 @@ pub enum ConfigCommand {
 /// Which config is meant; the same for every command that takes one.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ConfigArgs {
-    /// Sizes to start from: paper, desktop, cpu or tiny
+    /// Sizes to start from: paper, quick, desktop, cpu or tiny
     #[arg(long, value_name = "NAME")]
     pub preset: Option<String>,
     /// TOML file with what differs from the preset, or the directory of a run
@@ -177,6 +177,6 @@ mod tests {
     #[test]
     fn what_is_neither_preset_nor_path_is_told() {
         let error = find("papr").unwrap_err().to_string();
-        assert_eq!(error, "papr is no preset (paper, desktop, cpu, tiny), no file and no run's directory");
+        assert_eq!(error, "papr is no preset (paper, quick, desktop, cpu, tiny), no file and no run's directory");
     }
 }

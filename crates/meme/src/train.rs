@@ -20,7 +20,7 @@ use crate::output::{self, Progress};
 pub struct TrainArgs {
     /// A game (`meme games` lists them), a task (catch, memory, deep_sea, key_door) or gym:ENV_ID
     environment: String,
-    /// The preset that the config starts from: paper, desktop, cpu or tiny
+    /// The preset that the config starts from: paper, quick, desktop, cpu or tiny
     #[arg(long, value_name = "PRESET")]
     preset: Option<String>,
     /// A TOML file over the preset

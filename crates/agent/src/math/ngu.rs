@@ -27,8 +27,8 @@ impl Default for Kernel {
     }
 }
 
-/// d²_m, the running mean of squared neighbour distances: of all of them at first, of about the last 100 000 later,
-/// because f moves while it trains and the scale of its distances with it.
+/// d²_m, the running mean of squared neighbour distances: of all of them at first, later of about the last quarter,
+/// because f moves while it trains, most at the beginning, and the scale of its distances with it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct DistanceMean {
     mean: f64,
@@ -36,14 +36,19 @@ pub struct DistanceMean {
 }
 
 impl DistanceMean {
-    /// Distances after which older ones begin to fade.
-    const HORIZON: u64 = 100_000;
+    /// Distances after which older ones begin to fade: 1 000 steps of an episode with k = 10.
+    const SHORTEST: u64 = 10_000;
 
-    /// Takes a step's distances in, each by d²_m ← d²_m + (d² − d²_m)/n, n the count with it and at most the horizon.
+    /// The most distances that the mean is over.
+    const LONGEST: u64 = 100_000;
+
+    /// Takes a step's distances in, each by d²_m ← d²_m + (d² − d²_m)/n, where n is the count with it, or a quarter of
+    /// it within the bounds above once that is less.
     pub fn update(&mut self, distances: &[f32]) {
         for &distance in distances {
-            self.count = (self.count + 1).min(Self::HORIZON);
-            self.mean += (f64::from(distance) - self.mean) / self.count as f64;
+            self.count += 1;
+            let span = self.count.min((self.count / 4).clamp(Self::SHORTEST, Self::LONGEST));
+            self.mean += (f64::from(distance) - self.mean) / span as f64;
         }
     }
 
@@ -234,11 +239,22 @@ mod tests {
     #[test]
     fn old_distances_fade_from_the_mean() {
         let mut mean = DistanceMean::default();
-        (0..DistanceMean::HORIZON).for_each(|_| mean.update(&[1.0]));
-        assert_close(mean.mean(), 1.0);
-        // After a horizon of zeros (1 - 1/n)^n = 1/e is left.
-        (0..DistanceMean::HORIZON).for_each(|_| mean.update(&[0.0]));
-        assert!((mean.mean() - (-1.0_f64).exp()).abs() < 1e-5, "{}", mean.mean());
+        let mut update = |times, distance| {
+            (0..times).for_each(|_| mean.update(&[distance]));
+            mean.mean()
+        };
+        assert_close(update(DistanceMean::SHORTEST, 1.0), 1.0);
+        // After as many zeros as the mean is over, (1 - 1/n)^n = 1/e is left.
+        let left = update(DistanceMean::SHORTEST, 0.0);
+        assert!((left - (-1.0_f64).exp()).abs() < 1e-4, "{left}");
+        // From 4 to 40 times the shortest span it is over a quarter: of m at a count of a, m·(a/b)⁴ is left at b.
+        let fresh = update(2 * DistanceMean::SHORTEST, 1.0);
+        let left = update(4 * DistanceMean::SHORTEST, 0.0);
+        assert!((left / fresh - 1.0 / 16.0).abs() < 1e-4, "{left} of {fresh}");
+        // And no longer than the longest.
+        let fresh = update(40 * DistanceMean::SHORTEST, 1.0);
+        let left = update(DistanceMean::LONGEST, 0.0);
+        assert!((left / fresh - (-1.0_f64).exp()).abs() < 1e-4, "{left} of {fresh}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::output::{self, Progress};
 /// Options of `meme bench inference`.
 #[derive(Args)]
 pub struct InferenceArgs {
-    /// The preset that the config starts from: paper, desktop, cpu or tiny
+    /// The preset that the config starts from: paper, quick, desktop, cpu or tiny
     #[arg(long, default_value = "paper")]
     preset: String,
     /// A setting over it, such as agent.network.core=512; may be repeated

@@ -22,7 +22,7 @@ use crate::output::{self, Progress, grouped};
 /// Options of `meme bench learner`.
 #[derive(Args)]
 pub struct LearnerArgs {
-    /// The preset that the config starts from: paper, desktop, cpu or tiny
+    /// The preset that the config starts from: paper, quick, desktop, cpu or tiny
     #[arg(long, default_value = "tiny")]
     preset: String,
     /// A setting over it, such as agent.network.precision=f32; may be repeated

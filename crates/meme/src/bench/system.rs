@@ -30,7 +30,7 @@ pub struct SystemArgs {
     /// A game, a task or gym:ENV_ID
     #[arg(default_value = "pong")]
     environment: String,
-    /// The preset that the config starts from: paper, desktop, cpu or tiny
+    /// The preset that the config starts from: paper, quick, desktop, cpu or tiny
     #[arg(long, default_value = "paper")]
     preset: String,
     /// A setting over it, such as replay.minimum_fill=100; may be repeated

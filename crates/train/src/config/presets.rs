@@ -15,6 +15,7 @@ pub struct Preset {
 /// Every preset, from the largest to the smallest.
 pub const PRESETS: &[Preset] = &[
     Preset { name: "paper", text: include_str!("../../../../configs/paper.toml") },
+    Preset { name: "quick", text: include_str!("../../../../configs/quick.toml") },
     Preset { name: "desktop", text: include_str!("../../../../configs/desktop.toml") },
     Preset { name: "cpu", text: include_str!("../../../../configs/cpu.toml") },
     Preset { name: "tiny", text: include_str!("../../../../configs/tiny.toml") },

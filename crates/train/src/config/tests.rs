@@ -219,7 +219,8 @@ fn files_and_presets_that_are_not_there_are_told() {
     assert_eq!(
         problems(&Sources { file: Some(missing.clone()), ..with_preset("papr", &[]) }),
         [
-            "preset papr: there is no such preset; there are paper, desktop, cpu, tiny; did you mean paper?".to_owned(),
+            "preset papr: there is no such preset; there are paper, quick, desktop, cpu, tiny; did you mean paper?"
+                .to_owned(),
             format!("{}: can't be read: No such file or directory (os error 2)", missing.display()),
         ]
     );
@@ -294,7 +295,6 @@ fn presets_leave_the_learning_constants_alone() {
             // A run of minutes over episodes of 10 to 100 steps: what counts in steps or updates is shorter with it.
             agent.policies.gamma_max = paper.agent.policies.gamma_max;
             agent.optimizer.learning_rate = paper.agent.optimizer.learning_rate;
-            agent.copies.target_period = paper.agent.copies.target_period;
             agent.intrinsic.steps = paper.agent.intrinsic.steps;
             // Networks without strides hold still by learning slowly.
             agent.intrinsic.action_prediction.learning_rate = paper.agent.intrinsic.action_prediction.learning_rate;
