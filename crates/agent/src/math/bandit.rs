@@ -286,6 +286,92 @@ mod tests {
         assert!(play(&mut bandit, 12, 1000) > 0.45);
     }
 
+    /// Play as in a run: 16 policies, and 128 episodes under way, so that the bandit hears of each one late.
+    struct Play {
+        bandit: Bandit,
+        random: Random,
+        under_way: std::collections::VecDeque<usize>,
+    }
+
+    impl Play {
+        fn new(seed: u64) -> Self {
+            let bandit = Bandit::new(16, BanditParameters::default());
+            Self { bandit, random: Random::new(seed), under_way: std::collections::VecDeque::new() }
+        }
+
+        /// So many episodes more, with the scores that `score` says of an arm; how many each arm began.
+        fn on(&mut self, episodes: usize, score: impl Fn(usize, &mut Random) -> f64) -> [usize; 16] {
+            let mut pulls = [0; 16];
+            for _ in 0..episodes {
+                let arm = self.bandit.choose([self.random.uniform(), self.random.uniform()]);
+                pulls[arm] += 1;
+                self.under_way.push_back(arm);
+                if self.under_way.len() > 128
+                    && let Some(arm) = self.under_way.pop_front()
+                {
+                    let score = score(arm, &mut self.random);
+                    self.bandit.update(arm, score).unwrap();
+                }
+            }
+            pulls
+        }
+
+        /// Episodes until an arm is the favourite and stays it for the next 200; `None` if that takes over 5 000.
+        fn episodes_until_favourite(&mut self, arm: usize, score: impl Fn(usize, &mut Random) -> f64) -> Option<usize> {
+            let mut held = 0;
+            for episodes in 1..=5_000 {
+                self.on(1, &score);
+                held = if self.bandit.greedy() == arm { held + 1 } else { 0 };
+                if held == 200 {
+                    return Some(episodes - held);
+                }
+            }
+            None
+        }
+    }
+
+    /// Pong: every policy loses 21 to 0, with a point now and then, until one learns to return the ball.
+    fn pong(best: Option<usize>, by: f64) -> impl Fn(usize, &mut Random) -> f64 {
+        move |arm, random| {
+            let lost = -21.0 + f64::from(u8::from(random.uniform() < 0.2));
+            if Some(arm) == best { (lost + by + 2.0 * random.normal()).clamp(-21.0, 21.0) } else { lost }
+        }
+    }
+
+    #[test]
+    fn no_arm_starves_whatever_the_scores() {
+        let (nothing, no_points) = (|_: usize, _: &mut Random| 0.0, |_: usize, _: &mut Random| -21.0);
+        let far_ahead = |arm: usize, random: &mut Random| if arm == 7 { 20.0 } else { -21.0 } + random.normal();
+        for seed in 0..5 {
+            // Half of the choices are even: 2000 / 2 / 16 = 62 for every arm, with a deviation of 8.
+            for pulls in [
+                Play::new(seed).on(2000, nothing),
+                Play::new(seed).on(2000, no_points),
+                Play::new(seed).on(2000, pong(None, 0.0)),
+                Play::new(seed).on(2000, pong(Some(3), 4.0)),
+                Play::new(seed).on(2000, far_ahead),
+            ] {
+                assert!(pulls.iter().all(|&pulls| pulls >= 32), "seed {seed}: {pulls:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_favourite_follows_the_best_arm_while_others_are_under_way() {
+        for seed in 0..5 {
+            let mut play = Play::new(seed);
+            play.on(2000, pong(None, 0.0));
+            let learned = play.episodes_until_favourite(9, pong(Some(9), 4.0));
+            let pulls = play.on(1000, pong(Some(9), 4.0));
+            // Another policy learns it too, and better, and the first forgets.
+            let followed = play.episodes_until_favourite(4, pong(Some(4), 8.0));
+            let after = play.on(1000, pong(Some(4), 8.0));
+            assert!(learned.is_some_and(|episodes| episodes <= 200), "seed {seed}: {learned:?}");
+            assert!(pulls[9] > 400 && after[4] > 400, "seed {seed}: {pulls:?}, {after:?}");
+            assert!(followed.is_some_and(|episodes| episodes <= 800), "seed {seed}: {followed:?}");
+        }
+    }
+
     #[test]
     fn greedy_is_arm_0_until_something_is_known_and_the_first_of_equals() {
         let mut bandit = bandit(3, 0.999, 0.5);

@@ -2,10 +2,10 @@
 
 use agent::config::{NetworkPreset, TorsoKind};
 use agent::random::Random;
-use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, OwnedBatch};
+use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, OwnedBatch, StepReport};
 use tch::Device;
 
-use crate::setup;
+use crate::setup::{self, ACTIONS};
 
 fn preset(preset: NetworkPreset) -> AgentConfig {
     AgentConfig { network: preset.network(), ..AgentConfig::default() }
@@ -76,8 +76,8 @@ fn flat_observations_get_linear_layers() {
     assert!(last.action_prediction < first.action_prediction && last.rnd < first.rnd, "{first:?} {last:?}");
 }
 
-/// Mean |δ| over policies after each of a number of updates on one batch, in which every game ends.
-fn errors_on_a_fixed_batch(edit: impl Fn(&mut AgentConfig), updates: usize) -> (Vec<f64>, agent::StepReport) {
+/// What each of a number of updates on one batch tells, in which every game ends; and the ε of what is distilled.
+fn reports_on_a_fixed_batch(edit: impl Fn(&mut AgentConfig), updates: usize) -> (Vec<StepReport>, f64) {
     let mut config = setup::config();
     config.optimizer.learning_rate = 3e-3;
     config.intrinsic.action_prediction.learning_rate = 3e-3;
@@ -89,28 +89,40 @@ fn errors_on_a_fixed_batch(edit: impl Fn(&mut AgentConfig), updates: usize) -> (
     for (b, length) in setup::LENGTHS.into_iter().enumerate() {
         batch.discount[b * (setup::TRACE + 1) + length - 1] = 0.0;
     }
-    let mut last = learner.step(&batch.batch()).unwrap();
-    let mut errors = vec![];
-    for _ in 0..updates {
-        errors.push(last.policies.iter().map(|p| p.td_error).sum::<f64>() / last.policies.len() as f64);
-        last = learner.step(&batch.batch()).unwrap();
-    }
-    (errors, last)
+    let reports = (0..updates).map(|_| learner.step(&batch.batch()).unwrap()).collect();
+    (reports, config.loss.distillation_epsilon)
 }
 
 #[test]
 fn a_fixed_batch_is_overfitted() {
-    // Without bootstrapping it is plain regression on the rewards that came.
+    // Without bootstrapping it is plain regression on the rewards that came. The masks are off: a masked step has no
+    // loss, so that a loss of steps that only became masked would look as small as that of steps that were learned.
     let regression = |config: &mut AgentConfig| {
         config.returns.kind = agent::config::ReturnKind::Peng;
         config.returns.lambda = 1.0;
         config.loss.td_normalisation = false;
         config.loss.trust_region = false;
+        config.loss.kl_bound = 1e6;
     };
-    let (errors, last) = errors_on_a_fixed_batch(regression, 300);
-    assert!(errors[299] < 0.1 * errors[0], "{} from {}", errors[299], errors[0]);
+    let (reports, epsilon) = reports_on_a_fixed_batch(regression, 600);
+    let (first, last) = (&reports[0], &reports[reports.len() - 1]);
+    let share = last.losses.td / first.losses.td;
+    assert!(share < 0.01, "the TD loss is still {share} of {}", first.losses.td);
+    // What is distilled is greedy but for ε: its own entropy is what no policy gets below.
+    let other = epsilon / ACTIONS as f64;
+    let greedy = 1.0 - epsilon + other;
+    let floor = -(greedy * greedy.ln() + (ACTIONS - 1) as f64 * other * other.ln());
+    // Only values of the actions that were taken are trained, so the greedy action of a step still changes at times, and
+    // the policy has to follow.
+    let above = |report: &StepReport| (report.losses.distillation - floor) / (first.losses.distillation - floor);
+    let lately: Vec<f64> = reports[400..].iter().map(above).collect();
+    let (least, mean) = (lately.iter().copied().fold(1.0, f64::min), lately.iter().sum::<f64>() / 200.0);
+    assert!(least < 0.05 && mean < 0.3, "the distillation loss is still {least} to {mean} of what it was");
+    assert!(last.policies.iter().all(|policy| policy.kl_share == 0.0 && policy.trust_region_share == 0.0));
     assert!(last.losses.action_prediction < 0.2 && last.action_prediction_accuracy == 1.0, "{:?}", last.losses);
     // The agent as it is chases its own values, and still comes down.
-    let (errors, _) = errors_on_a_fixed_batch(|_| {}, 300);
-    assert!(errors[299] < 0.5 * errors[0], "{} from {}", errors[299], errors[0]);
+    let (reports, _) = reports_on_a_fixed_batch(|_| {}, 300);
+    let error = |report: &StepReport| report.policies.iter().map(|policy| policy.td_error).sum::<f64>();
+    let (first, last) = (error(&reports[0]), error(&reports[299]));
+    assert!(last < 0.5 * first, "{last} from {first}");
 }
