@@ -22,6 +22,12 @@ const MASKED: f64 = 0.8;
 const SHORT_TRACE: f64 = 0.3;
 /// A policy of less entropy, in nats, than this has nothing left to try.
 const NO_ENTROPY: f64 = 0.005;
+/// A policy with more than this share of the largest entropy has learned nothing.
+const ALL_ENTROPY: f64 = 0.99;
+/// A multiplier this close to its bound, relatively, says nothing.
+const NEAR: f64 = 0.05;
+/// Scores that are no further than this from random play, where a human is at 1, are random play's.
+const AS_RANDOM: f64 = 0.02;
 /// What is this many times as large as earlier explodes.
 const EXPLODES: f64 = 10.0;
 /// More of the learner's time than this spent waiting is worth a look.
@@ -125,14 +131,23 @@ fn masks(curves: &Curves, found: &mut Vec<Check>) {
         "policy/trust_region_share",
         found,
         |share| share > MASKED,
-        |which, share| format!("{which}: {} of the steps masked by the trust region", percent(share)),
+        |which, share| {
+            let share = percent(share);
+            format!("{which}: {share} of the steps masked by the trust region: their values hardly move")
+        },
     );
     each_policy(
         curves,
         "policy/kl_share",
         found,
         |share| share > MASKED,
-        |which, share| format!("{which}: {} of the steps masked by the KL bound", percent(share)),
+        |which, share| {
+            let share = percent(share);
+            format!(
+                "{which}: {share} of the steps masked by the KL bound: the policy stands still until the next target \
+                 network; a shorter agent.copies.target_period or a larger agent.loss.kl_bound lets it move"
+            )
+        },
     );
 }
 
@@ -164,6 +179,14 @@ fn policies(curves: &Curves, found: &mut Vec<Check>) {
         found,
         |entropy| distils && entropy < NO_ENTROPY,
         |which, entropy| format!("{which}: an entropy of {entropy:.4} nats leaves nothing to try"),
+    );
+    let Some(most) = curves.actions().map(|actions| (actions as f64).ln()) else { return };
+    each_policy(
+        curves,
+        "policy/entropy",
+        found,
+        |entropy| distils && entropy > ALL_ENTROPY * most,
+        |which, entropy| format!("{which}: an entropy of {entropy:.2} nats is that of random actions"),
     );
 }
 
@@ -226,11 +249,13 @@ fn novelty(curves: &Curves, found: &mut Vec<Check>) {
     }
     let clip = curves.config.as_ref().map(|config| config.intrinsic.rnd_clip);
     let at = match lately(&curves.scalar("actor/reward_rnd")) {
-        Some(multiplier) if multiplier <= 1.0 + 1e-6 => "lower bound, 1".to_owned(),
-        Some(multiplier) if clip.is_some_and(|clip| multiplier >= clip * 0.999) => "upper bound".to_owned(),
+        Some(multiplier) if multiplier <= 1.0 + NEAR => format!("{multiplier:.3}, its lower bound is 1"),
+        Some(multiplier) if clip.is_some_and(|clip| multiplier >= clip * (1.0 - NEAR)) => {
+            format!("{multiplier:.3}, at its upper bound")
+        }
         _ => return,
     };
-    let sentence = format!("the RND multiplier lies at its {at}: life-long novelty says nothing");
+    let sentence = format!("the RND multiplier is {at}: life-long novelty says nothing");
     found.push(Check { metric: "actor/reward_rnd", sentence });
 }
 
@@ -246,6 +271,12 @@ fn flat(curves: &Curves, found: &mut Vec<Check>) {
     }
     for (metric, who) in [("evaluation/score", "evaluators"), ("actor/score", "actors")] {
         let points = curves.scalar(metric);
+        if let (Some(game), Some(score)) = (curves.game(), lately(&points))
+            && (score - game.random).abs() < AS_RANDOM * (game.human - game.random)
+        {
+            found.push(Check { metric, sentence: format!("the score of the {who}, {score:.2}, is a random player's") });
+            continue;
+        }
         let best = |part: &[(f64, f64)]| part.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
         let (first, second) = points.split_at(points.len() / 2);
         if points.len() < 2 * ENOUGH {
@@ -319,14 +350,43 @@ mod tests {
         assert_eq!(
             sentences(&bounded),
             [
-                "policies 1 to 3, 5: 96 % of the steps masked by the trust region",
+                "policies 1 to 3, 5: 96 % of the steps masked by the trust region: their values hardly move",
                 "policies 0, 1: a mean trace coefficient of 0.10 cuts returns short",
                 "policy 3: an entropy of 0.0000 nats leaves nothing to try",
                 "there is no intrinsic reward",
-                "the RND multiplier lies at its lower bound, 1: life-long novelty says nothing",
+                "the RND multiplier is 1.000, its lower bound is 1: life-long novelty says nothing",
                 "the learner waits for data 40 % of its time",
             ]
         );
+    }
+
+    /// As in a run whose policy moved only for a few updates after each new target network.
+    #[test]
+    fn a_game_that_is_played_as_by_chance_is_named_with_a_remedy() {
+        let stuck = |task: &str| {
+            let mut stuck = curves(|row, share| {
+                row.vector("policy/kl_share", [1.0, if share > 0.5 { 0.4 } else { 1.0 }, 0.9]);
+                row.vector("policy/entropy", [2.88, 1.2, 2.0]).scalar("evaluation/score", -21.0);
+                row.scalar("actor/score", -20.6).scalar("actor/reward_rnd", 1.02);
+            });
+            stuck.task = Some(task.to_owned());
+            stuck
+        };
+        let said = sentences(&stuck("pong"));
+        assert_eq!(
+            said,
+            [
+                "policies 0, 2: 95 % of the steps masked by the KL bound: the policy stands still until the next target \
+                 network; a shorter agent.copies.target_period or a larger agent.loss.kl_bound lets it move",
+                "policy 0: an entropy of 2.88 nats is that of random actions",
+                "the RND multiplier is 1.020, its lower bound is 1: life-long novelty says nothing",
+                "the score of the evaluators, -21.00, is a random player's",
+                "the score of the actors, -20.60, is a random player's",
+            ]
+        );
+        // How many actions another environment has is not known, and neither is a random player's score.
+        let said = sentences(&stuck("gym:CartPole-v1"));
+        assert!(said.iter().all(|sentence| !sentence.contains("random")), "{said:?}");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use envs::EnvId;
 use envs::games::Game;
-use train::config::Config;
+use train::config::{ActionSet, Config};
 use train::run::{Row, Rows, RunDescription, RunFiles, Value};
 
 use super::chart::Points;
@@ -58,6 +58,16 @@ impl Curves {
             Ok(EnvId::Atari(rom)) => envs::games::game(&rom),
             _ => None,
         }
+    }
+
+    /// Actions to choose from, where a game's are known.
+    pub fn actions(&self) -> Option<usize> {
+        let set = self.config.as_ref().map_or(ActionSet::Full, |config| config.env.action_set);
+        let game = self.game()?;
+        Some(match set {
+            ActionSet::Full => 18,
+            ActionSet::Minimal => game.minimal_actions,
+        })
     }
 
     /// Frames of the last row.

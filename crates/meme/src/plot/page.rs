@@ -45,6 +45,8 @@ impl Page {
             ("score of the actors", "actor/score"),
             ("favourite policy", "bandit/favourite"),
             ("intrinsic return of an episode", "actor/intrinsic_return"),
+            ("positions", "actor/positions"),
+            ("positions in the first area", "actor/positions_in_first_area"),
             ("frames/s", "speed/frames_per_second"),
             ("updates/s", "speed/updates_per_second"),
         ];
@@ -176,13 +178,17 @@ fn pulls(curves: &Curves) -> Content {
 }
 
 fn novelty(curves: &Curves) -> Vec<Chart> {
-    let parts =
-        [("r_NGU", "actor/reward_ngu"), ("episodic", "actor/reward_episodic"), ("RND multiplier", "actor/reward_rnd")];
+    let parts = [("r_NGU", "actor/reward_ngu"), ("episodic part", "actor/reward_episodic")];
+    let positions = [("all", "actor/positions"), ("in the first area", "actor/positions_in_first_area")];
     let errors = [("mean", "learner/rnd_error_mean"), ("std", "learner/rnd_error_std"), ("batch", "learner/loss_rnd")];
     vec![
         few(curves, "intrinsic reward an observation", &parts, Scale::Linear),
+        // The multiplier is between 1 and a few, where the rest may be tens.
+        few(curves, "RND multiplier", &[("", "actor/reward_rnd")], Scale::Linear),
         few(curves, "intrinsic return of an episode", &[("", "actor/intrinsic_return")], Scale::Linear),
         few(curves, "RND error", &errors, Scale::Logarithmic),
+        few(curves, "positions so far", &positions, Scale::Linear),
+        few(curves, "positions of an episode", &[("", "actor/episode_positions")], Scale::Linear),
     ]
 }
 
