@@ -33,6 +33,7 @@ class AleEnvironment:
         self.noop_max = settings["noop_max"]
         self.sticky = settings["sticky"]
         self.max_frames = settings["max_frames"]
+        self.ram_addresses = np.array(settings["ram"], np.intp)
         self.run_seed, self.index = run_seed, index
         path = roms.get_rom_path(self.rom)
         if path is None:
@@ -126,6 +127,10 @@ class AleEnvironment:
         self.frames = frames
         self.score += reward
         return reward, ending
+
+    def read_ram(self, out):
+        """Writes the bytes of RAM that were asked for, in the order they were asked for."""
+        self.ale.getRAM().take(self.ram_addresses, out=out)
 
     def save(self):
         """Everything that `restore` needs, as plain values."""

@@ -19,6 +19,9 @@ class SharedMemory:
         self.actions_at = layout["actions"]
         self.episodes_at = layout["episodes"]
         self.records_at = [layout["records"] + i * RECORD.size for i in range(environments)]
+        # Bytes of an Atari game's RAM, environment by environment; none unless they were asked for.
+        ram = layout["ram_bytes"]
+        self.ram = np.frombuffer(self.map, np.uint8, environments * ram, layout["ram"]).reshape(environments, ram)
         size = int(np.prod(shape))
         if size * dtype.itemsize != layout["observation_bytes"] or layout["record_bytes"] != RECORD.size:
             raise ValueError(f"the layout {layout} is not for observations of shape {shape} and type {dtype}")

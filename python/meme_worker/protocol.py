@@ -3,7 +3,7 @@
 import socket
 import struct
 
-VERSION = 1
+VERSION = 2
 MAGIC = "meme-worker"
 
 OPEN, ATTACH, RESET, STEP, SAVE, RESTORE, CLOSE = range(1, 8)

@@ -74,6 +74,7 @@ class Worker:
         first, count = settings["first_index"], settings["environments"]
         self.environments = [make(settings["environment"], settings["seed"], first + i) for i in range(count)]
         self.group_size = count // settings["groups"]
+        self.reports_ram = bool(settings["environment"].get("ram"))
         env = self.environments[0]
         hello = {
             "magic": protocol.MAGIC,
@@ -106,6 +107,8 @@ class Worker:
             observations = memory.observations[i]
             out = observations[slot]
             reward, ending = env.step(action, out)
+            if self.reports_ram:
+                env.read_ram(memory.ram[i])
             if ending:
                 score, frames = env.score, env.frames
                 observations[LAST][...] = out

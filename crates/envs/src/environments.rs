@@ -131,6 +131,15 @@ pub trait Environments: Send {
     /// As [`observation`](Self::observation).
     fn last_observation(&self, group: usize, env: usize, out: &mut [u8]);
 
+    /// The bytes of RAM that were asked for, as the last step left them: where it ended an episode, as that one ended.
+    /// Empty if none were asked for, before the first step, after a restore, and where the worker was lost.
+    ///
+    /// # Panics
+    /// If there is no such environment.
+    fn ram(&self, _group: usize, _env: usize) -> &[u8] {
+        &[]
+    }
+
     /// Everything needed to go on from here with one environment, in a new process too. Not between `start` and
     /// `finish`.
     fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError>;

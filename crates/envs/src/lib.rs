@@ -16,4 +16,4 @@ pub use env_id::EnvId;
 pub use environments::{Ending, EnvSpec, Environments, EpisodeEnd, ObservationKind, Step};
 pub use error::EnvError;
 pub use make::make;
-pub use workers::{AleOptions, Limits, WorkerConfig, WorkerEnvironments};
+pub use workers::{AleOptions, Limits, WorkerConfig, WorkerEnvironments, check_ram};

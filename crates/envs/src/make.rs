@@ -10,6 +10,7 @@ use crate::workers::{WorkerConfig, WorkerEnvironments};
 /// the caller's thread and need only counts, index and seed.
 pub fn make(config: &WorkerConfig) -> Result<Box<dyn Environments>, EnvError> {
     config.check_counts()?;
+    config.check_ram()?;
     if let EnvId::Task(name) = &config.environment {
         let set = TaskSet {
             groups: config.groups,
@@ -35,6 +36,9 @@ mod tests {
         assert_eq!(environments.spec().name, "deep_sea:12");
         config.environments = 5;
         assert!(make(&config).is_err());
+        (config.environments, config.ram) = (6, vec![3]);
+        let sentence = make(&config).err().unwrap().to_string();
+        assert_eq!(sentence, "ram is [3], and must be empty for deep_sea:12: only Atari games have RAM");
     }
 
     #[test]

@@ -316,3 +316,59 @@ fn a_saved_environment_of_another_game_or_another_kind_of_play_is_refused() {
         play(envs, 0, 5);
     }
 }
+
+/// Montezuma's RAM has the room in byte 3, and where the explorer stands in bytes 42 (to the right) and 43 (upwards).
+#[test]
+fn bytes_of_ram_are_reported_with_each_step() {
+    let mut config = config("montezuma_revenge");
+    (config.environments, config.groups, config.ram) = (4, 2, vec![3, 42, 43]);
+    let mut envs = WorkerEnvironments::new(config).unwrap();
+    envs.reset().unwrap();
+    assert!(envs.ram(1, 1).is_empty());
+    let actions = envs.spec().action_names.clone();
+    let action = |name: &str| actions.iter().position(|action| action == name).unwrap();
+    let walk = |envs: &mut WorkerEnvironments, first: &str, second: &str, steps: usize| {
+        for _ in 0..steps {
+            envs.start(1, &[action(first), action(second)]).unwrap();
+            envs.finish(1).unwrap();
+        }
+        [envs.ram(1, 0).to_vec(), envs.ram(1, 1).to_vec()]
+    };
+    assert_eq!(walk(&mut envs, "noop", "noop", 12), [[1, 77, 235], [1, 77, 235]]);
+    // Nobody has stepped the other group.
+    assert!(envs.ram(0, 0).is_empty());
+    let [left, right] = walk(&mut envs, "left", "right", 3);
+    assert!(left[1] < 77 && right[1] > 77, "{left:?} {right:?}");
+    assert_eq!((left[0], left[2], right[0], right[2]), (1, 235, 1, 235));
+    let saved = envs.save(1, 0).unwrap();
+    let [on, _] = walk(&mut envs, "left", "noop", 1);
+    envs.restore(1, 0, &saved).unwrap();
+    assert!(envs.ram(1, 0).is_empty());
+    assert_eq!(walk(&mut envs, "left", "noop", 1)[0], on);
+    // A step without an outcome leaves nothing to report.
+    let worker = envs.worker_process().unwrap().to_string();
+    assert!(Command::new("kill").args(["-9", &worker]).status().unwrap().success());
+    assert!(walk(&mut envs, "left", "noop", 1).iter().all(Vec::is_empty));
+    assert_eq!(walk(&mut envs, "noop", "noop", 12), [[1, 77, 235], [1, 77, 235]]);
+}
+
+/// Cut short by the limit of frames: where the episode ended is reported, not where the next one begins.
+#[test]
+fn the_ram_of_a_last_step_is_that_of_the_episode_it_ended() {
+    let mut config = config("montezuma_revenge");
+    (config.ram, config.ale.max_frames) = (vec![42], 80);
+    let mut envs = WorkerEnvironments::new(config).unwrap();
+    envs.reset().unwrap();
+    let right = envs.spec().action_names.iter().position(|action| action == "right").unwrap();
+    let mut places = Vec::new();
+    loop {
+        envs.start(0, &[right]).unwrap();
+        let ended = envs.finish(0).unwrap()[0].end.is_some();
+        places.push(envs.ram(0, 0)[0]);
+        if ended {
+            break;
+        }
+    }
+    let last = places[places.len() - 1];
+    assert!(last > 77 && places.windows(2).all(|pair| pair[0] <= pair[1]), "{places:?}");
+}

@@ -57,6 +57,7 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     set.extend(args.seed.map(|seed| format!("run.seed={seed}")));
     let sources = Sources { preset: args.preset.clone(), file: args.config.clone(), set };
     let config = sources.load()?.config;
+    envs::check_ram(&environment, &config.env.ram)?;
     let preset = args.preset.as_deref().unwrap_or("paper");
     let name = args.name.clone().unwrap_or_else(|| default_name(&environment, preset, config.run.seed));
     let (directory, config) = open(args, &name, &environment, preset, config)?;

@@ -151,6 +151,7 @@ pub(crate) fn make_sets(
             groups: if environments.is_multiple_of(config.actors.groups) { config.actors.groups } else { 1 },
             seed: seed_for(config.run.seed, Purpose::Environments),
             ale: config.env.ale_options(),
+            ram: config.env.ram.clone(),
             limits: config.env.limits(),
         })?);
         made += environments;
@@ -212,14 +213,17 @@ impl Seating<'_> {
     }
 
     fn place(&self, role: Role, environment: usize) -> SeatPlace {
-        let actors = &self.config.actors;
+        let (actors, hides_rewards) = (&self.config.actors, self.config.env.hide_rewards);
         match role {
             Role::Actor => {
                 let (base, exponent) = (actors.epsilon_base, actors.epsilon_exponent);
                 let epsilon = actor_epsilon(environment, actors.environments, base, exponent);
-                SeatPlace { role, environment, slot: environment, epsilon }
+                SeatPlace { role, environment, slot: environment, epsilon, hides_rewards }
             }
-            Role::Evaluator => SeatPlace { role, environment, slot: actors.environments + environment, epsilon: 0.0 },
+            Role::Evaluator => {
+                let slot = actors.environments + environment;
+                SeatPlace { role, environment, slot, epsilon: 0.0, hides_rewards }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Keeps the books of a run: what happened since the last row of metrics, and what is remembered of episodes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use agent::learner::StepReport;
 use agent::math::ladders::actor_epsilon;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::bandit::CentralBandit;
 use crate::config::{ActorsConfig, Config};
 use crate::learning::Update;
-use crate::messages::{EpisodeReport, NoveltySums, Role};
+use crate::messages::{EpisodeReport, NoveltySums, Position, Role};
 use crate::run::{EVALUATION_SCORE, Row};
 
 /// Actor episodes that the mean score is over.
@@ -38,6 +38,11 @@ pub struct Books {
     /// Mean ε of each band.
     epsilon: Vec<f64>,
     environments: usize,
+    /// Where actors have been, as far as that is reported.
+    positions: BTreeSet<Position>,
+    /// The area that the run began in, and how many of the positions lie in it.
+    first_area: Option<u8>,
+    positions_in_first_area: u64,
     /// d²_m of the evaluator whose episode ended last; of an actor while no evaluator's has.
     distances: DistanceMean,
     updates: Means,
@@ -120,6 +125,15 @@ impl Books {
                 self.evaluated += 1;
                 remember(&mut self.evaluation, report.score, self.evaluation_episodes);
             }
+        }
+    }
+
+    /// Actors have been somewhere.
+    pub fn positions(&mut self, positions: &[Position]) {
+        for &position in positions {
+            let first = *self.first_area.get_or_insert(position.area());
+            let is_new = self.positions.insert(position);
+            self.positions_in_first_area += u64::from(is_new && position.area() == first);
         }
     }
 
@@ -248,6 +262,14 @@ impl Books {
             row.vector("actor/epsilon", self.epsilon.clone());
         }
         row.scalar("actor/episodes", self.episodes as f64);
+        if !self.positions.is_empty() {
+            row.scalar("actor/positions", self.positions.len() as f64);
+            row.scalar("actor/positions_in_first_area", self.positions_in_first_area as f64);
+            if !self.recent.is_empty() {
+                let positions = self.recent.iter().map(|report| report.positions as f64);
+                row.scalar("actor/episode_positions", mean(positions));
+            }
+        }
         if let Some(score) = self.evaluation() {
             row.scalar(EVALUATION_SCORE, score);
         }
@@ -293,8 +315,18 @@ mod tests {
             let mut distances = DistanceMean::default();
             distances.update(&[distance]);
             let (environment, policy, epsilon, score, frames) = (0, 0, 0.1, 1.0, 4);
-            let novelty = NoveltySums::default();
-            books.episode(&EpisodeReport { role, environment, policy, epsilon, score, frames, novelty, distances });
+            let (positions, novelty) = (0, NoveltySums::default());
+            books.episode(&EpisodeReport {
+                role,
+                environment,
+                policy,
+                epsilon,
+                score,
+                frames,
+                positions,
+                novelty,
+                distances,
+            });
             books.distances().mean()
         };
         assert_eq!(report(Role::Actor, 2.0), 2.0);
@@ -304,21 +336,58 @@ mod tests {
     }
 
     #[test]
+    fn positions_are_counted_once_and_by_the_first_area() {
+        let config = Sources { preset: Some("tiny".to_owned()), file: None, set: Vec::new() }.load().unwrap().config;
+        let mut books = Books::new(&config);
+        let bandit = CentralBandit::new(16, &config.bandit, 0);
+        let mut counted = |visited: &[[u8; 3]]| {
+            let positions: Vec<Position> = visited.iter().filter_map(|ram| Position::new(ram)).collect();
+            books.positions(&positions);
+            let row = books.row(1, &bandit, &replay::Accounting::default());
+            ["actor/positions", "actor/positions_in_first_area"].map(|name| row.get(name))
+        };
+        assert_eq!(counted(&[]), [None; 2]);
+        assert_eq!(counted(&[[1, 77, 235], [1, 77, 236], [1, 77, 235]]), [Some(2.0), Some(2.0)]);
+        // The same corner of another room is another position.
+        assert_eq!(counted(&[[2, 77, 235], [1, 235, 77]]), [Some(4.0), Some(3.0)]);
+    }
+
+    #[test]
     fn scores_are_told_apart_by_policy_and_by_epsilon() {
         let set = ["actors.environments=16", "agent.policies.count=3"].map(str::to_owned).to_vec();
         let config = Sources { preset: Some("tiny".to_owned()), file: None, set }.load().unwrap().config;
         let mut books = Books::new(&config);
         let novelty = NoveltySums { observations: 4, ngu: 2.0, rnd: 6.0, episodic: 1.0 };
-        let distances = DistanceMean::default();
+        let (positions, distances) = (0, DistanceMean::default());
         for (environment, policy, score) in [(0, 0, 1.0), (1, 2, 5.0), (15, 2, 7.0)] {
             let (role, epsilon, frames) = (Role::Actor, 0.1, 12);
-            books.episode(&EpisodeReport { role, environment, policy, epsilon, score, frames, novelty, distances });
+            books.episode(&EpisodeReport {
+                role,
+                environment,
+                policy,
+                epsilon,
+                score,
+                frames,
+                positions,
+                novelty,
+                distances,
+            });
         }
         // Of one policy or band only the last ones count.
         for _ in 0..RECENT_EACH {
             let (role, epsilon, frames) = (Role::Actor, 0.1, 12);
             let (environment, policy, score) = (15, 2, 9.0);
-            books.episode(&EpisodeReport { role, environment, policy, epsilon, score, frames, novelty, distances });
+            books.episode(&EpisodeReport {
+                role,
+                environment,
+                policy,
+                epsilon,
+                score,
+                frames,
+                positions,
+                novelty,
+                distances,
+            });
         }
         let bandit = CentralBandit::new(3, &config.bandit, 0);
         let row = books.row(100, &bandit, &replay::Accounting::default());

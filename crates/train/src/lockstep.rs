@@ -50,13 +50,18 @@ impl Session for Lockstep {
     /// One step of every environment, then as many updates as the rate limiter has room for.
     fn advance(&mut self, watch: &mut dyn Watch) -> Result<()> {
         let Parts { inference, bandit, actors, evaluators, .. } = &mut self.parts;
-        for player in actors.iter_mut().chain(evaluators) {
+        let actor_sets = actors.len();
+        for (i, player) in actors.iter_mut().chain(evaluators).enumerate() {
             for group in 0..player.groups() {
                 player.decide(group, inference)?;
                 player.wait(group)?;
                 player.absorb(group, bandit, &mut |report| watch.episode(&report))?;
             }
             player.take_faults().iter().for_each(|fault| watch.fault(fault));
+            let positions = player.take_positions();
+            if i < actor_sets {
+                watch.positions(&positions);
+            }
         }
         loop {
             let mut all_in = true;

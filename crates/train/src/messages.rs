@@ -120,6 +120,23 @@ pub struct Decision {
     pub version: u64,
 }
 
+/// What an environment's reported bytes of RAM held, the first in the lowest byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Position(u64);
+
+impl Position {
+    /// The position that these bytes say, at most eight; `None` without any.
+    pub fn new(ram: &[u8]) -> Option<Self> {
+        let bytes = ram.iter().rev().fold(0, |bytes, &byte| bytes << 8 | u64::from(byte));
+        (!ram.is_empty()).then_some(Self(bytes))
+    }
+
+    /// What the first byte says, such as the room.
+    pub fn area(self) -> u8 {
+        self.0 as u8
+    }
+}
+
 /// One finished episode.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct EpisodeReport {
@@ -135,6 +152,8 @@ pub struct EpisodeReport {
     pub score: f64,
     /// Emulator frames.
     pub frames: u64,
+    /// Different positions that it led to; 0 where none are reported.
+    pub positions: u64,
     /// How new its observations were. An evaluator's last observation is not among them: nobody asks for it.
     pub novelty: NoveltySums,
     /// d²_m of the environment after it.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::bandit::CentralBandit;
 use crate::error::{Result, TrainError};
 use crate::inference::Decide;
-use crate::messages::{EpisodeReport, Turns};
+use crate::messages::{EpisodeReport, Position, Turns};
 use crate::seat::{Progress, Seat, SeatPlace};
 
 /// Environments of one worker, with a seat each.
@@ -27,6 +27,8 @@ pub struct Player {
     turns: Turns,
     observations: Vec<u8>,
     steps: u64,
+    /// Where episodes have been for the first time, until somebody takes it.
+    positions: Vec<Position>,
 }
 
 /// What continues from a saved run, beside the writers' states.
@@ -58,6 +60,7 @@ impl Player {
             turns: Turns::default(),
             observations: Vec::new(),
             steps: 0,
+            positions: Vec::new(),
         })
     }
 
@@ -116,6 +119,11 @@ impl Player {
         self.environments.take_faults()
     }
 
+    /// Where episodes have been since the last call; a position comes once for each episode that has been there.
+    pub fn take_positions(&mut self) -> Vec<Position> {
+        std::mem::take(&mut self.positions)
+    }
+
     /// Lets the networks decide for a group and sets its environments going.
     pub fn decide(&mut self, group: usize, networks: &mut dyn Decide) -> Result<()> {
         let size = self.environments.group_size();
@@ -158,7 +166,10 @@ impl Player {
                 environments.last_observation(group, env, &mut observation);
                 observation
             };
-            if let Some(report) = self.seats[group * size + env].take(step, last, bandit)? {
+            let seat = &mut self.seats[group * size + env];
+            let position = Position::new(environments.ram(group, env));
+            self.positions.extend(position.filter(|&position| seat.visit(position)));
+            if let Some(report) = seat.take(step, last, bandit)? {
                 ended(report);
             }
         }

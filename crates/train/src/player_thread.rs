@@ -10,7 +10,7 @@ use crate::bandit::CentralBandit;
 use crate::crew::{Crew, PATIENCE};
 use crate::error::{Result, TrainError};
 use crate::inference::Decide;
-use crate::messages::{Decision, EpisodeReport, Role, Turns};
+use crate::messages::{Decision, EpisodeReport, Position, Role, Turns};
 use crate::player::{Player, SavedPlayer};
 use crate::service::Client;
 use crate::timesheet::{Activity, Stopwatch};
@@ -18,6 +18,7 @@ use crate::timesheet::{Activity, Stopwatch};
 /// What players and sampler tell the learner's thread.
 pub(crate) enum News {
     Episode(EpisodeReport),
+    Positions(Vec<Position>),
     Fault(String),
     Saved { role: Role, index: usize, player: SavedPlayer, writers: Vec<WriterState> },
     Failed(TrainError),
@@ -137,6 +138,10 @@ impl PlayerThread {
         self.player.absorb(group, &self.bandit, &mut |report| drop(tell.send(News::Episode(report))))?;
         if self.role == Role::Actor {
             self.crew.count_actor_steps(self.player.steps() - before);
+        }
+        let positions = self.player.take_positions();
+        if self.role == Role::Actor && !positions.is_empty() {
+            drop(tell.send(News::Positions(positions)));
         }
         for fault in self.player.take_faults() {
             drop(tell.send(News::Fault(fault)));

@@ -1,5 +1,7 @@
 //! The agent's side of one environment: what it remembers of the episode, and what it writes down.
 
+use std::collections::BTreeSet;
+
 use agent::acting::{ChosenAction, choose_action};
 use agent::math::ngu::{DistanceMean, EpisodicNovelty, Kernel, ngu_reward};
 use agent::random::Random;
@@ -11,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::bandit::CentralBandit;
 use crate::config::IntrinsicConfig;
 use crate::error::{Result, TrainError};
-use crate::messages::{Decision, EpisodeReport, Novelty, NoveltySums, Place, Previous, Role, Turn, Turns};
+use crate::messages::{Decision, EpisodeReport, Novelty, NoveltySums, Place, Position, Previous, Role, Turn, Turns};
 
 /// Everything about one environment that lives on this side of the networks.
 ///
@@ -36,6 +38,8 @@ pub struct SeatPlace {
     pub slot: usize,
     /// Probability of a random action.
     pub epsilon: f64,
+    /// Whether the agent is shown no reward of the game.
+    pub hides_rewards: bool,
 }
 
 /// What continues from a saved run, beside the writer's state.
@@ -52,6 +56,8 @@ pub struct Progress {
     ended: Option<Ended>,
     /// How new the episode was so far.
     sums: NoveltySums,
+    /// Where the episode has been so far, as far as that is reported.
+    positions: BTreeSet<Position>,
     /// The last episode's report, until it is handed out: how new its last observation was is known only with the next
     /// episode's first decision.
     report: Option<EpisodeReport>,
@@ -95,6 +101,7 @@ impl Seat {
             chosen: None,
             ended: None,
             sums: NoveltySums::default(),
+            positions: BTreeSet::new(),
             report: None,
         };
         Ok(Self { place, progress, writer })
@@ -182,6 +189,11 @@ impl Seat {
         Ok(action)
     }
 
+    /// Takes where the chosen action led to; true if the episode had not been there.
+    pub fn visit(&mut self, position: Position) -> bool {
+        self.progress.positions.insert(position)
+    }
+
     /// Takes what the chosen action led to; where that ended the episode, `last` is the observation that did, and the
     /// next episode's policy is asked of the bandit. An episode's report comes with its last step or, where its last
     /// observation is still to be seen by the networks, with the next step.
@@ -197,6 +209,8 @@ impl Seat {
             return Err(TrainError::Reward { role, environment, value: step.reward });
         }
         let before = self.progress.report.take();
+        let hides = self.place.hides_rewards;
+        let step = &Step { reward: if hides { 0.0 } else { step.reward }, ..*step };
         match step.end {
             Some(EpisodeEnd { ending: Ending::CutOff, .. }) => {
                 self.cut_off(&chosen)?;
@@ -213,10 +227,11 @@ impl Seat {
                     epsilon: self.place.epsilon,
                     score: end.score,
                     frames: end.frames,
+                    positions: self.progress.positions.len() as u64,
                     novelty: self.progress.sums,
                     distances: self.progress.novelty.distances(),
                 };
-                bandit.report(self.place.role, self.progress.policy, end.score)?;
+                bandit.report(self.place.role, self.progress.policy, if hides { 0.0 } else { end.score })?;
                 let (policy, waits) = (self.progress.policy, self.writer.is_some());
                 self.next_episode(bandit);
                 if !waits {
@@ -250,6 +265,7 @@ impl Seat {
     fn next_episode(&mut self, bandit: &CentralBandit) {
         self.progress.policy = bandit.choose(self.place.role);
         self.progress.place = Place::First;
+        self.progress.positions.clear();
         self.progress.previous = Previous::nothing(self.progress.previous.embedding.len());
     }
 

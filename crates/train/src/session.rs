@@ -5,7 +5,7 @@ use replay::Replay;
 use crate::bandit::CentralBandit;
 use crate::error::Result;
 use crate::learning::{Learning, Update};
-use crate::messages::EpisodeReport;
+use crate::messages::{EpisodeReport, Position};
 use crate::saving::Copied;
 use crate::timesheet::Times;
 
@@ -13,6 +13,8 @@ use crate::timesheet::Times;
 pub trait Watch {
     /// An episode ended.
     fn episode(&mut self, report: &EpisodeReport);
+    /// Actors have been somewhere.
+    fn positions(&mut self, positions: &[Position]);
     /// The learner made an update.
     fn update(&mut self, update: &Update);
     /// A worker was lost and replaced.

@@ -116,6 +116,7 @@ impl Threads {
         while let Ok(news) = self.news.try_recv() {
             match news {
                 News::Episode(report) => watch.episode(&report),
+                News::Positions(positions) => watch.positions(&positions),
                 News::Fault(sentence) => watch.fault(&sentence),
                 News::Failed(error) => return Err(error),
                 // Only asked for in `copy`, which waits for them.
@@ -185,6 +186,7 @@ impl Session for Threads {
             match self.news.recv().map_err(|_| TrainError::Gone { role: "the players" })? {
                 News::Saved { role, index, player, writers } => saved.push((role, index, player, writers)),
                 News::Episode(report) => watch.episode(&report),
+                News::Positions(positions) => watch.positions(&positions),
                 News::Fault(sentence) => watch.fault(&sentence),
                 News::Failed(error) => return Err(error),
             }

@@ -11,7 +11,7 @@ use crate::config::{Config, Device};
 use crate::error::{Result, TrainError};
 use crate::learning::Update;
 use crate::lockstep::Lockstep;
-use crate::messages::EpisodeReport;
+use crate::messages::{EpisodeReport, Position};
 use crate::run::checkpoint::{Checkpoint, CheckpointStore, Saving};
 use crate::run::stop::Stop;
 use crate::run::{EventWriter, MetricsWriter, RunDirectory, RunFiles};
@@ -86,6 +86,10 @@ struct Desk<'a> {
 impl Watch for Desk<'_> {
     fn episode(&mut self, report: &EpisodeReport) {
         self.books.episode(report);
+    }
+
+    fn positions(&mut self, positions: &[Position]) {
+        self.books.positions(positions);
     }
 
     fn update(&mut self, update: &Update) {

@@ -33,7 +33,12 @@ fn every_metric_is_documented_and_every_documented_one_is_written() {
     // What depends on the clock is left out where runs must repeat.
     let by_the_clock: Vec<&String> = threads.difference(&lockstep).filter(|name| !name.starts_with("time/")).collect();
     assert_eq!(by_the_clock, ["replay/bytes_per_step", "speed/frames_per_second", "speed/updates_per_second"]);
-    let (written, documented) = (&lockstep | &threads, documented());
+    let settings = ["run.lockstep=true", "run.frames=1600", "env.ram=[3, 42, 43]", "env.frame_cap=100"];
+    train(root, "positions", "montezuma_revenge", &config(&settings));
+    let positions = written(root, "positions");
+    let of_positions: Vec<&String> = positions.difference(&lockstep).collect();
+    assert_eq!(of_positions, ["actor/episode_positions", "actor/positions", "actor/positions_in_first_area"]);
+    let (written, documented) = (&(&lockstep | &threads) | &positions, documented());
     assert_eq!(&written - &documented, BTreeSet::new(), "written, but not in docs/metrics.md");
     assert_eq!(&documented - &written, BTreeSet::new(), "in docs/metrics.md, but not written");
 }

@@ -7,13 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::math::bandit::BanditParameters;
+use agent::math::ladders::actor_epsilon;
 use agent::math::ngu::{EpisodicNovelty, ngu_reward};
 use envs::{Ending, EpisodeEnd, Step};
 use half::f16;
 use replay::{Batch, Layout, RateLimiterConfig, Replay, ReplayConfig, Sampler, Writer};
 use train::bandit::CentralBandit;
 use train::config::IntrinsicConfig;
-use train::messages::{Decision, EpisodeReport, Novelty, NoveltySums, Place, Previous, Role, Turn, Turns};
+use train::messages::{Decision, EpisodeReport, Novelty, NoveltySums, Place, Position, Previous, Role, Turn, Turns};
 use train::seat::{Seat, SeatPlace};
 
 const LAYOUT: Layout = Layout { observation_bytes: 1, embedding: 2, state: 2, trace: 4, period: 2 };
@@ -71,8 +72,11 @@ struct Game {
 
 impl Game {
     fn new(role: Role, epsilon: f64) -> Self {
-        let (bandit, replay) = (bandit(), replay());
-        let place = SeatPlace { role, environment: 5, slot: 9, epsilon };
+        Self::at(SeatPlace { role, environment: 5, slot: 9, epsilon, hides_rewards: false })
+    }
+
+    fn at(place: SeatPlace) -> Self {
+        let (bandit, replay, role) = (bandit(), replay(), place.role);
         let writer = (role == Role::Actor).then(|| Writer::new(&replay, 5));
         let seat = Seat::new(place, &intrinsic(), LAYOUT.embedding, 1, writer, &bandit).unwrap();
         Self { seat, bandit, replay }
@@ -289,6 +293,62 @@ fn the_probability_is_that_of_the_action_taken() {
             assert!((batch.behaviour_probability[at] - expected).abs() < 1e-6);
         }
     }
+}
+
+#[test]
+fn hidden_rewards_are_seen_by_nobody_but_scored() {
+    for role in [Role::Actor, Role::Evaluator] {
+        let mut game = Game::at(SeatPlace { role, environment: 5, slot: 9, epsilon: 0.0, hides_rewards: true });
+        let (turns, mut reports) = episode(&mut game, 5, Ending::Terminated, None);
+        assert!(turns.iter().all(|turn| turn.previous.reward_extrinsic == 0.0));
+        let (turns, _) = game.decide(1, (role == Role::Actor).then_some(6));
+        assert!(turns.iter().all(|turn| turn.previous.reward_extrinsic == 0.0));
+        reports.extend(game.take(1.0, None, 0));
+        assert_eq!(reports.iter().map(|report| report.score).collect::<Vec<_>>(), [42.0]);
+        if role == Role::Evaluator {
+            continue;
+        }
+        let known: Vec<f64> = game.bandit.arms().0.iter().filter_map(|arm| arm.mean()).collect();
+        assert_eq!(known, [0.0]);
+        let (batch, rows) = game.sequences();
+        assert!(!rows.is_empty() && batch.reward_extrinsic.iter().all(|reward| *reward == 0.0));
+        assert!(batch.reward_ngu.iter().any(|reward| *reward > 0.0));
+    }
+}
+
+#[test]
+fn an_episodes_positions_are_counted_once_each_and_not_the_next_ones() {
+    let mut game = Game::new(Role::Evaluator, 0.0);
+    let position = |ram: &[u8]| Position::new(ram).unwrap();
+    for expected in [2, 1] {
+        for x in 1..=4 {
+            game.decide(x, None);
+            let is_new = game.seat.visit(position(&[1, x / 3 * (expected - 1)]));
+            assert_eq!(is_new, x == 1 || (x == 3 && expected == 2), "{x} of {expected}");
+            let end = (x == 4).then_some((Ending::Terminated, 0.0));
+            let report = game.take(0.0, end, 5);
+            assert_eq!(report.map(|report| report.positions), end.map(|_| u64::from(expected)));
+        }
+    }
+}
+
+/// With `actors.epsilon_base=1.0` every actor has an ε of 1.
+#[test]
+fn with_an_epsilon_of_1_every_action_is_random() {
+    let mut game = Game::new(Role::Actor, 1.0);
+    let mut counts = [0; ACTIONS];
+    for x in 1..=240 {
+        counts[game.decide(x, None).1] += 1;
+        game.take(0.0, None, 0);
+    }
+    assert!(counts.iter().all(|count| (55..105).contains(count)), "{counts:?}");
+    let (batch, rows) = game.sequences();
+    for (_, row) in rows {
+        assert!(batch.behaviour_probability[row * 5 + 1..row * 5 + 5].iter().all(|p| (p - 1.0 / 3.0).abs() < 1e-6));
+    }
+    let random = support::config(&["actors.epsilon_base=1.0"]).actors;
+    let epsilon = |actor| actor_epsilon(actor, 4, random.epsilon_base, random.epsilon_exponent);
+    assert_eq!([0, 1, 2, 3].map(epsilon), [1.0; 4]);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use support::{Scratch, checkpoints, config, task, train, train_watched};
 use train::assembly::Parts;
 use train::config::Config;
 use train::learning::Update;
-use train::messages::{EpisodeReport, Role};
+use train::messages::{EpisodeReport, Position, Role};
 use train::player::Player;
 use train::run::Rows;
 use train::run::checkpoint::Checkpoint;
@@ -173,6 +173,7 @@ struct Nobody;
 
 impl Watch for Nobody {
     fn episode(&mut self, _: &EpisodeReport) {}
+    fn positions(&mut self, _: &[Position]) {}
     fn update(&mut self, _: &Update) {}
     fn fault(&mut self, _: &str) {}
 }
@@ -181,7 +182,7 @@ impl Watch for Nobody {
 fn fragile_player(config: &Config, parts: &Parts, fail: Failure) -> Player {
     let task = task("catch");
     let inner = envs::make(&WorkerConfig::new(task.environment, task.python, task.package)).unwrap();
-    let place = SeatPlace { role: Role::Actor, environment: 0, slot: 0, epsilon: 0.1 };
+    let place = SeatPlace { role: Role::Actor, environment: 0, slot: 0, epsilon: 0.1, hides_rewards: false };
     let embedding = config.agent.network.intrinsic.embedding;
     let writer = Writer::new(&parts.replay, 0);
     let seat = Seat::new(place, &config.intrinsic, embedding, 1, Some(writer), &parts.bandit).unwrap();

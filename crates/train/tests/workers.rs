@@ -7,8 +7,9 @@ use std::fs;
 use std::process::Command;
 use std::sync::Mutex;
 
-use support::{Scratch, checkpoints, config, train, train_watched};
+use support::{Scratch, checkpoints, config, files, metrics, train, train_watched};
 use train::config::Config;
+use train::run::Rows;
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
 
@@ -80,6 +81,25 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_leaves_its_checkpoint() {
     fs::remove_file(&sick).unwrap();
     let (status, said) = train(root, "run", name, &config);
     assert_eq!((status.frames, said), (200, vec!["going on from 100 frames".to_owned()]));
+}
+
+#[test]
+fn positions_are_counted_on_when_a_run_goes_on() {
+    let _alone = ALONE.lock();
+    let scratch = Scratch::new();
+    let root = scratch.path();
+    let set = ["run.lockstep=true", "env.ram=[3, 42, 43]", "env.frame_cap=400", "env.hide_rewards=true"];
+    let mut config = small(&set);
+    for (name, stops) in [("whole", &[3200][..]), ("stopped", &[1600, 3200])] {
+        for &frames in stops {
+            config.run.frames = frames;
+            train(root, name, "montezuma_revenge", &config);
+        }
+    }
+    assert!(metrics(root, "whole") == metrics(root, "stopped"));
+    let rows = Rows::open(&files(root, "whole").metrics_file()).unwrap();
+    let curve: Vec<f64> = rows.filter_map(|row| row.unwrap().get("actor/positions")).collect();
+    assert!(curve.windows(2).all(|pair| pair[0] <= pair[1]) && curve[curve.len() - 1] > 2.0 * curve[0], "{curve:?}");
 }
 
 #[test]

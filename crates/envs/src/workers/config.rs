@@ -28,6 +28,8 @@ pub struct WorkerConfig {
     pub seed: u64,
     /// How Atari games are played.
     pub ale: AleOptions,
+    /// Addresses of an Atari game's RAM, 0 to 127, whose bytes each step reports; nothing else has RAM to report.
+    pub ram: Vec<u8>,
     /// How long the worker may take.
     pub limits: Limits,
 }
@@ -82,6 +84,7 @@ impl WorkerConfig {
             groups: 1,
             seed: 0,
             ale: AleOptions::default(),
+            ram: Vec::new(),
             limits: Limits::default(),
         }
     }
@@ -103,9 +106,15 @@ impl WorkerConfig {
         Ok(())
     }
 
+    /// Refuses RAM of what has none, naming the setting.
+    pub(crate) fn check_ram(&self) -> Result<(), EnvError> {
+        check_ram(&self.environment, &self.ram)
+    }
+
     /// Refuses what no worker can do, naming the setting.
     pub(super) fn check(&self) -> Result<(), EnvError> {
         self.check_counts()?;
+        self.check_ram()?;
         if let EnvId::Task(name) = &self.environment {
             return wrong("the environment of a worker", name, "an Atari game or a gym: environment");
         }
@@ -140,6 +149,7 @@ impl WorkerConfig {
                 "sticky": self.ale.sticky,
                 "full_actions": self.ale.full_actions,
                 "max_frames": self.ale.max_frames,
+                "ram": self.ram,
             }),
             EnvId::Gym { module, id } => json!({ "kind": "gym", "module": module, "id": id }),
             EnvId::Task(name) => json!({ "kind": "task", "name": name }),
@@ -153,6 +163,23 @@ impl WorkerConfig {
             "seed": self.seed,
         })
     }
+}
+
+/// Bytes of an Atari 2600's RAM.
+const RAM_BYTES: u8 = 128;
+
+/// Refuses to report these addresses of the RAM of `environment` where it has none: only Atari games do, 128 bytes.
+pub fn check_ram(environment: &EnvId, addresses: &[u8]) -> Result<(), EnvError> {
+    if addresses.is_empty() {
+        return Ok(());
+    }
+    if !matches!(environment, EnvId::Atari(_)) {
+        return wrong("ram", format!("{addresses:?}"), format!("empty for {environment}: only Atari games have RAM"));
+    }
+    if addresses.iter().any(|&address| address >= RAM_BYTES) {
+        return wrong("ram", format!("{addresses:?}"), format!("addresses from 0 to {}", RAM_BYTES - 1));
+    }
+    Ok(())
 }
 
 fn wrong(field: &'static str, value: impl ToString, allowed: impl Into<String>) -> Result<(), EnvError> {
@@ -181,5 +208,8 @@ mod tests {
         assert!(refused(|c| c.limits.step = Duration::ZERO).starts_with("the step limit is 0ns"));
         assert!(refused(|c| c.limits.failures = 0).contains("at least 1"));
         assert!(refused(|c| c.environment = "catch".parse().unwrap()).contains("an Atari game or a gym: environment"));
+        assert_eq!(refused(|c| c.ram = vec![3, 128]), "ram is [3, 128], and must be addresses from 0 to 127");
+        let refused = refused(|c| (c.environment, c.ram) = ("gym:CartPole-v1".parse().unwrap(), vec![3]));
+        assert_eq!(refused, "ram is [3], and must be empty for gym:CartPole-v1: only Atari games have RAM");
     }
 }

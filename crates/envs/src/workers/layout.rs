@@ -1,9 +1,9 @@
 //! Where everything lies in the memory shared with a worker.
 //!
 //! In this order, little-endian, for each environment: its action (u32), the number of the episode to begin at the next
-//! reset (u64), a record of what the last request led to, and three observations: two slots that take turns, so that
-//! the observation an action was chosen for stays whole while the worker writes the next one, and the one that ended
-//! the last episode.
+//! reset (u64), a record of what the last request led to, the bytes of an Atari game's RAM that were asked for, as the
+//! last step left them, and three observations: two slots that take turns, so that the observation an action was chosen
+//! for stays whole while the worker writes the next one, and the one that ended the last episode.
 
 use serde_json::{Value, json};
 
@@ -22,29 +22,36 @@ const MOST_BYTES: usize = 1 << 38;
 pub struct Layout {
     /// Bytes of one observation.
     pub observation_bytes: usize,
+    /// Bytes of RAM that each step reports.
+    pub ram_bytes: usize,
     /// Bytes of the whole memory.
     pub total: usize,
     environments: usize,
     episodes: usize,
     records: usize,
+    ram: usize,
     observations: usize,
     stride: usize,
 }
 
 impl Layout {
-    /// The layout for so many environments; `None` if it would be absurdly large.
-    pub fn new(environments: usize, observation_bytes: usize) -> Option<Self> {
+    /// The layout for so many environments, with so many bytes of RAM reported for each; `None` if it would be absurdly
+    /// large.
+    pub fn new(environments: usize, observation_bytes: usize, ram_bytes: usize) -> Option<Self> {
         let episodes = (environments * 4).next_multiple_of(ALIGNMENT);
         let records = episodes + (environments * 8).next_multiple_of(ALIGNMENT);
-        let observations = records + (environments * RECORD_BYTES).next_multiple_of(ALIGNMENT);
+        let ram = records + (environments * RECORD_BYTES).next_multiple_of(ALIGNMENT);
+        let observations = ram + (environments * ram_bytes).next_multiple_of(ALIGNMENT);
         let stride = observation_bytes.checked_next_multiple_of(ALIGNMENT)?;
         let total = stride.checked_mul(PLACES)?.checked_mul(environments)?.checked_add(observations)?;
         (total <= MOST_BYTES).then_some(Self {
             observation_bytes,
+            ram_bytes,
             total,
             environments,
             episodes,
             records,
+            ram,
             observations,
             stride,
         })
@@ -65,6 +72,11 @@ impl Layout {
         self.records + env * RECORD_BYTES
     }
 
+    /// Where the reported bytes of an environment's RAM lie.
+    pub fn ram(&self, env: usize) -> usize {
+        self.ram + env * self.ram_bytes
+    }
+
     /// Where an observation lies: slot 0 or 1, or [`LAST`].
     pub fn observation(&self, env: usize, place: usize) -> usize {
         self.observations + (env * PLACES + place) * self.stride
@@ -79,6 +91,8 @@ impl Layout {
             "episodes": self.episodes,
             "records": self.records,
             "record_bytes": RECORD_BYTES,
+            "ram": self.ram,
+            "ram_bytes": self.ram_bytes,
             "observations": self.observations,
             "observation_bytes": self.observation_bytes,
             "stride": self.stride,
@@ -128,13 +142,14 @@ mod tests {
 
     #[test]
     fn nothing_overlaps_and_all_is_inside() {
-        for (environments, observation_bytes) in [(1, 1), (3, 4), (8, 33_600), (128, 16)] {
-            let layout = Layout::new(environments, observation_bytes).unwrap();
+        for (environments, observation_bytes, ram_bytes) in [(1, 1, 0), (3, 4, 8), (8, 33_600, 3), (128, 16, 0)] {
+            let layout = Layout::new(environments, observation_bytes, ram_bytes).unwrap();
             let mut ranges: Vec<(usize, usize)> = Vec::new();
             for env in 0..environments {
                 ranges.push((layout.action(env), 4));
                 ranges.push((layout.episode(env), 8));
                 ranges.push((layout.record(env), RECORD_BYTES));
+                ranges.extend((ram_bytes > 0).then(|| (layout.ram(env), ram_bytes)));
                 for place in 0..PLACES {
                     ranges.push((layout.observation(env, place), observation_bytes));
                 }
@@ -150,8 +165,8 @@ mod tests {
 
     #[test]
     fn an_absurd_size_is_refused() {
-        assert_eq!(Layout::new(8, usize::MAX), None);
-        assert_eq!(Layout::new(8, usize::MAX / 8), None);
-        assert_eq!(Layout::new(8, 1 << 37), None);
+        assert_eq!(Layout::new(8, usize::MAX, 3), None);
+        assert_eq!(Layout::new(8, usize::MAX / 8, 3), None);
+        assert_eq!(Layout::new(8, 1 << 37, 0), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The fixed 16 bytes that begin every request and every reply.
 
 /// The version of the protocol; both sides must speak the same.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;

@@ -18,5 +18,5 @@ mod set;
 mod shared_memory;
 mod worker;
 
-pub use config::{AleOptions, Limits, WorkerConfig};
+pub use config::{AleOptions, Limits, WorkerConfig, check_ram};
 pub use set::WorkerEnvironments;

@@ -44,6 +44,8 @@ struct Group {
     /// the next ones wait in the other slot until `finish` has told so.
     lost: bool,
     steps: Vec<Step>,
+    /// What `steps` left in RAM, environment by environment; empty where that is not known.
+    ram: Vec<u8>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -87,13 +89,18 @@ impl WorkerEnvironments {
         let no_memory = |source| EnvError::Launch { name: name.clone(), what: "shared memory".to_owned(), source };
         let file = anonymous_file().map_err(no_memory)?;
         let (mut worker, spec) = Worker::open(launcher.as_mut(), &config, &file)?;
-        let layout = Layout::new(config.environments, spec.observation_bytes()).ok_or_else(|| {
+        let layout = Layout::new(config.environments, spec.observation_bytes(), config.ram.len()).ok_or_else(|| {
             worker.impossible(Request::Open, format!("observations of {} bytes", spec.observation_bytes()))
         })?;
         let memory = SharedMemory::map(file, layout.total).map_err(no_memory)?;
         worker.attach(&layout)?;
-        let group =
-            || Group { stage: Stage::New, slot: 0, lost: false, steps: vec![Step::default(); config.group_size()] };
+        let group = || Group {
+            stage: Stage::New,
+            slot: 0,
+            lost: false,
+            steps: vec![Step::default(); config.group_size()],
+            ram: Vec::new(),
+        };
         Ok(Self {
             groups: (0..config.groups).map(|_| group()).collect(),
             environments: vec![Progress::default(); config.environments],
@@ -198,6 +205,7 @@ impl WorkerEnvironments {
         group.slot = 1 - group.slot;
         group.lost = false;
         group.stage = Stage::Ready;
+        group.ram.clear();
     }
 
     fn read_record(&self, index: usize) -> Record {
@@ -253,6 +261,13 @@ impl WorkerEnvironments {
                 Some(_) => Episode { number: record.episode, score: 0.0, frames: record.first_frames },
             };
             progress.next = record.episode + 1;
+        }
+        // The bytes of a group lie beside each other.
+        let first = self.layout.ram(self.index(group, 0));
+        let ram = &mut self.groups[group].ram;
+        ram.resize(self.config.group_size() * self.layout.ram_bytes, 0);
+        if !ram.is_empty() {
+            self.memory.read(first, ram);
         }
         Ok(())
     }
@@ -422,6 +437,12 @@ impl Environments for WorkerEnvironments {
         self.copy_observation(group, env, LAST, out);
     }
 
+    fn ram(&self, group: usize, env: usize) -> &[u8] {
+        assert!(env < self.config.group_size(), "environment {env} of a group of {}", self.config.group_size());
+        let bytes = self.layout.ram_bytes;
+        self.groups[group].ram.get(env * bytes..(env + 1) * bytes).unwrap_or_default()
+    }
+
     fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError> {
         self.check_at_rest("save", group, env)?;
         let (index, slot) = (self.index(group, env), self.groups[group].slot);
@@ -446,6 +467,7 @@ impl Environments for WorkerEnvironments {
             .and_then(|_| self.read_begun(index, Request::Restore, None));
         match restored {
             Ok(episode) => {
+                self.groups[group].ram.clear();
                 self.environments[index].episode = episode;
                 self.environments[index].next = episode.number + 1;
                 Ok(())

@@ -68,6 +68,8 @@ pub enum Kind {
     WholeOrNone(i64, i64),
     /// A list of up to so many whole numbers, at least one, each from the second to the third.
     Wholes(usize, i64, i64),
+    /// The same, or none at all.
+    WholesOrNone(usize, i64, i64),
     /// A list of up to so many tables, at least one, each with these columns.
     Tables(usize, &'static [Column]),
 }
@@ -121,6 +123,8 @@ impl Kind {
                 }
                 in_range(value, (1..=*longest).contains(&entries.len()))
             }
+            (Self::WholesOrNone(..), Value::Array(entries)) if entries.is_empty() => Ok(value.clone()),
+            (Self::WholesOrNone(longest, low, high), _) => Self::Wholes(*longest, *low, *high).accept(value),
             (Self::Tables(longest, columns), Value::Array(entries)) => {
                 let tables = entries.iter().map(|entry| accept_table(columns, entry).map_err(Refusal::in_a_list));
                 let tables = tables.collect::<Result<Vec<_>, _>>()?;
@@ -178,6 +182,9 @@ impl fmt::Display for Kind {
             Self::WholeOrNone(low, high) => write!(f, "{}, or 0 for none", Self::Whole(*low, *high)),
             Self::Wholes(longest, low, high) => {
                 write!(f, "a list of 1 to {longest} whole numbers from {} to {}", shown_whole(*low), shown_whole(*high))
+            }
+            Self::WholesOrNone(longest, low, high) => {
+                write!(f, "{}, or [] for none", Self::Wholes(*longest, *low, *high))
             }
             Self::Tables(longest, columns) => {
                 let columns: Vec<_> = columns.iter().map(Column::to_string).collect();
@@ -280,6 +287,13 @@ mod tests {
         }
         let mixed = Value::Array(vec![Value::Integer(1), Value::Boolean(true)]);
         assert_eq!(kind.accept(&mixed), Err(Refusal::WrongType { found: "a list with true (a switch) in it".into() }));
+        let kind = Kind::WholesOrNone(3, 1, 9);
+        assert!(kind.accept(&list(&[])).is_ok() && kind.accept(&list(&[1, 9])).is_ok());
+        for bad in [list(&[1, 2, 3, 4]), list(&[10])] {
+            assert!(matches!(kind.accept(&bad), Err(Refusal::OutOfRange { .. })), "{bad}");
+        }
+        assert!(matches!(refused(kind, 3), Refusal::WrongType { .. }));
+        assert_eq!(kind.to_string(), "a list of 1 to 3 whole numbers from 1 to 9, or [] for none");
     }
 
     #[test]

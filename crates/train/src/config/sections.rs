@@ -47,7 +47,7 @@ section! {
 }
 
 section! {
-    /// What the agent acts in. Built-in tasks and Gymnasium environments use the time limits only.
+    /// What the agent acts in. Built-in tasks and Gymnasium environments use the time limits and hidden rewards only.
     EnvConfig in "env" {
         /// Probability that the emulator repeats the action before instead of the chosen one, in each frame; 0.25 is
         /// the usual value where sticky actions are wanted, in training and evaluation alike.
@@ -60,6 +60,12 @@ section! {
         frame_cap: u32 = 108_000, Whole(4, 100_000_000), "emulator frames", Says("108_000");
         /// Frames that a chosen action is held for; the agent sees the maximum over the last two.
         action_repeat: u32 = 4, Whole(1, 60), "emulator frames", Says("4");
+        /// The agent sees no reward of the game: learner, networks and bandit are given 0, and only intrinsic reward is
+        /// left. Scores are reported as they are.
+        hide_rewards: bool = false, Switch, "", Ours;
+        /// Addresses of an Atari game's RAM. What they hold after a step is the agent's position, and `actor/positions`
+        /// counts the different ones. In montezuma_revenge 3 is the room, 42 and 43 are where the explorer stands.
+        ram: Vec<u8> = Vec::new(), Kind::WholesOrNone(8, 0, 127), "addresses", Ours;
         /// A worker that takes longer for one step is replaced, and its episodes are cut off.
         step_limit_seconds: f64 = 30.0, Kind::number(0.001, 86_400.0), "s", Ours;
         /// A worker that takes longer to start, reset, save or restore is replaced.

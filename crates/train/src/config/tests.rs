@@ -109,6 +109,9 @@ fn the_structs_can_hold_all_that_the_kinds_allow() {
                 .collect(),
             Kind::Choice(words) => words.iter().map(|&word| word.into()).collect(),
             Kind::Wholes(longest, low, high) => vec![vec![low].into(), vec![high; longest].into()],
+            Kind::WholesOrNone(longest, low, high) => {
+                vec![Value::Array(Vec::new()), vec![low].into(), vec![high; longest].into()]
+            }
             Kind::Tables(longest, columns) => {
                 let table = |value: fn(&Column) -> i64| {
                     let cells = columns.iter().map(|column| (column.key.to_owned(), value(column).into()));
