@@ -1,7 +1,8 @@
 //! `meme eval`: how well a run plays, with everything said that the number depends on.
 
+use agent::learner::ParameterSource;
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use train::evaluation::{Evaluation, FIRST_INDEX};
 
@@ -19,12 +20,25 @@ pub struct EvalArgs {
     /// Episodes that count
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
     episodes: u32,
+    /// Which parameters play: the moving average, or those that actors use
+    #[arg(long, value_enum, default_value_t = Parameters::Ema)]
+    parameters: Parameters,
     /// Repeat the previous action with probability 0.25 at each frame of an Atari game
     #[arg(long)]
     sticky: bool,
     /// Print one JSON document instead of lines
     #[arg(long)]
     json: bool,
+}
+
+/// Which parameters play.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Parameters {
+    /// The moving average, as the paper evaluates
+    Ema,
+    /// Those that are trained and that actors use
+    Online,
 }
 
 #[derive(Debug, Serialize)]
@@ -51,7 +65,7 @@ struct Protocol {
     environment: String,
     checkpoint_frames: u64,
     updates: u64,
-    parameters: &'static str,
+    parameters: Parameters,
     policy: usize,
     policies: usize,
     policy_chosen_by: &'static str,
@@ -75,10 +89,14 @@ pub fn run(args: &EvalArgs) -> Result<()> {
         run.config.env.sticky_probability = STICKY;
     }
     let OpenRun { task, config, checkpoint, seed, .. } = &run;
-    let evaluation = Evaluation::new(task, config, checkpoint, *seed, args.episodes as usize);
+    let source = match args.parameters {
+        Parameters::Ema => ParameterSource::Ema,
+        Parameters::Online => ParameterSource::Online,
+    };
+    let evaluation = Evaluation::new(task, config, checkpoint, source, *seed, args.episodes as usize);
     let mut evaluation = run.because_of_checkpoint(evaluation)?;
     play(&mut evaluation, args.episodes)?;
-    let report = report(&run, &evaluation, args.episodes);
+    let report = report(&run, &evaluation, args);
     if args.json { output::print_json(&report) } else { output::print(&text(&report)) }
 }
 
@@ -95,7 +113,7 @@ fn play(evaluation: &mut Evaluation, episodes: u32) -> Result<()> {
     Ok(())
 }
 
-fn report(run: &OpenRun, evaluation: &Evaluation, episodes: u32) -> Report {
+fn report(run: &OpenRun, evaluation: &Evaluation, args: &EvalArgs) -> Report {
     let scores: Vec<f64> = evaluation.episodes().map(|episode| episode.score).collect();
     let (mean, std) = mean_and_std(&scores);
     let game = run.game();
@@ -112,12 +130,12 @@ fn report(run: &OpenRun, evaluation: &Evaluation, episodes: u32) -> Report {
             environment: run.task.environment.to_string(),
             checkpoint_frames: run.checkpoint.frames(),
             updates: evaluation.updates(),
-            parameters: "ema",
+            parameters: args.parameters,
             policy: evaluation.policy(),
             policies: run.config.agent.policies.count,
             policy_chosen_by: "bandit's best mean return",
             epsilon: 0.0,
-            episodes,
+            episodes: args.episodes,
             environments: evaluation.environments(),
             first_environment: FIRST_INDEX,
             seed: run.seed,
@@ -153,8 +171,12 @@ fn text(report: &Report) -> String {
         grouped(*checkpoint_frames),
         grouped(*updates)
     );
+    let parameters = match protocol.parameters {
+        Parameters::Ema => "averaged (EMA)",
+        Parameters::Online => "online",
+    };
     text += &format!(
-        "  averaged (EMA) parameters, policy {policy} of {policies} (0 to {}), which the bandit has the best mean return \
+        "  {parameters} parameters, policy {policy} of {policies} (0 to {}), which the bandit has the best mean return \
          of, epsilon 0\n",
         policies - 1
     );

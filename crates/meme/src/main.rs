@@ -41,7 +41,7 @@ enum Command {
     Runs(runs::RunsArgs),
     /// Draw what a run has measured, and say what looks wrong
     Plot(plot::PlotArgs),
-    /// Measure how well a run plays, greedily and with the averaged parameters
+    /// Measure how well a run plays, greedily and usually with the averaged parameters
     Eval(eval::EvalArgs),
     /// Make a video of a run's play, with what the agent thinks beside the game
     Record(record::RecordArgs),

@@ -99,6 +99,12 @@ fn a_run_is_measured_repeatably_and_filmed() {
     assert!((1..=1600).contains(&frames), "{frames}");
     assert_eq!(best["scores"].as_array().unwrap().len(), 11);
 
+    let online = parsed(&runs.works(&[&eval[..], &["--parameters", "online"]].concat()));
+    assert_eq!(online["protocol"]["parameters"], "online");
+    assert_eq!((&online["protocol"]["seed"], &online["protocol"]["episodes"]), (&5.into(), &11.into()));
+    let complaint = runs.fails(&["eval", "first", "--parameters", "online", "--checkpoint", "best"]);
+    assert!(complaint.contains("keeps the averaged parameters only; the online ones are in those"), "{complaint}");
+
     let text = runs.works(&["eval", "first"]);
     assert!(text.starts_with("first: mean score "), "{text}");
     assert!(text.contains("averaged (EMA) parameters, policy ") && text.contains("of seed 1 from"), "{text}");

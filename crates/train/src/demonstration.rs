@@ -1,5 +1,6 @@
 //! Plays what a run has trained in one environment, step by step, for somebody who watches.
 
+use agent::learner::ParameterSource;
 use envs::{EnvSpec, Environments, EpisodeEnd};
 
 use crate::assembly::Task;
@@ -43,7 +44,7 @@ pub struct Moment {
 impl Demonstration {
     /// The agent in `checkpoint`, on episodes that follow from `seed`.
     pub fn new(task: &Task, config: &Config, checkpoint: &Checkpoint, seed: u64) -> Result<Self> {
-        let mut stage = Stage::new(task, config, checkpoint, seed, 1)?;
+        let mut stage = Stage::new(task, config, checkpoint, ParameterSource::Ema, seed, 1)?;
         let seat = stage.seat(config, 0)?;
         let mut environments = stage.sets.pop().ok_or(TrainError::NoEnvironments)?;
         environments.reset()?;

@@ -92,6 +92,12 @@ pub enum TrainError {
         /// The run's name.
         run: String,
     },
+    /// A best checkpoint, of which other parameters than those it keeps are asked.
+    #[error(
+        "the best checkpoint keeps the averaged parameters only; the online ones are in those that training goes on \
+         from, such as `last`"
+    )]
+    OnlyAveraged,
     /// There is nothing to play.
     #[error("a run needs at least one environment for actors")]
     NoEnvironments,

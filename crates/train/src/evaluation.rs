@@ -1,5 +1,6 @@
-//! Measures what a run has trained: a fixed number of greedy episodes with the averaged parameters.
+//! Measures what a run has trained: a fixed number of greedy episodes, usually with the averaged parameters.
 
+use agent::learner::ParameterSource;
 use agent::math::ngu::DistanceMean;
 use envs::{EnvSpec, Environments};
 
@@ -14,6 +15,7 @@ use crate::run::checkpoint::Checkpoint;
 use crate::seat::{Seat, SeatPlace};
 use crate::trained::Trained;
 use crate::trainer::device;
+use crate::weights;
 
 /// The first environment's index. Episodes follow from seed and index, and training's indices are all smaller: no
 /// episode is one that was trained on, whatever the seed.
@@ -41,9 +43,13 @@ impl Stage {
         task: &Task,
         config: &Config,
         checkpoint: &Checkpoint,
+        parameters: ParameterSource,
         seed: u64,
         environments: usize,
     ) -> Result<Self> {
+        if parameters == ParameterSource::Online && weights::are_in(checkpoint) {
+            return Err(TrainError::OnlyAveraged);
+        }
         let mut playing = config.clone();
         playing.run.seed = seed;
         playing.actors.environments_per_worker = ENVIRONMENTS_PER_WORKER;
@@ -51,8 +57,11 @@ impl Stage {
         let sets = make_sets(task, &playing, FIRST_INDEX, environments)?;
         let spec = sets.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
         let (observation, actions, device) = (observation_spec(&spec), spec.actions(), device(config)?);
-        let Trained { published, bandit, distances } =
+        let Trained { mut published, bandit, distances } =
             Trained::read(checkpoint, config, &observation, actions, device)?;
+        if parameters == ParameterSource::Online {
+            published.evaluate_online();
+        }
         let (agent, intrinsic) = (&config.agent, &config.intrinsic);
         let inference = Inference::new(agent, intrinsic, &observation, actions, environments, device, &published)?;
         Ok(Self { sets, spec, inference, bandit, updates: published.version, distances })
@@ -60,7 +69,8 @@ impl Stage {
 
     /// A seat that plays greedily and writes nothing down.
     pub(crate) fn seat(&self, config: &Config, environment: usize) -> Result<Seat> {
-        let place = SeatPlace { role: Role::Evaluator, environment, slot: environment, epsilon: 0.0 };
+        let hides_rewards = config.env.hide_rewards;
+        let place = SeatPlace { role: Role::Evaluator, environment, slot: environment, epsilon: 0.0, hides_rewards };
         // Nothing is drawn without exploration, so the seed does not matter.
         let seat = Seat::new(place, &config.intrinsic, self.inference.embedding_length(), 0, None, &self.bandit)?;
         Ok(seat.knowing(self.distances))
@@ -82,10 +92,18 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// `episodes` episodes of the agent in `checkpoint`, on environments that follow from `seed`.
-    pub fn new(task: &Task, config: &Config, checkpoint: &Checkpoint, seed: u64, episodes: usize) -> Result<Self> {
+    /// `episodes` episodes of the agent in `checkpoint` with these of its parameters, on environments that follow from
+    /// `seed`.
+    pub fn new(
+        task: &Task,
+        config: &Config,
+        checkpoint: &Checkpoint,
+        parameters: ParameterSource,
+        seed: u64,
+        episodes: usize,
+    ) -> Result<Self> {
         let wanted = shares(episodes);
-        let mut stage = Stage::new(task, config, checkpoint, seed, wanted.len())?;
+        let mut stage = Stage::new(task, config, checkpoint, parameters, seed, wanted.len())?;
         let mut first = 0;
         let mut players = Vec::new();
         for set in std::mem::take(&mut stage.sets) {

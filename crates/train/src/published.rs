@@ -70,6 +70,11 @@ impl Published {
         Ok(Self { version, online, average, rnd_errors, embedding_version: version, handover })
     }
 
+    /// Has evaluators play with the online parameters, for comparison.
+    pub fn evaluate_online(&mut self) {
+        std::mem::swap(&mut self.online, &mut self.average);
+    }
+
     /// Whether the device that computed them is done, so that another stream can go on with them.
     pub fn is_complete(&self) -> Result<bool> {
         Ok(self.handover.is_reached()?)
@@ -126,4 +131,31 @@ impl Published {
 
 fn unusable(reason: String) -> TrainError {
     TrainError::Part { part: METADATA, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent::random::Random;
+    use agent::{ObservationKind, ObservationSpec, OwnedBatch};
+    use tch::{Device, Tensor};
+
+    use super::*;
+    use crate::config::Sources;
+
+    #[test]
+    fn evaluators_can_be_given_the_online_parameters() {
+        let config = Sources { preset: Some("tiny".to_owned()), file: None, set: Vec::new() }.load().unwrap().config;
+        let observation = ObservationSpec { shape: vec![8, 8], kind: ObservationKind::U8 };
+        let mut learner = Learner::new(&config.agent, &observation, 3, 1, Device::Cpu).unwrap();
+        let batch = OwnedBatch::random(learner.networks(), 20, &[20, 5], &mut Random::new(1));
+        learner.step(&batch.batch()).unwrap();
+        let copies = |published: &Published| {
+            [&published.online, &published.average].map(|parameters| parameters.agent.flat().copy())
+        };
+        let mut published = Published::of(&learner).unwrap();
+        let [online, average]: [Tensor; 2] = copies(&published);
+        assert_ne!(online, average);
+        published.evaluate_online();
+        assert_eq!(copies(&published), [average, online]);
+    }
 }
