@@ -38,7 +38,7 @@ mod tests {
         assert!(make(&config).is_err());
         (config.environments, config.ram) = (6, vec![3]);
         let sentence = make(&config).err().unwrap().to_string();
-        assert_eq!(sentence, "ram is [3], and must be empty for deep_sea:12: only Atari games have RAM");
+        assert_eq!(sentence, "env.ram is [3], and must be empty for deep_sea:12: only Atari games have RAM");
     }
 
     #[test]

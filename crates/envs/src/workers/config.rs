@@ -174,10 +174,14 @@ pub fn check_ram(environment: &EnvId, addresses: &[u8]) -> Result<(), EnvError> 
         return Ok(());
     }
     if !matches!(environment, EnvId::Atari(_)) {
-        return wrong("ram", format!("{addresses:?}"), format!("empty for {environment}: only Atari games have RAM"));
+        return wrong(
+            "env.ram",
+            format!("{addresses:?}"),
+            format!("empty for {environment}: only Atari games have RAM"),
+        );
     }
     if addresses.iter().any(|&address| address >= RAM_BYTES) {
-        return wrong("ram", format!("{addresses:?}"), format!("addresses from 0 to {}", RAM_BYTES - 1));
+        return wrong("env.ram", format!("{addresses:?}"), format!("addresses from 0 to {}", RAM_BYTES - 1));
     }
     Ok(())
 }
@@ -208,8 +212,8 @@ mod tests {
         assert!(refused(|c| c.limits.step = Duration::ZERO).starts_with("the step limit is 0ns"));
         assert!(refused(|c| c.limits.failures = 0).contains("at least 1"));
         assert!(refused(|c| c.environment = "catch".parse().unwrap()).contains("an Atari game or a gym: environment"));
-        assert_eq!(refused(|c| c.ram = vec![3, 128]), "ram is [3, 128], and must be addresses from 0 to 127");
+        assert_eq!(refused(|c| c.ram = vec![3, 128]), "env.ram is [3, 128], and must be addresses from 0 to 127");
         let refused = refused(|c| (c.environment, c.ram) = ("gym:CartPole-v1".parse().unwrap(), vec![3]));
-        assert_eq!(refused, "ram is [3], and must be empty for gym:CartPole-v1: only Atari games have RAM");
+        assert_eq!(refused, "env.ram is [3], and must be empty for gym:CartPole-v1: only Atari games have RAM");
     }
 }
