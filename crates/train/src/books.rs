@@ -1,6 +1,7 @@
 //! Keeps the books of a run: what happened since the last row of metrics, and what is remembered of episodes.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
 
 use agent::learner::StepReport;
 use agent::math::ladders::actor_epsilon;
@@ -45,6 +46,8 @@ pub struct Books {
     positions_in_first_area: u64,
     /// d²_m of the evaluator whose episode ended last; of an actor while no evaluator's has.
     distances: DistanceMean,
+    /// Seconds that training has taken, all goes of the run together; 0 in lockstep, where the clock must not matter.
+    seconds: f64,
     updates: Means,
     last_update: u64,
     last_loss: Option<f64>,
@@ -177,6 +180,12 @@ impl Books {
             ("policy/entropy", each(|policy| policy.entropy.unwrap_or(0.0))),
         ];
         self.updates.add(scalars, vectors);
+    }
+
+    /// Training took some time; how long it has taken in all.
+    pub fn spend(&mut self, time: Duration) -> f64 {
+        self.seconds += time.as_secs_f64();
+        self.seconds
     }
 
     /// Mean score of the last evaluation, once it has enough episodes.

@@ -65,6 +65,8 @@ struct Trainer<'a> {
     books: Books,
     files: Files,
     rates: Rates,
+    /// Up to when the books know of the time.
+    last_time: Instant,
     last_row: Instant,
     last_times: Times,
     last_save: Instant,
@@ -146,6 +148,7 @@ impl<'a> Trainer<'a> {
             session,
             books,
             files: Files { store, metrics, events },
+            last_time: now,
             last_row: now,
             last_times: Times::default(),
             last_save: now,
@@ -224,6 +227,7 @@ impl<'a> Trainer<'a> {
         }
         if !self.config.run.lockstep {
             self.rates.measure(frames, self.books.last_update());
+            row.scalar("speed/seconds", self.spend_time());
             row.scalar("speed/frames_per_second", self.rates.frames_per_second);
             row.scalar("speed/updates_per_second", self.rates.updates_per_second);
             row.scalar("replay/bytes_per_step", accounting.bytes_per_step());
@@ -234,6 +238,13 @@ impl<'a> Trainer<'a> {
             screen.say(&format!("metrics could not be written, and training goes on: {error}"));
         }
         self.last_row = Instant::now();
+    }
+
+    /// Enters the time since the last entry; how long training has taken in all.
+    fn spend_time(&mut self) -> f64 {
+        let now = Instant::now();
+        let time = now - std::mem::replace(&mut self.last_time, now);
+        self.books.spend(time)
     }
 
     /// Keeps the averaged parameters if they have the best evaluation so far. That it failed is said; training goes on.
@@ -264,6 +275,9 @@ impl<'a> Trainer<'a> {
     /// Copies everything, which can fail only as training itself can, and has it written on a thread of its own.
     fn begin_save(&mut self, screen: &mut dyn Screen) -> Result<Result<Saving>> {
         let copied = self.session.copy(&mut Desk { books: &mut self.books, screen })?;
+        if !self.config.run.lockstep {
+            self.spend_time();
+        }
         let (books, frames) = (self.books.clone(), copied.frames());
         self.last_save = Instant::now();
         // Rows up to the checkpoint stay when the run goes on from it, so they must be on the disk before it.

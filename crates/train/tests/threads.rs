@@ -15,9 +15,9 @@ use train::config::Config;
 use train::learning::Update;
 use train::messages::{EpisodeReport, Position, Role};
 use train::player::Player;
-use train::run::Rows;
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
+use train::run::{Row, Rows};
 use train::seat::{Seat, SeatPlace};
 use train::session::{Session, Watch};
 use train::threads::Threads;
@@ -48,9 +48,13 @@ fn a_run_ends_saves_and_goes_on() {
         let (second, said) = train(root, "run", "catch", &config);
         assert_eq!(said, [format!("going on from {saved} frames")]);
         assert!(second.frames >= 800 && second.updates > first.updates, "{second}");
-        let rows: Vec<u64> =
-            Rows::open(&support::files(root, "run").metrics_file()).unwrap().map(|row| row.unwrap().frames).collect();
-        assert!(rows.is_sorted() && rows.last() > Some(&saved), "{rows:?}");
+        let rows: Vec<Row> =
+            Rows::open(&support::files(root, "run").metrics_file()).unwrap().map(|row| row.unwrap()).collect();
+        let frames: Vec<u64> = rows.iter().map(|row| row.frames).collect();
+        assert!(frames.is_sorted() && frames.last() > Some(&saved), "{frames:?}");
+        // Time goes on from where it was.
+        let seconds: Vec<f64> = rows.iter().filter_map(|row| row.get("speed/seconds")).collect();
+        assert!(seconds.len() == rows.len() && seconds[0] > 0.0 && seconds.is_sorted(), "{seconds:?}");
     });
 }
 

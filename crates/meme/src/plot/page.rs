@@ -241,6 +241,7 @@ fn system(curves: &Curves) -> Vec<Chart> {
         few(curves, "samples per insert", &[("", "replay/samples_per_insert")], Scale::Linear),
         few(curves, "frames/s", &[("", "speed/frames_per_second")], Scale::Linear),
         few(curves, "updates/s", &[("", "speed/updates_per_second")], Scale::Linear),
+        few(curves, "seconds of training", &[("", "speed/seconds")], Scale::Linear),
         few(curves, "share of time working", &working, Scale::Linear),
         few(curves, "share of time waiting", &waiting, Scale::Linear),
         few(curves, "sequences in replay", &[("", "replay/sequences")], Scale::Linear),
