@@ -1,0 +1,222 @@
+"""Writes down what a run on an Atari game reached, beside the scores of others.
+
+    python bench/result.py runs/pong-paper-1 [--episodes 10] [--evaluation FILE] [--commit HASH] [--machine WORDS]
+
+evaluates the run greedily (or takes what `meme eval --json` printed elsewhere), and leaves in docs/results/games:
+NAME.json with all facts, NAME.jsonl.gz with a part of its metrics, NAME.svg with its curves, and NAME.md. Then the
+tables of docs/results/games.md are made anew from all NAME.json that are there; its other text stays as it is.
+"""
+
+import argparse
+import datetime
+import gzip
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parent.parent
+BEGIN, END = "<!-- tables: made by bench/result.py -->", "<!-- end of tables -->"
+EMPTY = f"""# Atari games
+What runs on real games reached. *Score* is the mean and deviation of greedy episodes with the averaged parameters of
+the last checkpoint; random and human scores and those of the paper's agents are means from published tables. The page
+of each run has its command, its protocol, its curves and what they say.
+
+{BEGIN}
+{END}
+"""
+# So many rows of metrics are kept, evenly over the run, with so many digits.
+ROWS, DIGITS = 120, 5
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("run", type=Path, help="the folder of a run")
+    parser.add_argument("--episodes", type=int, default=10)
+    parser.add_argument("--evaluation", type=Path, help="a report of `meme eval --json` of this run")
+    parser.add_argument("--commit", help="what was trained with [default: what is checked out]")
+    parser.add_argument("--machine", default="one H200", help="where it was trained")
+    parser.add_argument("--meme", default=str(HOME / "target/release/meme"))
+    parser.add_argument("--out", type=Path, default=HOME / "docs/results/games")
+    arguments = parser.parse_args()
+    write(arguments)
+
+
+def write(arguments):
+    """Writes the files of one run, and the tables of all."""
+    run, out = arguments.run, arguments.out
+    name = run.resolve().name
+    description = json.loads((run / "run.json").read_text())
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    if not rows:
+        sys.exit(f"{run} has no row of metrics")
+    games = {game["rom"]: game for game in json.loads(meme(arguments, "games", "--json"))}
+    if description["task"] not in games:
+        sys.exit(f"{run} trains on {description['task']}, which is no Atari game")
+    if arguments.evaluation:
+        evaluation = json.loads(arguments.evaluation.read_text())
+    else:
+        play = ["eval", name, "--runs", str(run.resolve().parent), "--episodes", str(arguments.episodes), "--json"]
+        evaluation = json.loads(meme(arguments, *play))
+    differences = json.loads(meme(arguments, "config", "diff", description["preset"], str(run), "--json"))
+    facts = {
+        "name": name,
+        "command": command(description, differences),
+        "commit": arguments.commit or checked_out(),
+        "machine": arguments.machine,
+        "date": datetime.datetime.fromtimestamp(description["created_unix"], datetime.timezone.utc).date().isoformat(),
+        "frames": rows[-1]["frames"],
+        "updates": int(rows[-1]["learner/updates"]),
+        "seconds": rows[-1].get("speed/seconds"),
+        "game": games[description["task"]],
+        "evaluation": evaluation,
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / f"{name}.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
+    # Without a time in its header, the same metrics make the same file.
+    with open(out / f"{name}.jsonl.gz", "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
+        packed.write("".join(json.dumps(row) + "\n" for row in thinned(rows)).encode())
+    said = meme(arguments, "plot", str(run), "--out", str(out / f"{name}.svg"))
+    (out / f"{name}.md").write_text(page(facts, said))
+    update_tables(out)
+
+
+def meme(arguments, *words):
+    """What a command of `meme` prints."""
+    done = subprocess.run([arguments.meme, *words], stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"`meme {shlex.join(words)}` failed; what it said is above")
+    return done.stdout
+
+
+def checked_out():
+    """The commit that is checked out, and whether anything was changed since."""
+    git = ["git", "-C", str(HOME)]
+    commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
+    if commit.returncode:
+        sys.exit("this is no git checkout: say with --commit what was trained with")
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD"]).returncode
+    return commit.stdout.strip() + (" with changes" if changed else "")
+
+
+def command(description, differences):
+    """What starts the same run, from what it says of itself and where its config differs from its preset."""
+    words = ["meme", "train", description["task"], "--preset", description["preset"]]
+    words += ["--seed", str(description["seed"])]
+    for difference in differences:
+        path, value = difference["path"], difference["right"]
+        if path == "run.frames":
+            words += ["--frames", value.replace("_", "")]
+        elif path != "run.seed":
+            words += ["--set", f"{path}={value}"]
+    return shlex.join(words)
+
+
+def thinned(rows):
+    """At most ROWS of the rows, the last one included, with DIGITS digits."""
+    every = -(-len(rows) // ROWS)
+    kept = rows[::-1][::every][::-1]
+    return [{name: shortened(value) for name, value in row.items()} for row in kept]
+
+
+def shortened(value):
+    """A number, or a list of them, with DIGITS digits."""
+    if isinstance(value, list):
+        return [shortened(entry) for entry in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def page(facts, said):
+    """The page of one run."""
+    evaluation, protocol = facts["evaluation"], facts["evaluation"]["protocol"]
+    atari = protocol["atari"]
+    name = facts["name"]
+    scores = " ".join(f"{score:g}" for score in evaluation["scores"])
+    checks = "\n".join(line for line in said.splitlines()[1:] if not line.endswith(".svg"))
+    return f"""# {name}
+
+```
+{facts["command"]}
+```
+
+| | |
+|---|---|
+| commit | {facts["commit"]} |
+| machine, date | {facts["machine"]}, {facts["date"]} |
+| frames, updates | {grouped(facts["frames"])}, {grouped(facts["updates"])} |
+| time | {minutes(facts)} |
+| final evaluation | {evaluation["mean"]:.2f}{deviation(evaluation)}, {protocol["episodes"]} episodes |
+| human-normalised | {evaluation["human_normalised"]:.3f} |
+| scores | {scores} |
+| protocol | checkpoint at {grouped(protocol["checkpoint_frames"])} frames, {protocol["parameters"]} parameters, \
+policy {protocol["policy"]} of {protocol["policies"]}, epsilon {protocol["epsilon"]:g}, seed {protocol["seed"]}, up to \
+{atari["noop_max"]} no-ops, sticky actions {atari["sticky_probability"]:g}, {atari["action_set"]} action set, action \
+repeat {atari["action_repeat"]}, cap {grouped(atari["frame_cap"])} frames |
+
+What `meme plot` says of it:
+```
+{checks}
+```
+
+![curves]({name}.svg)
+
+A part of its metrics is in [{name}.jsonl.gz]({name}.jsonl.gz):
+```
+zcat {name}.jsonl.gz | meme plot /dev/stdin --game {facts["game"]["rom"]} --out x.svg
+```
+"""
+
+
+def update_tables(out):
+    """Makes the tables of the page beside `out` anew."""
+    found = sorted(out.glob("*.json"))
+    all_facts = [json.loads(path.read_text()) for path in found]
+    all_facts.sort(key=lambda facts: (facts["game"]["rom"], facts["frames"], facts["name"]))
+    index = out.with_suffix(".md")
+    text = index.read_text() if index.exists() else EMPTY
+    if text.count(BEGIN) != 1 or text.count(END) != 1:
+        sys.exit(f"{index} has not the two lines `{BEGIN}` and `{END}` that the tables belong between")
+    before, rest = text.split(BEGIN)
+    index.write_text(before + BEGIN + "\n" + tables(all_facts, out.name) + END + rest.split(END)[1])
+
+
+def tables(all_facts, folder):
+    """The scores beside those of others, and how each run was made."""
+    lines = [
+        "| game | run | score | random | human | MEME 200M | MEME 1B | Agent57 1B |",
+        "|---|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    for facts in all_facts:
+        game, evaluation = facts["game"], facts["evaluation"]
+        others = [game["random"], game["human"], *(game[key]["mean"] for key in ("meme_200m", "meme_1b", "agent57_1b"))]
+        cells = [game["rom"], f"[{facts['name']}]({folder}/{facts['name']}.md)"]
+        cells += [f"{evaluation['mean']:.2f}{deviation(evaluation)}", *(f"{score:.1f}" for score in others)]
+        lines.append("| " + " | ".join(cells) + " |")
+    heading = ["run", "frames", "updates", "time", "machine", "seed", "episodes", "commit"]
+    lines += ["", "| " + " | ".join(heading) + " |", "|---|---:|---:|---:|---|---:|---:|---|"]
+    for facts in all_facts:
+        protocol = facts["evaluation"]["protocol"]
+        cells = [facts["name"], grouped(facts["frames"]), grouped(facts["updates"]), minutes(facts), facts["machine"]]
+        cells += [str(protocol["seed"]), str(protocol["episodes"]), facts["commit"]]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def minutes(facts):
+    """How long it trained."""
+    return "unknown" if facts["seconds"] is None else f"{facts['seconds'] / 60:.1f} min"
+
+
+def deviation(evaluation):
+    """The deviation over episodes, of more than one."""
+    return "" if evaluation["std"] is None else f" ± {evaluation['std']:.2f}"
+
+
+def grouped(number):
+    """A whole number in groups of three digits."""
+    return f"{number:_}".replace("_", " ")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Tests of `result.py` on a made-up run: `python -m unittest discover -s bench`."""
+
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+import result
+
+DESCRIPTION = {"task": "pong", "preset": "paper", "seed": 2, "created_unix": 1794700800}
+
+
+def facts(name="pong-paper-2", mean=15.5, frames=20_000_000):
+    others = {"random": -20.7, "human": 14.6}
+    others |= {key: {"mean": 20.0 + i, "std": 1.0} for i, key in enumerate(["meme_200m", "meme_1b", "agent57_1b"])}
+    atari = {"noop_max": 30, "sticky_probability": 0.0, "action_set": "full", "action_repeat": 4, "frame_cap": 108_000}
+    protocol = {"episodes": 2, "checkpoint_frames": frames, "parameters": "ema", "policy": 3, "policies": 16}
+    protocol |= {"epsilon": 0.0, "seed": 2, "atari": atari}
+    scores = {"mean": mean, "std": 0.5, "human_normalised": 1.025, "scores": [15.0, 16.0]}
+    return {
+        "name": name,
+        "command": "meme train pong",
+        "commit": "abc",
+        "machine": "one H200",
+        "date": "2026-11-15",
+        "frames": frames,
+        "updates": 30_000,
+        "seconds": 1260.0,
+        "game": {"rom": "pong", **others},
+        "evaluation": {**scores, "protocol": protocol},
+    }
+
+
+class Result(unittest.TestCase):
+    def test_the_command_makes_the_same_run(self):
+        changed = {"run.frames": "20_000_000", "run.seed": "2", "env.ram": "[3, 42]", "replay.minimum_fill": "2000"}
+        differences = [{"path": path, "left": "1", "right": value} for path, value in changed.items()]
+        expected = (
+            "meme train pong --preset paper --seed 2 --frames 20000000 --set 'env.ram=[3, 42]' "
+            "--set replay.minimum_fill=2000"
+        )
+        self.assertEqual(result.command(DESCRIPTION, differences), expected)
+
+    def test_a_long_run_keeps_its_shape_and_its_last_row(self):
+        rows = [{"frames": i, "a": 1 / 3, "b": [2 / 3, None]} for i in range(1, 1001)]
+        kept = result.thinned(rows)
+        self.assertLessEqual(len(kept), result.ROWS)
+        self.assertEqual(kept[-1], {"frames": 1000, "a": 0.33333, "b": [0.66667, None]})
+        self.assertEqual(kept[1]["frames"] - kept[0]["frames"], 9)
+        self.assertEqual(len(result.thinned(rows[:5])), 5)
+
+    def test_the_page_says_what_the_score_depends_on(self):
+        said = "pong: 3 rows\n  the learner waits for data 40 % of its time\n27 charts in x.svg\n"
+        page = result.page(facts(), said)
+        for expected in [
+            "meme train pong\n",
+            "| 20 000 000, 30 000 |",
+            "| 21.0 min |",
+            "| 15.50 ± 0.50, 2 episodes |",
+            "| 15 16 |",
+            "ema parameters, policy 3 of 16, epsilon 0, seed 2, up to 30 no-ops, sticky actions 0, full action set",
+            "```\n  the learner waits for data 40 % of its time\n```",
+            "![curves](pong-paper-2.svg)",
+        ]:
+            self.assertIn(expected, page)
+
+    def test_the_tables_are_made_anew_and_the_text_around_them_stays(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "games"
+            out.mkdir()
+            for made in [facts(), facts("breakout-1", 31.25)]:
+                (out / f"{made['name']}.json").write_text(json.dumps(made))
+            result.update_tables(out)
+            index = out.with_suffix(".md")
+            row = "| pong | [breakout-1](games/breakout-1.md) | 31.25 ± 0.50 | -20.7 | 14.6 | 20.0 | 21.0 | 22.0 |"
+            self.assertIn(row, index.read_text())
+            index.write_text(index.read_text() + "What was learned.\n")
+            (out / "breakout-1.json").unlink()
+            result.update_tables(out)
+            text = index.read_text()
+            self.assertTrue(text.endswith("What was learned.\n"))
+            self.assertNotIn("breakout", text)
+            self.assertIn("| pong-paper-2 | 20 000 000 | 30 000 | 21.0 min | one H200 | 2 | 2 | abc |", text)
+            index.write_text("# Another page\n")
+            with self.assertRaises(SystemExit) as refused:
+                result.update_tables(out)
+            self.assertIn("has not the two lines", str(refused.exception))
+
+
+if __name__ == "__main__":
+    unittest.main()
