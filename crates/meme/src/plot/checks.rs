@@ -143,10 +143,8 @@ fn masks(curves: &Curves, found: &mut Vec<Check>) {
         |share| share > MASKED,
         |which, share| {
             let share = percent(share);
-            format!(
-                "{which}: {share} of the steps masked by the KL bound: the policy stands still until the next target \
-                 network; a shorter agent.copies.target_period or a larger agent.loss.kl_bound lets it move"
-            )
+            let remedy = "the policy stands still; try a shorter agent.copies.target_period";
+            format!("{which}: {share} of the steps masked by the KL bound: {remedy}")
         },
     );
 }
@@ -376,8 +374,8 @@ mod tests {
         assert_eq!(
             said,
             [
-                "policies 0, 2: 95 % of the steps masked by the KL bound: the policy stands still until the next target \
-                 network; a shorter agent.copies.target_period or a larger agent.loss.kl_bound lets it move",
+                "policies 0, 2: 95 % of the steps masked by the KL bound: the policy stands still; try a shorter \
+                 agent.copies.target_period",
                 "policy 0: an entropy of 2.88 nats is that of random actions",
                 "the RND multiplier is 1.020, its lower bound is 1: life-long novelty says nothing",
                 "the score of the evaluators, -21.00, is a random player's",
