@@ -35,6 +35,12 @@ pub enum AgentError {
         /// What it may be.
         expected: String,
     },
+    /// Observations were to be written over while a GPU reads them.
+    #[error("row {row} of the observations can't be written to: the step that they were given to is not finished")]
+    InFlight {
+        /// The row.
+        row: usize,
+    },
     /// A loss, gradient or priority became NaN or infinite; the learner's state is as it was before the step.
     #[error("{tensor} is {value} in update {update}; the update was not applied")]
     NonFinite {

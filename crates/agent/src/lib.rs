@@ -28,3 +28,4 @@ pub use networks::{NetworkParameters, Networks};
 pub use observation::{ObservationKind, ObservationSpec};
 pub use owned_batch::OwnedBatch;
 pub use tensor_file::TensorFile;
+pub use torch_ext::gpu;

@@ -58,7 +58,7 @@ extern "C" fn run(
         let Some(backward) = backward else { return Err("the backward pass of a fused piece ran twice".to_owned()) };
         // SAFETY: a live tensor of libtorch; the clone has a reference of its own.
         let gradient = unsafe { Tensor::clone_from_ptr(gradient.cast()) };
-        tch::no_grad(|| backward(&gradient)).map_err(|error| error.to_string())
+        tch::no_grad(|| backward(&gradient)).map_err(|error| error.to_libtorch())
     }));
     let outcome = outcome.unwrap_or_else(|_| Err("a backward pass panicked".to_owned()));
     let error = match outcome {

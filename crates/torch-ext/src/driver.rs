@@ -111,10 +111,7 @@ impl Driver {
             // SAFETY: as above.
             unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
         };
-        if code == 2 {
-            return Err(Error::OutOfMemory(format!("{}: {reason}", call())));
-        }
-        Err(Error::Driver { call: call(), reason })
+        Err(Error::from_driver(call(), reason))
     }
 
     fn attribute(&self, attribute: c_int) -> Result<c_int> {
@@ -253,7 +250,12 @@ impl Driver {
         let mut start = ptr::null_mut();
         // SAFETY: the driver writes one pointer.
         let code = unsafe { (self.host_allocate)(&mut start, bytes, 1) };
-        self.check(code, || format!("pinning {bytes} bytes of host memory"))?;
+        let call = || format!("pinning {bytes} bytes for the GPU to read");
+        self.check(code, call).map_err(|error| match error {
+            // The driver says the same of the host's memory as of the GPU's.
+            Error::OutOfMemory(reason) => Error::HostMemory(reason),
+            other => other,
+        })?;
         Ok(start)
     }
 

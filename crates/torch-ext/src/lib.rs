@@ -8,6 +8,7 @@
 mod autograd;
 mod driver;
 mod error;
+mod fatal;
 mod graph;
 mod memory;
 mod module;
@@ -22,8 +23,11 @@ pub mod returns;
 pub mod upload;
 
 pub use error::{Error, Result};
+pub use fatal::end_in_a_sentence;
 pub use graph::Graph;
-pub use memory::{MemoryStatistics, PinnedBytes, memory_statistics, release_cached_memory, reset_peak_memory};
+pub use memory::{
+    MemoryStatistics, PinnedBytes, PinnedPart, memory_statistics, release_cached_memory, reset_peak_memory,
+};
 pub use stream::{Event, Priority, Stream};
 
 /// Lets libtorch use tensor cores for f32 matrix products (factors of 10 bits, sums in f32), and try cuDNN's algorithms
@@ -31,6 +35,18 @@ pub use stream::{Event, Priority, Stream};
 pub fn prefer_speed() -> Result<()> {
     // SAFETY: no arguments.
     shim::check(unsafe { shim::tx_prefer_speed() })
+}
+
+/// The GPU, or why there is none to be used.
+pub fn gpu() -> Result<tch::Device> {
+    if cfg!(not(feature = "cuda")) {
+        return Err(Error::NotBuilt);
+    }
+    if !tch::Cuda::is_available() {
+        // Asked for memory there, libtorch says why not.
+        driver::adopt_context()?;
+    }
+    Ok(tch::Device::Cuda(0))
 }
 
 /// Whether this build has CUDA and this machine a GPU that the kernels run on.

@@ -1,7 +1,8 @@
 //! Memory of the GPU, as libtorch's allocator counts it, and host memory that the GPU can read by itself.
 
 use std::ffi::c_void;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::Arc;
 
 use crate::driver::{adopt_context, driver};
 use crate::error::Result;
@@ -80,6 +81,48 @@ impl DerefMut for PinnedBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and borrowed uniquely.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
+    }
+}
+
+/// One of several parts of one piece of pinned memory, which lives as long as any of them.
+#[derive(Debug)]
+pub struct PinnedPart {
+    /// Never borrowed as bytes: other parts of it have owners of their own.
+    whole: Arc<PinnedBytes>,
+    range: Range<usize>,
+}
+
+impl PinnedPart {
+    /// Zeroed parts of these lengths, one after the other in one piece of memory.
+    pub fn allocate(lengths: &[usize]) -> Result<Vec<Self>> {
+        let whole = Arc::new(PinnedBytes::zeroed(lengths.iter().sum())?);
+        let mut end = 0;
+        let part = |&length: &usize| {
+            let range = end..end + length;
+            end = range.end;
+            Self { whole: Arc::clone(&whole), range }
+        };
+        Ok(lengths.iter().map(part).collect())
+    }
+
+    /// Which piece of memory it is a part of, and where it begins there.
+    pub(crate) fn place(&self) -> (*const u8, usize) {
+        (self.whole.start, self.range.start)
+    }
+}
+
+impl Deref for PinnedPart {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the range is inside the whole, which lives as long as self, and no other part has any of it.
+        unsafe { std::slice::from_raw_parts(self.whole.start.add(self.range.start), self.range.len()) }
+    }
+}
+
+impl DerefMut for PinnedPart {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed uniquely.
+        unsafe { std::slice::from_raw_parts_mut(self.whole.start.add(self.range.start), self.range.len()) }
     }
 }
 

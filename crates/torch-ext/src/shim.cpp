@@ -12,6 +12,10 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <unistd.h>
+
+#include <atomic>
+#include <exception>
 #include <string>
 
 using at::Tensor;
@@ -35,6 +39,9 @@ static const char* attempt(F&& f) {
 typedef char* (*Backward)(void* state, Tensor* gradient, Tensor** gradients, size_t inputs);
 typedef void (*Drop)(void* state);
 typedef void (*FreeText)(char* text);
+typedef void (*End)(const char* text);
+
+static End say_end = nullptr;
 
 struct RustNode : torch::autograd::Node {
   void* state;
@@ -190,6 +197,33 @@ const char* tx_graph_replay(void* graph) {
 }
 void tx_graph_free(void* graph) {
   attempt([&] { delete (at::cuda::CUDAGraph*)graph; });
+}
+
+// An exception that nobody can catch, such as one from a destructor, ends the process with a sentence instead of
+// SIGABRT. Other threads may be anywhere, so nothing is cleaned up.
+const char* tx_on_terminate(End end) {
+  return attempt([&] {
+    say_end = end;
+    std::set_terminate([] {
+      static std::atomic_flag ending = ATOMIC_FLAG_INIT;
+      if (ending.test_and_set()) {
+        for (;;) pause();
+      }
+      const char* text = "an unexpected end of libtorch";
+      std::string kept;
+      if (auto exception = std::current_exception()) {
+        try {
+          std::rethrow_exception(exception);
+        } catch (const std::exception& e) {
+          kept = e.what();
+          text = kept.c_str();
+        } catch (...) {
+        }
+      }
+      say_end(text);
+      _exit(1);
+    });
+  });
 }
 
 // f32 matrix products with 10-bit factors and f32 sums, and cuDNN's choice by trial among its algorithms.

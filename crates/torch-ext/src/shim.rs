@@ -20,6 +20,9 @@ pub type Drop = extern "C" fn(*mut c_void);
 /// Frees a text that a backward pass returned.
 pub type FreeText = extern "C" fn(*mut c_char);
 
+/// Says why the process ends.
+pub type End = extern "C" fn(*const c_char);
+
 macro_rules! shim {
     ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
         #[cfg(feature = "cuda")]
@@ -32,7 +35,7 @@ macro_rules! shim {
             $(
                 #[allow(unused_variables, clippy::too_many_arguments, clippy::missing_safety_doc)]
                 pub unsafe fn $name($($argument: $type),*) -> *const c_char {
-                    c"this build has no CUDA; build it with the cuda feature".as_ptr()
+                    c"this build has no CUDA".as_ptr()
                 }
             )*
         }
@@ -68,6 +71,7 @@ shim! {
     fn tx_graph_begin(graph: *mut *mut c_void);
     fn tx_graph_end(graph: *mut c_void);
     fn tx_graph_replay(graph: *mut c_void);
+    fn tx_on_terminate(end: End);
     fn tx_prefer_speed();
     fn tx_memory(allocated: *mut u64, peak_allocated: *mut u64, reserved: *mut u64, peak_reserved: *mut u64);
     fn tx_memory_reset_peak();

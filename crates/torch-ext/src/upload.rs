@@ -1,13 +1,13 @@
 //! Bytes on their way to and from the GPU, while the processor does other things.
 
 use std::ops::Range;
-use std::thread;
+use std::sync::Arc;
 
 use tch::Tensor;
 
 use crate::driver::driver;
 use crate::error::{Error, Result};
-use crate::memory::PinnedBytes;
+use crate::memory::{PinnedBytes, PinnedPart};
 use crate::stream::{Event, Stream};
 
 fn check(tensor: &Tensor, bytes: usize) -> Result<()> {
@@ -19,32 +19,35 @@ fn check(tensor: &Tensor, bytes: usize) -> Result<()> {
     Err(Error::Shape { what: "a tensor to be copied", found: format!("of {found} bytes"), expected })
 }
 
-/// From this many bytes on, pieces are copied by several threads: one alone does not reach the memory's speed.
-const BYTES_A_THREAD: usize = 1 << 20;
-/// More don't make it faster.
-const MOST_THREADS: usize = 4;
+/// Where bytes to be sent lie.
+#[derive(Clone, Debug)]
+pub enum Piece<'a> {
+    /// In the outbox's own memory.
+    Own(Range<usize>),
+    /// In pinned memory of somebody else, who gets no unique access to it until they have arrived.
+    Of(&'a Arc<PinnedPart>, Range<usize>),
+}
 
-/// Copies pieces of one length side by side.
-pub fn copy_pieces(pieces: &[&[u8]], to: &mut [u8]) {
-    let length = pieces.first().map_or(1, |piece| piece.len()).max(1);
-    let cores = thread::available_parallelism().map_or(1, usize::from);
-    let threads = (pieces.len() * length / BYTES_A_THREAD).min(MOST_THREADS).min(cores / 2).max(1);
-    let share = pieces.len().div_ceil(threads).max(1);
-    let copy = |pieces: &[&[u8]], to: &mut [u8]| {
-        for (piece, to) in pieces.iter().zip(to.chunks_exact_mut(length)) {
-            to.copy_from_slice(piece);
+/// Bytes of one piece of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Run {
+    memory: *const u8,
+    offset: usize,
+    bytes: usize,
+}
+
+/// Joins what lies side by side: a copy of any size takes a microsecond or two before its first byte.
+fn joined(pieces: impl Iterator<Item = Run>) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for piece in pieces {
+        match runs.last_mut() {
+            Some(last) if last.memory == piece.memory && last.offset + last.bytes == piece.offset => {
+                last.bytes += piece.bytes;
+            }
+            _ => runs.push(piece),
         }
-    };
-    thread::scope(|scope| {
-        let mut shares = pieces.chunks(share).zip(to.chunks_mut(share * length));
-        let own = shares.next();
-        for (pieces, to) in shares {
-            scope.spawn(move || copy(pieces, to));
-        }
-        if let Some((pieces, to)) = own {
-            copy(pieces, to);
-        }
-    });
+    }
+    runs
 }
 
 /// Pinned memory that is filled, sent, and filled again.
@@ -53,43 +56,78 @@ pub struct Outbox {
     bytes: PinnedBytes,
     sent: Event,
     pending: bool,
+    /// Memory of others that may still be on its way.
+    held: Vec<Arc<PinnedPart>>,
 }
 
 impl Outbox {
     /// Memory for this many bytes.
     pub fn new(bytes: usize) -> Result<Self> {
-        Ok(Self { bytes: PinnedBytes::zeroed(bytes)?, sent: Event::new()?, pending: false })
+        Ok(Self { bytes: PinnedBytes::zeroed(bytes)?, sent: Event::new()?, pending: false, held: Vec::new() })
     }
 
     /// The bytes, to be filled; waits until what was sent before has arrived.
     pub fn fill(&mut self) -> Result<&mut [u8]> {
+        self.settle()?;
+        Ok(&mut self.bytes)
+    }
+
+    /// Waits until what was sent has arrived. Whoever's memory it was sent from may write there again.
+    pub fn settle(&mut self) -> Result<()> {
         if self.pending {
             self.sent.synchronize()?;
             self.pending = false;
         }
-        Ok(&mut self.bytes)
+        self.held.clear();
+        Ok(())
     }
 
-    /// Sends a part to a tensor of its size, on the current stream.
+    /// Sends a part of its own memory to a tensor of its size, on the current stream.
     pub fn send(&mut self, range: Range<usize>, to: &Tensor) -> Result<()> {
-        check(to, range.len())?;
-        let stream = Stream::current()?;
-        let from = self.bytes[range.clone()].as_ptr();
-        // SAFETY: both sides have this many bytes. The host's are not written before the event below is reached, since
-        // `fill` waits for it and nothing else gives them out; the tensor's memory is kept by the stream's order.
-        unsafe { driver()?.upload(to.data_ptr() as u64, from.cast(), range.len(), stream.raw()?)? };
-        self.sent.record(&stream)?;
+        self.send_pieces(&[Piece::Own(range)], to)
+    }
+
+    /// Sends pieces, side by side, to a tensor of their size together, on the current stream.
+    pub fn send_pieces(&mut self, pieces: &[Piece<'_>], to: &Tensor) -> Result<()> {
+        let locate = |piece: &Piece<'_>| match piece {
+            Piece::Own(range) => {
+                let bytes = self.bytes[range.clone()].len();
+                Run { memory: self.bytes.as_ptr(), offset: range.start, bytes }
+            }
+            Piece::Of(part, range) => {
+                let (memory, start) = part.place();
+                Run { memory, offset: start + range.start, bytes: part[range.clone()].len() }
+            }
+        };
+        let runs = joined(pieces.iter().map(locate));
+        check(to, runs.iter().map(|run| run.bytes).sum())?;
+        let (driver, stream) = (driver()?, Stream::current()?);
+        let raw = stream.raw()?;
         self.pending = true;
-        Ok(())
+        self.held.extend(pieces.iter().filter_map(|piece| match piece {
+            Piece::Own(_) => None,
+            Piece::Of(part, _) => Some(Arc::clone(part)),
+        }));
+        let mut place = to.data_ptr() as u64;
+        let mut copied = Ok(());
+        for Run { memory, offset, bytes } in runs {
+            // SAFETY: both sides have this many bytes: slicing above has checked the host's, `check` the tensor's. The
+            // host's are not written before the event below is reached: `fill` waits for it before it gives out those
+            // of the outbox, and the others can't be borrowed uniquely while `held` has a share in them. The tensor's
+            // memory is kept by the stream's order.
+            copied = copied.and_then(|()| unsafe { driver.upload(place, memory.add(offset).cast(), bytes, raw) });
+            place += bytes as u64;
+        }
+        // Also when one failed: those before it are on their way.
+        self.sent.record(&stream)?;
+        copied
     }
 }
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        if self.pending {
-            // What is still on its way must not lose its memory; if waiting fails, the GPU is gone.
-            let _ = self.sent.synchronize();
-        }
+        // What is still on its way must not lose its memory; if waiting fails, the GPU is gone.
+        let _ = self.settle();
     }
 }
 
@@ -142,12 +180,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_land_side_by_side_whoever_copies_them() {
-        for (count, length) in [(0, 7), (3, 5), (700, 4096), (5, 1 << 20)] {
-            let pieces: Vec<Vec<u8>> = (0..count).map(|i| (0..length).map(|j| (i * 31 + j) as u8).collect()).collect();
-            let mut to = vec![0; count * length];
-            copy_pieces(&pieces.iter().map(Vec::as_slice).collect::<Vec<_>>(), &mut to);
-            assert!(to == pieces.concat(), "{count} pieces of {length}");
-        }
+    fn neighbours_in_one_memory_travel_together() {
+        let (here, there) = ([0u8; 1], [0u8; 1]);
+        let run = |memory: &[u8; 1], offset, bytes| Run { memory: memory.as_ptr(), offset, bytes };
+        let pieces = [run(&here, 0, 8), run(&here, 8, 4), run(&there, 12, 4), run(&there, 20, 4), run(&there, 24, 1)];
+        assert_eq!(joined(pieces.into_iter()), [run(&here, 0, 12), run(&there, 12, 4), run(&there, 20, 5)]);
+        // One after the other in their own order only: rows keep their places on the GPU.
+        let backwards = [run(&here, 8, 4), run(&here, 0, 8)];
+        assert_eq!(joined(backwards.into_iter()), backwards);
+        assert_eq!(joined([].into_iter()), []);
     }
 }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use agent::acting::ObservationRows;
 use agent::math::ladders::actor_epsilon;
 use agent::{Learner, ObservationKind, ObservationSpec};
 use envs::seeds::mix;
@@ -116,9 +117,12 @@ impl Parts {
             None => (Vec::new(), Vec::new(), None),
             Some((actors, evaluators, writers)) => (actors, evaluators, Some(writers)),
         };
+        let sizes: Vec<usize> = actors.iter().chain(&evaluators).map(|set| environments(set.as_ref())).collect();
+        let mut rows = inference.observation_rows(&sizes)?;
+        let evaluator_rows = rows.split_off(actors.len());
         let seating = Seating { config, embedding, replay: &replay, bandit: &bandit };
-        let actors = seating.players(actors, Role::Actor, saved_actors, writers)?;
-        let evaluators = seating.players(evaluators, Role::Evaluator, saved_evaluators, None)?;
+        let actors = seating.players(actors, rows, Role::Actor, saved_actors, writers)?;
+        let evaluators = seating.players(evaluators, evaluator_rows, Role::Evaluator, saved_evaluators, None)?;
         Ok(Self { learning, replay, inference, published, bandit: Arc::new(bandit), actors, evaluators })
     }
 }
@@ -129,6 +133,11 @@ pub(crate) fn observation_spec(spec: &EnvSpec) -> ObservationSpec {
         envs::ObservationKind::F32 => ObservationKind::F32,
     };
     ObservationSpec { shape: spec.observation_shape.clone(), kind }
+}
+
+/// How many environments a set has.
+pub(crate) fn environments(set: &dyn Environments) -> usize {
+    set.groups() * set.group_size()
 }
 
 /// Environments from `first` on, so many to a worker.
@@ -171,6 +180,7 @@ impl Seating<'_> {
     fn players(
         &self,
         sets: Vec<Box<dyn Environments>>,
+        rows: Vec<ObservationRows>,
         role: Role,
         saved: Vec<SavedPlayer>,
         writers: Option<Vec<WriterState>>,
@@ -179,8 +189,8 @@ impl Seating<'_> {
         let mut writers = writers.map(Vec::into_iter);
         let mut first = 0;
         let mut players = Vec::with_capacity(sets.len());
-        for set in sets {
-            let count = set.groups() * set.group_size();
+        for (set, observations) in sets.into_iter().zip(rows) {
+            let count = environments(set.as_ref());
             let places: Vec<SeatPlace> =
                 (first..first + count).map(|environment| self.place(role, environment)).collect();
             first += count;
@@ -197,7 +207,7 @@ impl Seating<'_> {
             players.push(match saved.next() {
                 Some(player) => {
                     let writers = places.iter().map(&mut writer).collect::<Result<Vec<_>>>()?;
-                    Player::resume(set, places, writers, player, self.bandit)?
+                    Player::resume(set, places, writers, player, observations, self.bandit)?
                 }
                 None => {
                     let seat = |place: SeatPlace| {
@@ -205,7 +215,7 @@ impl Seating<'_> {
                         let writer = writer(&place)?;
                         Seat::new(place, &self.config.intrinsic, self.embedding, seed, writer, self.bandit)
                     };
-                    Player::new(set, places.into_iter().map(seat).collect::<Result<_>>()?)?
+                    Player::new(set, places.into_iter().map(seat).collect::<Result<_>>()?, observations)?
                 }
             });
         }

@@ -1,5 +1,6 @@
 //! Plays what a run has trained in one environment, step by step, for somebody who watches.
 
+use agent::acting::ObservationRows;
 use agent::learner::ParameterSource;
 use envs::{EnvSpec, Environments, EpisodeEnd};
 
@@ -49,7 +50,8 @@ impl Demonstration {
         let mut environments = stage.sets.pop().ok_or(TrainError::NoEnvironments)?;
         environments.reset()?;
         let Stage { spec, inference, bandit, updates, .. } = stage;
-        Ok(Self { environments, spec, seat, inference, bandit, turns: Turns::default(), updates })
+        let turns = Turns::new(ObservationRows::on_host(1, spec.observation_bytes()));
+        Ok(Self { environments, spec, seat, inference, bandit, turns, updates })
     }
 
     /// What the environment looks like.
@@ -69,10 +71,10 @@ impl Demonstration {
 
     /// Plays one step; what went wrong and was mended is told to `say`.
     pub fn step(&mut self, say: &mut dyn FnMut(&str)) -> Result<Moment> {
-        let mut observation = vec![0; self.spec.observation_bytes()];
-        self.environments.observation(0, 0, &mut observation);
-        self.turns.clear();
-        self.seat.ask(&observation, &mut self.turns);
+        self.environments.observation(0, 0, self.turns.observations.row_mut(0)?);
+        let observation = self.turns.observations.row(0)?.to_vec();
+        self.turns.turns.clear();
+        self.seat.ask(0, &mut self.turns);
         let decisions = self.inference.decide(&mut self.turns)?;
         let decision = decisions.last().ok_or(TrainError::MissingDecision)?.clone();
         let action = self.seat.choose(&observation, &mut decisions.into_iter())?;

@@ -4,7 +4,7 @@ use agent::learner::ParameterSource;
 use agent::math::ngu::DistanceMean;
 use envs::{EnvSpec, Environments};
 
-use crate::assembly::{Task, make_sets, observation_spec};
+use crate::assembly::{Task, environments, make_sets, observation_spec};
 use crate::bandit::CentralBandit;
 use crate::config::Config;
 use crate::error::{Result, TrainError};
@@ -106,11 +106,14 @@ impl Evaluation {
         let mut stage = Stage::new(task, config, checkpoint, parameters, seed, wanted.len())?;
         let mut first = 0;
         let mut players = Vec::new();
-        for set in std::mem::take(&mut stage.sets) {
-            let environments = first..first + set.groups() * set.group_size();
-            first = environments.end;
-            let seats = environments.map(|environment| stage.seat(config, environment)).collect::<Result<_>>()?;
-            players.push(Player::new(set, seats)?);
+        let sets = std::mem::take(&mut stage.sets);
+        let sizes: Vec<usize> = sets.iter().map(|set| environments(set.as_ref())).collect();
+        let rows = stage.inference.observation_rows(&sizes)?;
+        for ((set, size), observations) in sets.into_iter().zip(sizes).zip(rows) {
+            let seats = first..first + size;
+            first = seats.end;
+            let seats = seats.map(|environment| stage.seat(config, environment)).collect::<Result<_>>()?;
+            players.push(Player::new(set, seats, observations)?);
         }
         let Stage { spec, inference, bandit, updates, .. } = stage;
         Ok(Self { players, inference, bandit, spec, updates, played: vec![Vec::new(); wanted.len()], wanted })

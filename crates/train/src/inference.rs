@@ -1,6 +1,7 @@
 //! The networks that decide for all environments, and every environment's recurrent state.
 
-use agent::acting::{ActingNetwork, ActingOutput, ActingRow, PreviousRewards, RecurrentStates};
+use agent::acting::{ActingNetwork, ActingOutput, ActingRow, Observation, ObservationRows};
+use agent::acting::{PreviousRewards, RecurrentStates};
 use agent::math::moments::Moments;
 use agent::math::rnd::multiplier_of_error;
 use agent::{AgentConfig, ObservationSpec};
@@ -9,12 +10,12 @@ use tch::Device;
 
 use crate::config::IntrinsicConfig;
 use crate::error::Result;
-use crate::messages::{Decision, Place, Role, Turn, Turns};
+use crate::messages::{Decision, Place, Role, Seen, Turn, Turns};
 use crate::published::Published;
 
 /// Whoever answers turns: the networks themselves, or a connection to them.
 pub trait Decide {
-    /// One decision for each turn, in their order. The turns are the caller's again afterwards.
+    /// One decision for each turn, in their order. The turns are the caller's again afterwards, unless it failed.
     fn decide(&mut self, turns: &mut Turns) -> Result<Vec<Decision>>;
 }
 
@@ -24,7 +25,6 @@ pub struct Inference {
     online: ActingNetwork,
     average: ActingNetwork,
     states: RecurrentStates,
-    observation_bytes: usize,
     version: u64,
     rnd_errors: Moments,
     rnd_scale: f64,
@@ -53,7 +53,6 @@ impl Inference {
             online,
             average,
             states,
-            observation_bytes: observation.bytes(),
             version: 0,
             rnd_errors: published.rnd_errors.clone(),
             rnd_scale: intrinsic.rnd_scale,
@@ -68,6 +67,11 @@ impl Inference {
     /// Length of f(x).
     pub fn embedding_length(&self) -> usize {
         self.average.networks().embedding_length()
+    }
+
+    /// Memory for the observations of players with so many environments, in the order of their slots.
+    pub fn observation_rows(&self, environments: &[usize]) -> Result<Vec<ObservationRows>> {
+        Ok(self.online.observation_rows(environments)?)
     }
 
     /// Takes over newer parameters, once the learner's device is done with them.
@@ -97,7 +101,7 @@ impl Inference {
 
     /// One decision for each turn of several players, in their order.
     pub fn decide_together(&mut self, players: &[&Turns]) -> Result<Vec<Decision>> {
-        let asked: Vec<Asked<'_>> = players.iter().flat_map(|turns| asked(turns, self.observation_bytes)).collect();
+        let asked: Vec<Asked<'_>> = players.iter().flat_map(|turns| asked(turns)).collect::<Result<_>>()?;
         let mut decisions: Vec<Option<Decision>> = vec![None; asked.len()];
         // An environment whose episode ended asks twice: its last observation goes first, with the old state.
         for last in [true, false] {
@@ -106,7 +110,10 @@ impl Inference {
                     let turn = asked[*row].turn;
                     turn.role == role && (turn.place == Place::Last) == last
                 };
-                (0..asked.len()).filter(chosen).collect::<Vec<usize>>()
+                let mut chosen: Vec<usize> = (0..asked.len()).filter(chosen).collect();
+                // As their observations lie in memory, so that neighbours travel together, whoever asked first.
+                chosen.sort_by_key(|&row| asked[row].turn.slot);
+                chosen
             });
             let rows = |chosen: &[usize]| chosen.iter().map(|&row| asked[row].row()).collect::<Vec<_>>();
             // Both are under way before either is waited for.
@@ -144,12 +151,17 @@ impl Inference {
 /// A turn and its observation.
 struct Asked<'a> {
     turn: &'a Turn,
-    observation: &'a [u8],
+    observation: Observation<'a>,
 }
 
-fn asked(turns: &Turns, observation_bytes: usize) -> impl Iterator<Item = Asked<'_>> {
-    let observations = turns.observations.chunks(observation_bytes.max(1));
-    turns.turns.iter().zip(observations).map(|(turn, observation)| Asked { turn, observation })
+fn asked(turns: &Turns) -> impl Iterator<Item = Result<Asked<'_>>> {
+    turns.turns.iter().map(|turn| {
+        let observation = match &turn.observation {
+            Seen::Row(row) => turns.observations.row(*row)?,
+            Seen::Last(bytes) => bytes.as_slice().into(),
+        };
+        Ok(Asked { turn, observation })
+    })
 }
 
 impl<'a> Asked<'a> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use agent::acting::ObservationRows;
 use agent::math::ngu::DistanceMean;
 use half::f16;
 use serde::{Deserialize, Serialize};
@@ -69,6 +70,16 @@ pub struct Novelty {
     pub episodic: f32,
 }
 
+/// Where a turn's observation is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Seen {
+    /// In this row of the player's observations.
+    Row(usize),
+    /// Here: the one that ended an episode, whose row has the next episode's first already.
+    Last(Vec<u8>),
+}
+
 /// One environment asks what to do.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Turn {
@@ -84,22 +95,23 @@ pub struct Turn {
     pub wants_state: bool,
     /// The step before.
     pub previous: Previous,
+    /// What it sees.
+    pub observation: Seen,
 }
 
-/// Turns of several environments and their observations, one after the other.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Turns of several environments.
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Turns {
     /// The turns.
     pub turns: Vec<Turn>,
-    /// The observations in the order of the turns.
-    pub observations: Vec<u8>,
+    /// The present observations of all the player's environments, in memory that suits the networks.
+    pub observations: ObservationRows,
 }
 
 impl Turns {
-    /// Forgets all turns and keeps the memory.
-    pub fn clear(&mut self) {
-        self.turns.clear();
-        self.observations.clear();
+    /// No turns yet, with memory for the observations.
+    pub fn new(observations: ObservationRows) -> Self {
+        Self { turns: Vec::new(), observations }
     }
 }
 

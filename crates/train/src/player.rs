@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use agent::acting::ObservationRows;
 use envs::{Environments, Step};
 use replay::{ReplayError, Writer, WriterState};
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,6 @@ pub struct Player {
     /// What the actions of each group led to, between `wait` and `absorb`.
     arrived: Vec<Vec<Step>>,
     turns: Turns,
-    observations: Vec<u8>,
     steps: u64,
     /// Where episodes have been for the first time, until somebody takes it.
     positions: Vec<Position>,
@@ -48,8 +48,12 @@ struct SavedSeat {
 }
 
 impl Player {
-    /// Begins the first episodes. There is one seat an environment, in their order.
-    pub fn new(mut environments: Box<dyn Environments>, seats: Vec<Seat>) -> Result<Self> {
+    /// Begins the first episodes. There is one seat and one row for observations an environment, in their order.
+    pub fn new(
+        mut environments: Box<dyn Environments>,
+        seats: Vec<Seat>,
+        observations: ObservationRows,
+    ) -> Result<Self> {
         environments.reset()?;
         let groups = environments.groups();
         Ok(Self {
@@ -57,8 +61,7 @@ impl Player {
             seats,
             going: vec![false; groups],
             arrived: vec![Vec::new(); groups],
-            turns: Turns::default(),
-            observations: Vec::new(),
+            turns: Turns::new(observations),
             steps: 0,
             positions: Vec::new(),
         })
@@ -70,6 +73,7 @@ impl Player {
         places: Vec<SeatPlace>,
         writers: Vec<Option<Writer>>,
         saved: SavedPlayer,
+        observations: ObservationRows,
         bandit: &CentralBandit,
     ) -> Result<Self> {
         if saved.seats.len() != places.len() {
@@ -79,7 +83,7 @@ impl Player {
         for (i, seat) in saved.seats.iter().enumerate() {
             environments.skip_episodes(i / size, i % size, seat.episodes);
         }
-        let mut player = Self::new(environments, Vec::new())?;
+        let mut player = Self::new(environments, Vec::new(), observations)?;
         player.steps = saved.steps;
         for (i, ((place, writer), SavedSeat { progress, environment, episodes: _ })) in
             places.into_iter().zip(writers).zip(saved.seats).enumerate()
@@ -127,19 +131,18 @@ impl Player {
     /// Lets the networks decide for a group and sets its environments going.
     pub fn decide(&mut self, group: usize, networks: &mut dyn Decide) -> Result<()> {
         let size = self.environments.group_size();
-        let bytes = self.environments.spec().observation_bytes();
-        self.turns.clear();
-        self.observations.resize(size * bytes, 0);
+        self.turns.turns.clear();
         for env in 0..size {
-            let observation = &mut self.observations[env * bytes..(env + 1) * bytes];
-            self.environments.observation(group, env, observation);
-            self.seats[group * size + env].ask(observation, &mut self.turns);
+            let row = group * size + env;
+            self.environments.observation(group, env, self.turns.observations.row_mut(row)?);
+            self.seats[row].ask(row, &mut self.turns);
         }
         let mut decisions = networks.decide(&mut self.turns)?.into_iter();
         let mut actions = Vec::with_capacity(size);
         for env in 0..size {
-            let observation = &self.observations[env * bytes..(env + 1) * bytes];
-            actions.push(self.seats[group * size + env].choose(observation, &mut decisions)?);
+            let row = group * size + env;
+            let observation = self.turns.observations.row(row)?;
+            actions.push(self.seats[row].choose(&observation, &mut decisions)?);
         }
         self.environments.start(group, &actions)?;
         self.going[group] = true;

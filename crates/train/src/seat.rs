@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::bandit::CentralBandit;
 use crate::config::IntrinsicConfig;
 use crate::error::{Result, TrainError};
-use crate::messages::{Decision, EpisodeReport, Novelty, NoveltySums, Place, Position, Previous, Role, Turn, Turns};
+use crate::messages::{Decision, EpisodeReport, Novelty, NoveltySums, Place, Position, Previous, Role, Seen, Turn, Turns};
 
 /// Everything about one environment that lives on this side of the networks.
 ///
@@ -138,25 +138,26 @@ impl Seat {
         self.progress.chosen.as_ref().map(|chosen| chosen.novelty)
     }
 
-    /// Adds this environment's turns for its present `observation`: one, or two after an episode's end.
-    pub fn ask(&self, observation: &[u8], turns: &mut Turns) {
+    /// Adds this environment's turns for its present observation, which is in this row of the player's: one, or two after
+    /// an episode's end.
+    pub fn ask(&self, row: usize, turns: &mut Turns) {
         let Progress { policy, place, previous, ended, .. } = &self.progress;
-        let turn = |place, policy, previous: &Previous, wants_state| Turn {
+        let turn = |place, policy, previous: &Previous, wants_state, observation| Turn {
             slot: self.place.slot,
             role: self.place.role,
             place,
             policy,
             wants_state,
             previous: previous.clone(),
+            observation,
         };
         if let Some(ended) = ended {
-            turns.turns.push(turn(Place::Last, ended.policy, &ended.previous, false));
-            turns.observations.extend_from_slice(&ended.observation);
+            let seen = Seen::Last(ended.observation.clone());
+            turns.turns.push(turn(Place::Last, ended.policy, &ended.previous, false, seen));
         }
         // An episode is opened for writing only when its first decision is there.
         let begins = self.writer.as_ref().is_some_and(|writer| *place == Place::First || writer.wants_start());
-        turns.turns.push(turn(*place, *policy, previous, begins));
-        turns.observations.extend_from_slice(observation);
+        turns.turns.push(turn(*place, *policy, previous, begins, Seen::Row(row)));
     }
 
     /// Takes this environment's decisions, as many as it asked for, and chooses the action for `observation`.

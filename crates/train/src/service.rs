@@ -192,12 +192,13 @@ fn rows(waiting: &[Waiting]) -> usize {
 mod tests {
     use std::sync::Arc;
 
+    use agent::acting::ObservationRows;
     use agent::{Learner, ObservationKind, ObservationSpec};
     use tch::Device;
 
     use super::*;
     use crate::config::{Config, Sources};
-    use crate::messages::{Place, Previous, Role, Turn};
+    use crate::messages::{Place, Previous, Role, Seen, Turn};
 
     fn config(core: usize) -> Config {
         let set = vec![format!("agent.network.core={core}")];
@@ -221,9 +222,11 @@ mod tests {
         let mut client = service.client();
         let previous = Previous::nothing(config.agent.network.intrinsic.embedding);
         let (role, place) = (Role::Actor, Place::First);
-        let turn = Turn { slot: 0, role, place, policy: 0, wants_state: false, previous };
-        let mut ask =
-            || client.decide(&mut Turns { turns: vec![turn.clone()], observations: vec![0; 16] }).map(|all| all.len());
+        let turn = Turn { slot: 0, role, place, policy: 0, wants_state: false, previous, observation: Seen::Row(0) };
+        let mut ask = || {
+            let observations = ObservationRows::on_host(1, observation.bytes());
+            client.decide(&mut Turns { turns: vec![turn.clone()], observations }).map(|all| all.len())
+        };
         assert_eq!(ask().unwrap(), 1);
         service.refresh(published(&other, &observation)).unwrap();
         let error = ask().unwrap_err();

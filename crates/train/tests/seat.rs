@@ -14,7 +14,7 @@ use half::f16;
 use replay::{Batch, Layout, RateLimiterConfig, Replay, ReplayConfig, Sampler, Writer};
 use train::bandit::CentralBandit;
 use train::config::IntrinsicConfig;
-use train::messages::{Decision, EpisodeReport, Novelty, NoveltySums, Place, Position, Previous, Role, Turn, Turns};
+use train::messages::{Decision, EpisodeReport, Novelty, NoveltySums, Place, Position, Previous, Role, Seen, Turn, Turns};
 use train::seat::{Seat, SeatPlace};
 
 const LAYOUT: Layout = Layout { observation_bytes: 1, embedding: 2, state: 2, trace: 4, period: 2 };
@@ -86,9 +86,10 @@ impl Game {
     /// action.
     fn decide(&mut self, x: u8, last: Option<u8>) -> (Vec<Turn>, usize) {
         let mut turns = Turns::default();
-        self.seat.ask(&[x], &mut turns);
+        self.seat.ask(3, &mut turns);
+        let seen: Vec<Seen> = turns.turns.iter().map(|turn| turn.observation.clone()).collect();
+        assert_eq!(seen, last.map(|x| Seen::Last(vec![x])).into_iter().chain([Seen::Row(3)]).collect::<Vec<_>>());
         let observations: Vec<u8> = last.into_iter().chain([x]).collect();
-        assert_eq!(turns.observations, observations);
         let answers: Vec<Decision> =
             observations.iter().zip(&turns.turns).map(|(&x, turn)| decision(x, turn.wants_state)).collect();
         let mut answers = answers.into_iter();

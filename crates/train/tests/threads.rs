@@ -7,6 +7,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use agent::acting::ObservationRows;
 use envs::{EnvError, EnvSpec, Environments, Step, WorkerConfig};
 use replay::Writer;
 use support::{Scratch, checkpoints, config, task, train, train_watched};
@@ -190,7 +191,8 @@ fn fragile_player(config: &Config, parts: &Parts, fail: Failure) -> Player {
     let embedding = config.agent.network.intrinsic.embedding;
     let writer = Writer::new(&parts.replay, 0);
     let seat = Seat::new(place, &config.intrinsic, embedding, 1, Some(writer), &parts.bandit).unwrap();
-    Player::new(Box::new(Fragile { inner, steps_left: 20, fail }), vec![seat]).unwrap()
+    let observations = ObservationRows::on_host(1, inner.spec().observation_bytes());
+    Player::new(Box::new(Fragile { inner, steps_left: 20, fail }), vec![seat], observations).unwrap()
 }
 
 #[test]

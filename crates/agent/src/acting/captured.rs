@@ -1,9 +1,12 @@
 //! A step on a GPU: one recorded graph for each of a few numbers of rows, on a stream of high priority.
 //!
-//! A step is one copy to the GPU, one launch and one copy back. Rows are filled up to the next number that there is a
-//! graph for. Newer parameters go to the memory of the old ones, so that the graphs stay valid.
+//! The GPU takes the observations from where they lie, in as few copies as their places allow; while it does, everything
+//! else is packed and sent after them. Then the graph is launched, and what the networks say is copied back. Rows are
+//! filled up to the next number that there is a graph for. Newer parameters go to the memory of the old ones, so that the
+//! graphs stay valid.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use tch::{Device, Kind, Tensor};
 use torch_ext::upload::{Inbox, Outbox};
@@ -55,12 +58,21 @@ struct DerivedWeights {
 /// What belongs to one table of recurrent states.
 #[derive(Debug)]
 struct Seat {
-    outbox: Outbox,
+    outboxes: Outboxes,
     inbox: Inbox,
     /// By their number of rows.
     recorded: BTreeMap<usize, Recorded>,
     table: Tensor,
     most_rows: usize,
+}
+
+/// The ways of a step's input to the GPU.
+#[derive(Debug)]
+struct Outboxes {
+    /// Has memory of its own only for observations in places that the GPU can't read.
+    observations: Outbox,
+    /// Everything else.
+    facts: Outbox,
 }
 
 #[derive(Debug)]
@@ -84,7 +96,6 @@ struct Outputs {
 #[derive(Debug)]
 pub(super) struct Going {
     wants_state: Vec<bool>,
-    any_state: bool,
     /// Values of a row of each output, in their order; without distillation there are no logits.
     logits: usize,
     actions: usize,
@@ -184,21 +195,27 @@ impl Captured {
 
     /// Begins a step of checked rows, of which there are some.
     pub fn begin(&mut self, networks: &Networks, rows: &[ActingRow<'_>], states: &RecurrentStates) -> Result<Going> {
+        let begun = self.launch(networks, rows, states);
+        if begun.is_err() {
+            // Observations may be on their way all the same. If waiting fails too, the GPU is gone.
+            let _ = self.settle();
+        }
+        begun
+    }
+
+    fn launch(&mut self, networks: &Networks, rows: &[ActingRow<'_>], states: &RecurrentStates) -> Result<Going> {
         let Self { seat, streams, weights, begun, ended } = self;
         let Streams { main, side } = streams;
         main.scope(|| {
             let size = captured_rows(rows.len(), states.environments());
-            let (Recorded { graph, packing, input, outputs }, outbox, inbox) =
+            let (Recorded { graph, packing, input, outputs }, outboxes, inbox) =
                 recorded(seat, networks, weights, states, size, side)?;
-            packing.pack(rows, states, outbox.fill()?);
-            let bytes = packing.used_bytes(rows.len());
-            outbox.send(0..bytes, &input.f_narrow(0, 0, bytes as i64)?)?;
+            outboxes.send(packing, rows, states, input)?;
             begun.record(main)?;
             graph.replay()?;
             ended.record(main)?;
             let going = Going {
                 wants_state: rows.iter().map(|row| row.wants_state).collect(),
-                any_state: rows.iter().any(|row| row.wants_state),
                 logits: outputs.said.size()[1] as usize - networks.actions() - networks.embedding_length() - 1,
                 actions: networks.actions(),
                 embedding: networks.embedding_length(),
@@ -206,9 +223,10 @@ impl Captured {
             };
             let said = rows.len() * going.said() * size_of::<f32>();
             inbox.receive(&outputs.said.f_narrow(0, 0, rows.len() as i64)?, 0..said)?;
-            if going.any_state {
-                let state = rows.len() * going.state * size_of::<f32>();
-                inbox.receive(&outputs.before.f_narrow(0, 0, rows.len() as i64)?, said..said + state)?;
+            let length = going.state * size_of::<f32>();
+            for stretch in stretches(&going.wants_state) {
+                let wanted = outputs.before.f_narrow(0, stretch.start as i64, stretch.len() as i64)?;
+                inbox.receive(&wanted, said + stretch.start * length..said + stretch.end * length)?;
             }
             Ok(going)
         })?
@@ -217,22 +235,15 @@ impl Captured {
     /// Waits for a step's outcome.
     pub fn finish(&mut self, going: Going) -> Result<ActingOutput> {
         let Some(seat) = &mut self.seat else { return Ok(ActingOutput::default()) };
-        let bytes = seat.inbox.read()?;
-        let (said, states) = bytes.split_at(going.rows() * going.said() * size_of::<f32>());
-        let mut output = ActingOutput::default();
-        for row in said.chunks_exact(going.said() * size_of::<f32>()) {
-            let mut values = row.chunks_exact(size_of::<f32>()).map(value);
-            output.logits.extend(values.by_ref().take(going.logits));
-            output.q.extend(values.by_ref().take(going.actions));
-            output.embedding.extend(values.by_ref().take(going.embedding));
-            output.rnd_error.extend(values);
-        }
-        let length = going.state * size_of::<f32>();
-        let state = |(i, wanted): (usize, &bool)| {
-            wanted.then(|| states[i * length..(i + 1) * length].chunks_exact(size_of::<f32>()).map(value).collect())
-        };
-        output.state_before = going.wants_state.iter().enumerate().map(state).collect();
+        let output = unpack(&going, seat.inbox.read()?);
+        // What was said came after all that was sent, so nothing is waited for here.
+        seat.outboxes.settle()?;
         Ok(output)
+    }
+
+    /// Waits until the GPU has taken the observations of a step whose outcome nobody waits for.
+    pub fn settle(&mut self) -> Result<()> {
+        self.seat.as_mut().map_or(Ok(()), |seat| seat.outboxes.settle())
     }
 
     /// How long the GPU took for the last step, which is finished.
@@ -250,7 +261,7 @@ fn recorded<'a>(
     states: &RecurrentStates,
     size: usize,
     side: &Stream,
-) -> Result<(&'a mut Recorded, &'a mut Outbox, &'a mut Inbox)> {
+) -> Result<(&'a mut Recorded, &'a mut Outboxes, &'a mut Inbox)> {
     if seat.as_ref().is_none_or(|seat| seat.table.data_ptr() != states.table().data_ptr()) {
         *seat = None;
     }
@@ -262,9 +273,9 @@ fn recorded<'a>(
         let recorded = Recorded::new(networks, weights, seat, states, size, side)?;
         seat.recorded.insert(size, recorded);
     }
-    let Seat { outbox, inbox, recorded, .. } = seat;
+    let Seat { outboxes, inbox, recorded, .. } = seat;
     let Some(graph) = recorded.get_mut(&size) else { unreachable!("it was recorded above") };
-    Ok((graph, outbox, inbox))
+    Ok((graph, outboxes, inbox))
 }
 
 /// The number of rows of the graph that does so many: a power of two, or all environments.
@@ -272,16 +283,88 @@ fn captured_rows(rows: usize, environments: usize) -> usize {
     rows.next_power_of_two().min(environments).max(LEAST_ROWS)
 }
 
-fn value(bytes: &[u8]) -> f32 {
-    bytes.try_into().map_or(f32::NAN, f32::from_ne_bytes)
+/// Unwanted rows of states between two wanted ones that are copied with them: less than another copy costs.
+const STATES_BETWEEN: usize = 8;
+
+/// The rows from the first to the last `true`, without longer stretches that have none.
+fn stretches(wanted: &[bool]) -> Vec<Range<usize>> {
+    let mut stretches: Vec<Range<usize>> = Vec::new();
+    for row in (0..wanted.len()).filter(|&row| wanted[row]) {
+        match stretches.last_mut() {
+            Some(last) if row - last.end <= STATES_BETWEEN => last.end = row + 1,
+            _ => stretches.push(row..row + 1),
+        }
+    }
+    stretches
+}
+
+/// What a step said, from the bytes that came back.
+fn unpack(going: &Going, bytes: &[u8]) -> ActingOutput {
+    let values = |bytes: &[u8]| -> Vec<f32> { floats(bytes).collect() };
+    let (said, states) = bytes.split_at(going.rows() * going.said() * size_of::<f32>());
+    let room = |values: usize| Vec::with_capacity(going.rows() * values);
+    let mut output = ActingOutput {
+        logits: room(going.logits),
+        q: room(going.actions),
+        embedding: room(going.embedding),
+        rnd_error: room(1),
+        state_before: Vec::new(),
+    };
+    for row in said.chunks_exact(going.said() * size_of::<f32>()) {
+        let (logits, row) = row.split_at(going.logits * size_of::<f32>());
+        let (q, row) = row.split_at(going.actions * size_of::<f32>());
+        let (embedding, error) = row.split_at(going.embedding * size_of::<f32>());
+        output.logits.extend(floats(logits));
+        output.q.extend(floats(q));
+        output.embedding.extend(floats(embedding));
+        output.rnd_error.extend(floats(error));
+    }
+    let length = going.state * size_of::<f32>();
+    let state = |(i, wanted): (usize, &bool)| wanted.then(|| values(&states[i * length..(i + 1) * length]));
+    output.state_before = going.wants_state.iter().enumerate().map(state).collect();
+    output
+}
+
+fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
+    bytes.as_chunks::<{ size_of::<f32>() }>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes))
+}
+
+impl Outboxes {
+    /// Sends the rows to `input`, on the current stream.
+    fn send(
+        &mut self,
+        packing: &Packing,
+        rows: &[ActingRow<'_>],
+        states: &RecurrentStates,
+        input: &Tensor,
+    ) -> Result<()> {
+        let part = |range: &Range<usize>| input.f_narrow(0, range.start as i64, range.len() as i64);
+        // The GPU takes longest for these, and the rest is packed meanwhile.
+        let pieces = packing.gather(rows, &mut self.observations)?;
+        if !pieces.is_empty() {
+            self.observations.send_pieces(&pieces, &part(&packing.observations(rows.len()))?)?;
+        }
+        packing.pack(rows, states, self.facts.fill()?);
+        self.facts.send(packing.facts(), &part(&packing.facts())?)?;
+        Ok(())
+    }
+
+    fn settle(&mut self) -> Result<()> {
+        self.observations.settle()?;
+        Ok(self.facts.settle()?)
+    }
 }
 
 impl Seat {
     fn new(networks: &Networks, states: &RecurrentStates) -> Result<Self> {
         let most_rows = captured_rows(states.environments(), states.environments());
         let said = 2 * networks.actions() + networks.embedding_length() + 1;
+        let packing = Packing::new(networks, most_rows);
         Ok(Self {
-            outbox: Outbox::new(Packing::new(networks, most_rows).bytes())?,
+            outboxes: Outboxes {
+                observations: Outbox::new(packing.observations(most_rows).len())?,
+                facts: Outbox::new(packing.facts().len())?,
+            },
             inbox: Inbox::new(most_rows * (said + networks.state_length()) * size_of::<f32>())?,
             recorded: BTreeMap::new(),
             table: states.table().shallow_clone(),
@@ -303,9 +386,7 @@ impl Recorded {
         debug_assert!(rows <= seat.most_rows);
         let packing = Packing::new(networks, rows);
         let input = Tensor::f_zeros([packing.bytes() as i64], (Kind::Uint8, seat.table.device()))?;
-        packing.pack(&[], states, seat.outbox.fill()?);
-        let bytes = packing.used_bytes(0);
-        seat.outbox.send(0..bytes, &input.f_narrow(0, 0, bytes as i64)?)?;
+        seat.outboxes.send(&packing, &[], states, &input)?;
         let work = || tch::no_grad(|| step(networks, weights, &packing, &input, &seat.table, side));
         for _ in 0..WARM_UP {
             work()?;
@@ -357,4 +438,35 @@ fn step(
     let said = said?;
     let parts: Vec<_> = said.logits.into_iter().chain([said.q, embedding, error]).collect();
     Ok(Outputs { said: Tensor::f_cat(&parts, 1)?, before })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_are_fetched_in_few_copies_that_hold_all_wanted_ones() {
+        let wanted = |rows: &[usize], count: usize| (0..count).map(|row| rows.contains(&row)).collect::<Vec<_>>();
+        assert_eq!(stretches(&[]), []);
+        assert_eq!(stretches(&[false; 5]), []);
+        assert_eq!(stretches(&[true; 128]), std::slice::from_ref(&(0..128)));
+        assert_eq!(stretches(&wanted(&[0, 127], 128)), [0..1, 127..128]);
+        assert_eq!(stretches(&wanted(&[3, 12, 22], 30)), [3..13, 22..23]);
+    }
+
+    #[test]
+    fn what_comes_back_is_told_row_by_row() {
+        let going = Going { wants_state: vec![false, true], logits: 2, actions: 2, embedding: 3, state: 4 };
+        let values: Vec<f32> = (0..2 * going.said() + 2 * going.state).map(|i| i as f32).collect();
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+        let output = unpack(&going, &bytes);
+        let expected = ActingOutput {
+            logits: vec![0.0, 1.0, 8.0, 9.0],
+            q: vec![2.0, 3.0, 10.0, 11.0],
+            embedding: vec![4.0, 5.0, 6.0, 12.0, 13.0, 14.0],
+            rnd_error: vec![7.0, 15.0],
+            state_before: vec![None, Some(vec![20.0, 21.0, 22.0, 23.0])],
+        };
+        assert_eq!(output, expected);
+    }
 }

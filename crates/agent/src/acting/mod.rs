@@ -2,6 +2,7 @@
 
 mod captured;
 mod choice;
+mod observations;
 mod packing;
 mod plain;
 mod states;
@@ -20,6 +21,7 @@ use captured::{Captured, Going};
 use plain::Plain;
 
 pub use choice::{ChosenAction, choose_action};
+pub use observations::{Observation, ObservationRows};
 pub use states::RecurrentStates;
 
 /// What the networks are told of one environment.
@@ -32,7 +34,7 @@ pub struct ActingRow<'a> {
     /// Whether the recurrent state before the step is to be told.
     pub wants_state: bool,
     /// x_t.
-    pub observation: &'a [u8],
+    pub observation: Observation<'a>,
     /// a_{t-1}; 0 at an episode's start, as all that follows.
     pub action: i64,
     /// What a_{t-1} led to.
@@ -114,10 +116,19 @@ enum Progress<'a> {
 
 impl Step<'_> {
     /// Waits for its outcome.
-    pub fn finish(self) -> Result<ActingOutput> {
-        match self.0 {
+    pub fn finish(mut self) -> Result<ActingOutput> {
+        match std::mem::replace(&mut self.0, Progress::Done(ActingOutput::default())) {
             Progress::Done(output) => Ok(output),
             Progress::Going { captured, going } => captured.finish(going),
+        }
+    }
+}
+
+impl Drop for Step<'_> {
+    fn drop(&mut self) {
+        if let Progress::Going { captured, .. } = &mut self.0 {
+            // Nobody wants the outcome, but the observations are to be written over. If waiting fails, the GPU is gone.
+            let _ = captured.settle();
         }
     }
 }
@@ -141,6 +152,15 @@ impl ActingNetwork {
     /// Descriptions of the networks.
     pub fn networks(&self) -> &Networks {
         &self.networks
+    }
+
+    /// Memory for observations that steps begin with: several sets of so many rows, for as many owners.
+    pub fn observation_rows(&self, rows: &[usize]) -> Result<Vec<ObservationRows>> {
+        let bytes = self.networks.input().spec().bytes();
+        match &self.way {
+            Way::Plain(_) => Ok(rows.iter().map(|&rows| ObservationRows::on_host(rows, bytes)).collect()),
+            Way::Captured(_) => ObservationRows::pinned(rows, bytes),
+        }
     }
 
     /// Gets ready for steps of up to `rows` rows of these states, so that none has to be got ready for later: on a GPU

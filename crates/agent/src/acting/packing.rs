@@ -1,9 +1,9 @@
-//! All that a step is fed, in one piece of memory.
+//! All that a step is fed, in one piece of the GPU's memory.
 
 use std::ops::Range;
 
 use tch::{Kind, Tensor};
-use torch_ext::upload::copy_pieces;
+use torch_ext::upload::{Outbox, Piece};
 
 use super::{ActingRow, RecurrentStates};
 use crate::error::Result;
@@ -14,8 +14,8 @@ use crate::observation::ObservationKind;
 /// Parts begin at multiples of this many bytes, so that kernels may read them in wide words.
 const ALIGNMENT: usize = 256;
 
-/// Where the parts of a step's input lie, in bytes. The observations come last, so that those of unused rows need not
-/// be sent.
+/// Where the parts of a step's input lie, in bytes. The observations come last and are sent by themselves, those of
+/// unused rows not at all.
 #[derive(Clone, Debug)]
 pub(super) struct Packing {
     /// Rows that there is room for.
@@ -80,9 +80,14 @@ impl Packing {
         self.observations.end
     }
 
-    /// Bytes up to the last observation of the first `rows` rows.
-    pub fn used_bytes(&self, rows: usize) -> usize {
-        self.observations.start + rows * self.observation_bytes
+    /// Where everything but the observations lies.
+    pub fn facts(&self) -> Range<usize> {
+        0..self.features.end
+    }
+
+    /// Where the observations of the first `rows` rows lie.
+    pub fn observations(&self, rows: usize) -> Range<usize> {
+        self.observations.start..self.observations.start + rows * self.observation_bytes
     }
 
     /// The parts of `bytes`, a tensor of so many.
@@ -102,7 +107,24 @@ impl Packing {
         })
     }
 
-    /// Writes the rows to `bytes`, and after them rows that read zeros and write to nobody's state.
+    /// Where the rows' observations are to be taken from: their own places or, for those whose places a GPU can't read,
+    /// the outbox, to which they are copied.
+    pub fn gather<'a>(&self, rows: &[ActingRow<'a>], outbox: &mut Outbox) -> Result<Vec<Piece<'a>>> {
+        let mut end = 0;
+        let piece = |row: &ActingRow<'a>| match row.observation.piece() {
+            Some(piece) => Ok(piece),
+            None => {
+                let range = end..end + self.observation_bytes;
+                end = range.end;
+                outbox.fill()?[range.clone()].copy_from_slice(&row.observation);
+                Ok(Piece::Own(range))
+            }
+        };
+        rows.iter().map(piece).collect()
+    }
+
+    /// Writes everything but the observations of the rows to `bytes`, and after them rows that read zeros and write to
+    /// nobody's state.
     pub fn pack(&self, rows: &[ActingRow<'_>], states: &RecurrentStates, bytes: &mut [u8]) {
         let mut features = Vec::with_capacity(self.features.len() / size_of::<f32>());
         let mut places = [vec![], vec![], vec![]];
@@ -128,8 +150,6 @@ impl Packing {
         for (to, value) in bytes[self.features.clone()].chunks_exact_mut(size_of::<f32>()).zip(&features) {
             to.copy_from_slice(&value.to_ne_bytes());
         }
-        let observations: Vec<&[u8]> = rows.iter().map(|row| row.observation).collect();
-        copy_pieces(&observations, &mut bytes[self.observations.clone()]);
     }
 }
 

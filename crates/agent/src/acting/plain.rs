@@ -77,7 +77,7 @@ impl Plain {
 }
 
 fn upload(networks: &Networks, rows: &[ActingRow<'_>], state: Tensor, device: Device) -> Result<NetInput> {
-    let observations: Vec<u8> = rows.iter().flat_map(|row| row.observation).copied().collect();
+    let observations: Vec<u8> = rows.iter().flat_map(|row| row.observation.iter()).copied().collect();
     let action: Vec<i64> = rows.iter().map(|row| row.action).collect();
     let rewards: Vec<f32> = rows.iter().flat_map(|row| row.rewards.in_order()).collect();
     let embedding: Vec<f16> = rows.iter().flat_map(|row| row.embedding).copied().collect();

@@ -1,10 +1,10 @@
 //! Acting by recorded graphs on the GPU against the plain f32 path on the CPU.
 
-use agent::acting::PreviousRewards;
+use agent::acting::{Observation, ObservationRows, PreviousRewards, RecurrentStates};
 use agent::config::{NetworkPreset, Precision, QHeads};
 use agent::networks::NetworkParameters;
 use agent::random::Random;
-use agent::{ActingNetwork, ActingOutput, ActingRow, AgentConfig, ObservationKind, ObservationSpec, RecurrentStates};
+use agent::{ActingNetwork, ActingOutput, ActingRow, AgentConfig, AgentError, ObservationKind, ObservationSpec};
 use half::f16;
 use tch::{Device, Tensor};
 
@@ -62,6 +62,8 @@ struct Turns {
     observation_bytes: usize,
     environments: Vec<usize>,
     observations: Vec<u8>,
+    /// The same in places that the GPU reads from, those of the first environments apart from the others'.
+    places: [ObservationRows; 2],
     embedding: Vec<f16>,
     first: Vec<bool>,
     rest: Vec<(i64, PreviousRewards, usize)>,
@@ -71,7 +73,7 @@ impl Turns {
     fn random(environments: &[usize], observation: &ObservationSpec, random: &mut Random, pair: &Pair) -> Self {
         let rows = environments.len();
         let networks = pair.plain.networks();
-        let observations = match observation.kind {
+        let observations: Vec<u8> = match observation.kind {
             ObservationKind::U8 => (0..rows * observation.bytes()).map(|_| random.bits() as u8).collect(),
             ObservationKind::F32 => {
                 (0..rows * observation.values()).flat_map(|_| (random.normal() as f32).to_le_bytes()).collect()
@@ -84,6 +86,7 @@ impl Turns {
         Self {
             observation_bytes: observation.bytes(),
             environments: environments.to_vec(),
+            places: places(environments, &observations, observation.bytes(), pair),
             observations,
             embedding: (0..rows * networks.embedding_length()).map(|_| f16::from_f64(random.normal())).collect(),
             first: (0..rows).map(|_| random.below(5) == 0).collect(),
@@ -94,6 +97,16 @@ impl Turns {
         }
     }
 
+    /// Most are read from their places, some have to be copied there first.
+    fn observation(&self, i: usize) -> Observation<'_> {
+        let environment = self.environments[i];
+        if environment % 6 == 5 {
+            return self.observations[i * self.observation_bytes..(i + 1) * self.observation_bytes].into();
+        }
+        let (set, row) = place(environment);
+        self.places[set].row(row).unwrap()
+    }
+
     fn rows(&self) -> Vec<ActingRow<'_>> {
         let embedding = self.embedding.len() / self.environments.len();
         let row = |i: usize| {
@@ -102,7 +115,7 @@ impl Turns {
                 environment: self.environments[i],
                 first: self.first[i],
                 wants_state: i % 3 != 1,
-                observation: &self.observations[i * self.observation_bytes..(i + 1) * self.observation_bytes],
+                observation: self.observation(i),
                 action,
                 rewards,
                 embedding: &self.embedding[i * embedding..(i + 1) * embedding],
@@ -111,6 +124,27 @@ impl Turns {
         };
         (0..self.environments.len()).map(row).collect()
     }
+}
+
+/// Environments whose observations are in the first of two sets of rows.
+const FIRST_PLACES: usize = 9;
+
+/// The set and the row of an environment.
+fn place(environment: usize) -> (usize, usize) {
+    match environment.checked_sub(FIRST_PLACES) {
+        None => (0, environment),
+        Some(row) => (1, row),
+    }
+}
+
+fn places(environments: &[usize], observations: &[u8], bytes: usize, pair: &Pair) -> [ObservationRows; 2] {
+    let sets = pair.captured.observation_rows(&[FIRST_PLACES, ENVIRONMENTS - FIRST_PLACES]).unwrap();
+    let mut sets: [ObservationRows; 2] = sets.try_into().unwrap();
+    for (i, &environment) in environments.iter().enumerate() {
+        let (set, row) = place(environment);
+        sets[set].row_mut(row).unwrap().copy_from_slice(&observations[i * bytes..(i + 1) * bytes]);
+    }
+    sets
 }
 
 fn close(name: &str, found: &[f32], wanted: &[f32], bound: f64) {
@@ -233,4 +267,29 @@ fn another_table_of_states_is_another_table() {
         compare(&pair.captured.step(&turns.rows(), &mut states.captured).unwrap(), &wanted);
         tables.iter().for_each(compare_states);
     }
+}
+
+/// The GPU reads observations from their places while the processor goes on: nobody may write there meanwhile.
+#[test]
+fn observations_are_not_written_over_while_the_gpu_reads_them() {
+    let observation = screen();
+    let mut pair = Pair::new(&config(), Precision::Auto, &observation);
+    pair.refresh(6);
+    let mut states = pair.states();
+    let mut random = Random::new(10);
+    let mut turns = Turns::random(&[0, 1, 2], &observation, &mut random, &pair);
+    let rows = turns.rows();
+    let step = pair.captured.begin(&rows, &mut states.captured).unwrap();
+    drop(rows);
+    let refused = turns.places[0].row_mut(1).unwrap_err();
+    assert!(matches!(refused, AgentError::InFlight { row: 1 }), "{refused}");
+    turns.places[1].row_mut(0).unwrap().fill(1);
+    let found = step.finish().unwrap();
+    compare(&found, &pair.plain.step(&turns.rows(), &mut states.plain).unwrap());
+    turns.places[0].row_mut(1).unwrap().fill(7);
+    // A step that nobody waits for gives the places back too.
+    let rows = turns.rows();
+    drop(pair.captured.begin(&rows, &mut states.captured).unwrap());
+    drop(rows);
+    turns.places[0].row_mut(1).unwrap().fill(9);
 }

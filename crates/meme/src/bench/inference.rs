@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use agent::acting::PreviousRewards;
+use agent::acting::{ObservationRows, PreviousRewards, RecurrentStates};
 use agent::networks::NetworkParameters;
 use agent::random::Random;
 use agent::{ActingNetwork, ActingRow, AgentConfig, Learner, ObservationKind, ObservationSpec, OwnedBatch};
-use agent::{Networks, RecurrentStates};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use half::f16;
@@ -65,7 +64,7 @@ struct Row {
     environments: usize,
     /// Median on the device, copies left out; absent without a GPU.
     milliseconds: Option<f64>,
-    /// Median from the rows on the host to the answers there.
+    /// Median from when the last player's environments have their observations to the answers on the host.
     round_trip_milliseconds: f64,
     round_trip_p95_milliseconds: f64,
     slowest_milliseconds: f64,
@@ -92,7 +91,9 @@ pub fn run(args: &InferenceArgs) -> Result<()> {
     let mut rows = vec![];
     for &environments in &args.environments {
         let mut show = |step: usize| progress.show(|| format!("{environments} environments, step {step}"));
-        let bench = Bench { config: &config.agent, observation: &observation, actions: args.actions, device };
+        let (agent, observation, actions) = (&config.agent, &observation, args.actions);
+        let player = config.actors.environments_per_worker / config.actors.groups;
+        let bench = Bench { config: agent, observation, actions, player, device };
         rows.push(bench.measure(environments, args.steps, learner.as_ref(), &mut show)?);
     }
     progress.clear();
@@ -107,6 +108,8 @@ struct Bench<'a> {
     config: &'a AgentConfig,
     observation: &'a ObservationSpec,
     actions: usize,
+    /// Environments that a player asks for at a time.
+    player: usize,
     device: Device,
 }
 
@@ -122,7 +125,7 @@ impl Bench<'_> {
         let parameters = NetworkParameters::initialised(network.networks(), &mut Random::new(1), Device::Cpu)?;
         network.refresh(&parameters)?;
         let mut states = RecurrentStates::new(network.networks(), environments, self.device)?;
-        let told = Told::random(network.networks(), environments);
+        let mut told = Told::random(&network, environments, self.player)?;
         let (mut trips, mut device) = (vec![], vec![]);
         let mut updates = None;
         for step in 0.. {
@@ -134,9 +137,9 @@ impl Bench<'_> {
             if step == WARM_UP {
                 updates = learner.map(|learner| learner.mark());
             }
-            let rows = told.rows(step);
             let begun = Instant::now();
-            network.step(&rows, &mut states)?;
+            told.see(step)?;
+            network.step(&told.rows(step)?, &mut states)?;
             if step >= WARM_UP {
                 trips.push(begun.elapsed().as_secs_f64() * 1e3);
                 device.extend(network.device_milliseconds()?);
@@ -164,37 +167,63 @@ impl Bench<'_> {
 
 /// Made-up observations and what goes with them.
 struct Told {
+    /// As the environments have them.
     observations: Vec<Vec<u8>>,
+    /// Where each player puts those of its environments.
+    players: Vec<ObservationRows>,
     embedding: Vec<f16>,
     actions: usize,
     policies: usize,
 }
 
 impl Told {
-    fn random(networks: &Networks, environments: usize) -> Self {
+    fn random(network: &ActingNetwork, environments: usize, player: usize) -> Result<Self> {
         let mut random = Random::new(2);
+        let networks = network.networks();
         let bytes = networks.input().spec().bytes();
-        Self {
+        let shares: Vec<usize> =
+            (0..environments).step_by(player).map(|first| player.min(environments - first)).collect();
+        let mut told = Self {
             observations: (0..environments).map(|_| (0..bytes).map(|_| random.bits() as u8).collect()).collect(),
+            players: network.observation_rows(&shares)?,
             embedding: (0..networks.embedding_length()).map(|_| f16::from_f64(random.normal())).collect(),
             actions: networks.actions(),
             policies: networks.policies(),
+        };
+        for player in 0..told.players.len() {
+            told.see(player)?;
         }
+        Ok(told)
+    }
+
+    /// One player, another each step, takes its environments' observations. In a run all players do, at the same time,
+    /// on threads of their own: the last of them is who a batch waits for.
+    fn see(&mut self, step: usize) -> Result<()> {
+        let last = step % self.players.len();
+        let first = self.players[..last].iter().map(ObservationRows::rows).sum::<usize>();
+        let player = &mut self.players[last];
+        for row in 0..player.rows() {
+            player.row_mut(row)?.copy_from_slice(&self.observations[first + row]);
+        }
+        Ok(())
     }
 
     /// Each environment's state is wanted where a sequence begins.
-    fn rows<'a>(&'a self, step: usize) -> Vec<ActingRow<'a>> {
-        let row = |(environment, observation): (usize, &'a Vec<u8>)| ActingRow {
-            environment,
-            first: false,
-            wants_state: (step + environment).is_multiple_of(SEQUENCE_PERIOD),
-            observation,
-            action: ((step + environment) % self.actions) as i64,
-            rewards: PreviousRewards { extrinsic: 1.0, ngu: 0.1, rnd: 1.5, episodic: 0.2 },
-            embedding: &self.embedding,
-            policy: environment % self.policies,
+    fn rows(&self, step: usize) -> Result<Vec<ActingRow<'_>>> {
+        let places = self.players.iter().flat_map(|player| (0..player.rows()).map(move |row| player.row(row)));
+        let row = |(environment, place): (usize, agent::Result<_>)| {
+            Ok(ActingRow {
+                environment,
+                first: false,
+                wants_state: (step + environment).is_multiple_of(SEQUENCE_PERIOD),
+                observation: place?,
+                action: ((step + environment) % self.actions) as i64,
+                rewards: PreviousRewards { extrinsic: 1.0, ngu: 0.1, rnd: 1.5, episodic: 0.2 },
+                embedding: &self.embedding,
+                policy: environment % self.policies,
+            })
         };
-        self.observations.iter().enumerate().map(row).collect()
+        places.enumerate().map(row).collect()
     }
 }
 

@@ -1,0 +1,166 @@
+//! Where environments' present observations lie until the networks have seen them.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use torch_ext::PinnedPart;
+use torch_ext::upload::Piece;
+
+use crate::error::{AgentError, Result};
+
+/// The present observations of several environments, a row each. Beside networks on a GPU the GPU reads them from here
+/// by itself, so that whoever puts an observation here has made its last copy on the host.
+///
+/// Made by [`ActingNetwork::observation_rows`](super::ActingNetwork::observation_rows). A copy that was sent to another
+/// process is plain memory.
+#[derive(Debug, Default)]
+pub struct ObservationRows {
+    memory: Memory,
+    row_bytes: usize,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Host(Vec<u8>),
+    Pinned(Arc<PinnedPart>),
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::Host(Vec::new())
+    }
+}
+
+/// One observation, as its bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Observation<'a> {
+    bytes: &'a [u8],
+    /// The memory that a GPU can read it from, and where it begins there.
+    pinned: Option<(&'a Arc<PinnedPart>, usize)>,
+}
+
+impl<'a> From<&'a [u8]> for Observation<'a> {
+    /// Bytes anywhere: on their way to a GPU they are copied once more.
+    fn from(bytes: &'a [u8]) -> Self {
+        Self { bytes, pinned: None }
+    }
+}
+
+impl Deref for Observation<'_> {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl<'a> Observation<'a> {
+    /// Where a GPU finds it, if it can.
+    pub(super) fn piece(&self) -> Option<Piece<'a>> {
+        self.pinned.map(|(part, start)| Piece::Of(part, start..start + self.bytes.len()))
+    }
+}
+
+impl ObservationRows {
+    /// Rows of plain memory, all zero.
+    pub fn on_host(rows: usize, row_bytes: usize) -> Self {
+        Self { memory: Memory::Host(vec![0; rows * row_bytes]), row_bytes }
+    }
+
+    /// Several sets of rows, all zero, which a GPU can read: one after the other, so that it reads those of neighbours
+    /// in one go.
+    pub(super) fn pinned(rows: &[usize], row_bytes: usize) -> Result<Vec<Self>> {
+        let lengths: Vec<usize> = rows.iter().map(|rows| rows * row_bytes).collect();
+        let set = |part| Self { memory: Memory::Pinned(Arc::new(part)), row_bytes };
+        Ok(PinnedPart::allocate(&lengths)?.into_iter().map(set).collect())
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.bytes().len() / self.row_bytes.max(1)
+    }
+
+    /// The observation in a row.
+    pub fn row(&self, row: usize) -> Result<Observation<'_>> {
+        let start = self.start(row)?;
+        let pinned = match &self.memory {
+            Memory::Host(_) => None,
+            Memory::Pinned(part) => Some((part, start)),
+        };
+        Ok(Observation { bytes: &self.bytes()[start..start + self.row_bytes], pinned })
+    }
+
+    /// A row to put the next observation into, which is refused while a GPU still reads from these rows: until the step
+    /// that they were given to is finished or dropped.
+    pub fn row_mut(&mut self, row: usize) -> Result<&mut [u8]> {
+        let (start, length) = (self.start(row)?, self.row_bytes);
+        let bytes = match &mut self.memory {
+            Memory::Host(bytes) => bytes.as_mut_slice(),
+            Memory::Pinned(part) => Arc::get_mut(part).ok_or(AgentError::InFlight { row })?,
+        };
+        Ok(&mut bytes[start..start + length])
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Host(bytes) => bytes,
+            Memory::Pinned(part) => part,
+        }
+    }
+
+    fn start(&self, row: usize) -> Result<usize> {
+        let rows = self.rows();
+        if row < rows {
+            return Ok(row * self.row_bytes);
+        }
+        let (place, expected) = ("the observations of a player".to_owned(), format!("one of {rows} rows"));
+        Err(AgentError::Value { field: "row", place, value: row.to_string(), expected })
+    }
+}
+
+impl Serialize for ObservationRows {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        (self.row_bytes, self.bytes()).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for ObservationRows {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let (row_bytes, bytes) = <(usize, Vec<u8>)>::deserialize(deserializer)?;
+        if !bytes.len().is_multiple_of(row_bytes.max(1)) {
+            return Err(D::Error::custom(format!("{} bytes are no rows of {row_bytes}", bytes.len())));
+        }
+        Ok(Self { memory: Memory::Host(bytes), row_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_apart_and_travel_whole() {
+        let mut rows = ObservationRows::on_host(3, 2);
+        for row in 0..3 {
+            rows.row_mut(row).unwrap().fill(row as u8 + 1);
+        }
+        let text = serde_json::to_string(&rows).unwrap();
+        let there: ObservationRows = serde_json::from_str(&text).unwrap();
+        assert_eq!(there.rows(), 3);
+        for row in 0..3 {
+            assert_eq!(*there.row(row).unwrap(), [row as u8 + 1; 2]);
+            assert!(there.row(row).unwrap().piece().is_none());
+        }
+        assert!(serde_json::from_str::<ObservationRows>("[2,[1,2,3]]").is_err());
+    }
+
+    #[test]
+    fn a_row_that_is_not_there_is_refused() {
+        let mut rows = ObservationRows::on_host(3, 2);
+        let error = rows.row_mut(3).unwrap_err().to_string();
+        assert!(error.contains("one of 3 rows"), "{error}");
+        assert!(rows.row(3).is_err());
+        assert!(ObservationRows::default().row(0).is_err());
+    }
+}
