@@ -71,6 +71,7 @@ fn run(command: Command) -> Result<ExitCode> {
 }
 
 fn main() -> ExitCode {
+    torch_ext::end_in_a_sentence();
     match run(Arguments::parse().command) {
         Ok(code) => code,
         // A reader that has seen enough, `meme games | head`, is no failure.

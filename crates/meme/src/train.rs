@@ -7,6 +7,7 @@ use clap::Args;
 use envs::EnvId;
 use train::assembly::Task;
 use train::config::{Config, Sources};
+use train::run::checkpoint::Checkpoints;
 use train::run::stop::Stop;
 use train::run::{Opening, RunDescription, RunDirectory, RunFiles, Start};
 use train::status::Status;
@@ -58,6 +59,8 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     let sources = Sources { preset: args.preset.clone(), file: args.config.clone(), set };
     let config = sources.load()?.config;
     envs::check_ram(&environment, &config.env.ram)?;
+    // Before there is a run that would be held to it.
+    trainer::device(&config)?;
     let preset = args.preset.as_deref().unwrap_or("paper");
     let name = args.name.clone().unwrap_or_else(|| default_name(&environment, preset, config.run.seed));
     let (directory, config) = open(args, &name, &environment, preset, config)?;
@@ -99,7 +102,7 @@ fn open(
             let mut known = read_config(directory.files())?;
             let frames = config.run.frames;
             known.run.frames = frames;
-            if known != config {
+            if known != config && !may_change(&directory, preset, &config)? {
                 bail!(
                     "run {name} was started with another config; `meme config diff` shows how they differ, --name gives \
                      this one a name of its own, --fresh starts over"
@@ -110,6 +113,15 @@ fn open(
         }
     }
     Ok((directory, config))
+}
+
+/// Whether nothing would be lost if the run went on with another config: one that failed before its first checkpoint, for
+/// instance because memory ran out, is begun again with what it was told to set.
+fn may_change(directory: &RunDirectory, preset: &str, config: &Config) -> Result<bool> {
+    let description = directory.description();
+    let same = (description.preset.as_str(), description.seed) == (preset, config.run.seed);
+    let checkpoints = Checkpoints::in_folder(&directory.files().checkpoints_folder());
+    Ok(same && checkpoints.list()?.is_empty() && checkpoints.best()?.is_none())
 }
 
 fn read_config(files: &RunFiles) -> Result<Config> {

@@ -75,11 +75,11 @@ pub enum TrainError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The config asks for a GPU that is not there.
-    #[error(
-        "run.device is cuda, but libtorch finds no GPU; `meme doctor` says what is missing, `--set run.device=cpu` does \
-         without"
-    )]
-    NoGpu,
+    #[error("run.device is cuda, but {reason}; `--set run.device=cpu` does without one, slowly")]
+    NoGpu {
+        /// Why.
+        reason: String,
+    },
     /// A run that has not saved anything yet.
     #[error("run {run} has no checkpoint yet")]
     NoCheckpoint {

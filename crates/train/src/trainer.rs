@@ -300,13 +300,11 @@ impl<'a> Trainer<'a> {
     }
 }
 
-/// Where the networks run.
-pub(crate) fn device(config: &Config) -> Result<tch::Device> {
-    let found = tch::Cuda::is_available();
+/// Where the networks run, if it is there.
+pub fn device(config: &Config) -> Result<tch::Device> {
     match config.run.device {
         Device::Cpu => Ok(tch::Device::Cpu),
-        Device::Auto => Ok(if found { tch::Device::Cuda(0) } else { tch::Device::Cpu }),
-        Device::Cuda if found => Ok(tch::Device::Cuda(0)),
-        Device::Cuda => Err(TrainError::NoGpu),
+        Device::Auto => Ok(agent::gpu().unwrap_or(tch::Device::Cpu)),
+        Device::Cuda => agent::gpu().map_err(|error| TrainError::NoGpu { reason: error.to_string() }),
     }
 }

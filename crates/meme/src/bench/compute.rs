@@ -1,6 +1,6 @@
 //! Where a measurement computes.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use tch::Device;
 
@@ -16,8 +16,7 @@ impl ComputeDevice {
     pub fn libtorch(self) -> Result<Device> {
         match self {
             Self::Cpu => Ok(Device::Cpu),
-            Self::Cuda if tch::Cuda::is_available() => Ok(Device::Cuda(0)),
-            Self::Cuda => bail!("libtorch sees no CUDA device here; `meme doctor` says what is missing"),
+            Self::Cuda => torch_ext::gpu().map_err(|error| anyhow!("{error}; `--device cpu` measures without one")),
         }
     }
 }
