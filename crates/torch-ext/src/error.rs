@@ -75,9 +75,10 @@ pub enum Error {
 
 /// What libraries say when memory on the GPU runs out. cuDNN also when no algorithm's workspace fits any more, and both
 /// libraries when what is left is not enough for their handles.
-const OUT_OF_MEMORY: [&str; 7] = [
+const OUT_OF_MEMORY: [&str; 8] = [
     "out of memory",
     "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
     "CUDNN_STATUS_NOT_INITIALIZED",
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUBLAS_STATUS_NOT_INITIALIZED",
@@ -103,7 +104,7 @@ const NO_GPU: [&str; 6] = [
 
 /// What the driver and the libraries say of a GPU that failed or went away: after each of these all that follows fails
 /// too, until the process ends.
-const LOST: [&str; 21] = [
+const LOST: [&str; 23] = [
     "unspecified launch failure",
     "an illegal memory access was encountered",
     "an illegal instruction was encountered",
@@ -124,7 +125,9 @@ const LOST: [&str; 21] = [
     "Invalid access of peer GPU memory",
     "CUDNN_STATUS_EXECUTION_FAILED",
     "CUDNN_STATUS_MAPPING_ERROR",
+    "CUDNN_STATUS_INTERNAL_ERROR",
     "CUBLAS_STATUS_EXECUTION_FAILED",
+    "CUBLAS_STATUS_INTERNAL_ERROR",
 ];
 
 fn says(text: &str, what: &[&str]) -> bool {

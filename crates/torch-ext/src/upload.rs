@@ -104,10 +104,13 @@ impl Outbox {
         let (driver, stream) = (driver()?, Stream::current()?);
         let raw = stream.raw()?;
         self.pending = true;
-        self.held.extend(pieces.iter().filter_map(|piece| match piece {
-            Piece::Own(_) => None,
-            Piece::Of(part, _) => Some(Arc::clone(part)),
-        }));
+        for piece in pieces {
+            if let Piece::Of(part, _) = piece
+                && !self.held.last().is_some_and(|last| Arc::ptr_eq(last, part))
+            {
+                self.held.push(Arc::clone(part));
+            }
+        }
         let mut place = to.data_ptr() as u64;
         let mut copied = Ok(());
         for Run { memory, offset, bytes } in runs {

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod acting;
+mod failures;
 mod learner;
 mod pieces;
 mod setup;

@@ -1,0 +1,81 @@
+//! A GPU that fails or runs out of memory, each time in a process of its own: there nothing works on it afterwards.
+
+use std::process::{Command, Output, exit};
+
+use agent::learner::StepOptions;
+use agent::random::Random;
+use agent::{AgentError, Learner, OwnedBatch};
+use tch::{Kind, Tensor};
+
+use crate::setup::{GPU, config, screen};
+
+/// Tells a test that it is the process that fails.
+const CHILD: &str = "MEME_TEST_FAILING_GPU";
+
+fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// This test in a process of its own.
+fn in_child(name: &str) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap()
+}
+
+/// It ended with a sentence that has all these words, by itself.
+fn ended_with(output: &Output, words: &[&str]) {
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    println!("{said}");
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let sentences: Vec<&str> = said.lines().filter(|line| line.starts_with("meme: ")).collect();
+    assert!(!sentences.is_empty(), "{said}");
+    for sentence in sentences {
+        assert!(words.iter().all(|word| sentence.contains(word)), "{sentence}");
+    }
+    for word in ["panicked", "terminate called", "frame #"] {
+        assert!(!said.contains(word), "{said}");
+    }
+}
+
+fn learner() -> Learner {
+    Learner::new(&config(), &screen(), 18, 11, GPU).unwrap()
+}
+
+/// The loaded batch was used by two streams, so giving its memory back takes a call that fails: C++ ends the process.
+#[test]
+fn a_gpu_that_failed_ends_in_a_sentence() {
+    if !is_child() {
+        let name = "failures::a_gpu_that_failed_ends_in_a_sentence";
+        return ended_with(&in_child(name), &["the GPU stopped working", "nvidia-smi", "checkpoint"]);
+    }
+    torch_ext::end_in_a_sentence();
+    let mut learner = learner();
+    let sequences = OwnedBatch::random(learner.networks(), 7, &[7, 7], &mut Random::new(1));
+    let loader = learner.loader().unwrap();
+    let mut memory = loader.memory(2, 7).unwrap();
+    memory.bytes().unwrap().copy_from_slice(&sequences.observations);
+    let loaded = loader.load(&sequences.batch(), &mut memory).unwrap();
+    learner.step_loaded(&loaded, StepOptions::default()).unwrap();
+    // An index that is not there fails on the GPU itself, some time after this call.
+    let beyond = Tensor::from_slice(&[1000i64]).to_device(GPU);
+    let _ = Tensor::zeros([4], (Kind::Float, GPU)).f_index_select(0, &beyond);
+    let error = learner.step_loaded(&loaded, StepOptions::default()).unwrap_err();
+    eprintln!("meme: {error}");
+    drop((loaded, memory, learner));
+    exit(1);
+}
+
+#[test]
+fn running_out_of_memory_ends_in_a_sentence_and_the_learner_goes_on() {
+    if !is_child() {
+        let name = "failures::running_out_of_memory_ends_in_a_sentence_and_the_learner_goes_on";
+        return ended_with(&in_child(name), &["the GPU has not enough memory", "1024.00 GiB", "learner.batch_size"]);
+    }
+    let mut learner = learner();
+    let sequences = OwnedBatch::random(learner.networks(), 7, &[7, 7], &mut Random::new(1));
+    learner.step(&sequences.batch()).unwrap();
+    let error: AgentError = Tensor::f_empty([1i64 << 40], (Kind::Uint8, GPU)).unwrap_err().into();
+    eprintln!("meme: {error}");
+    learner.step(&sequences.batch()).unwrap();
+    exit(1);
+}
