@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::bandit::CentralBandit;
 use crate::config::IntrinsicConfig;
 use crate::error::{Result, TrainError};
-use crate::messages::{Decision, EpisodeReport, Novelty, NoveltySums, Place, Position, Previous, Role, Seen, Turn, Turns};
+use crate::messages::{
+    Decision, EpisodeReport, Novelty, NoveltySums, Place, Position, Previous, Role, Seen, Turn, Turns,
+};
 
 /// Everything about one environment that lives on this side of the networks.
 ///

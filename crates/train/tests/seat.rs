@@ -14,7 +14,9 @@ use half::f16;
 use replay::{Batch, Layout, RateLimiterConfig, Replay, ReplayConfig, Sampler, Writer};
 use train::bandit::CentralBandit;
 use train::config::IntrinsicConfig;
-use train::messages::{Decision, EpisodeReport, Novelty, NoveltySums, Place, Position, Previous, Role, Seen, Turn, Turns};
+use train::messages::{
+    Decision, EpisodeReport, Novelty, NoveltySums, Place, Position, Previous, Role, Seen, Turn, Turns,
+};
 use train::seat::{Seat, SeatPlace};
 
 const LAYOUT: Layout = Layout { observation_bytes: 1, embedding: 2, state: 2, trace: 4, period: 2 };
