@@ -137,7 +137,7 @@ impl Learner {
             action_prediction: Training::new(adam(f.learning_rate, f.weight_decay), &action_prediction)?,
             rnd: Training::new(adam(intrinsic.rnd.learning_rate, 0.0), &rnd_predictor)?,
             td_scales: vec![scale; loss.scales()],
-            rnd_errors: Moments::new(intrinsic.rnd.moments_decay),
+            rnd_errors: Moments::of_the_latest(intrinsic.rnd.moments_decay),
             config: config.clone(),
             online: NetworkParameters {
                 agent: agent.trainable()?,

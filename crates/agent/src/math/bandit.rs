@@ -95,7 +95,8 @@ impl Bandit {
     /// The arm for the next episode; `uniforms` are two numbers drawn evenly from [0, 1).
     ///
     /// Each arm once first, in order. Then, with probability ε (first number), any arm (second number), else the one
-    /// with the best [`Self::score`], the first of equals. Many episodes run at once: an arm whose first episode is
+    /// with the best [`Self::score`], among equals by chance (second number): before a game's first score all are equal,
+    /// and the first of them would be the one that does not explore. Many episodes run at once: an arm whose first episode is
     /// still running has no score and comes only by chance, and while no episode has ended at all, every choice is by
     /// chance.
     pub fn choose(&mut self, uniforms: [f64; 2]) -> usize {
@@ -104,13 +105,19 @@ impl Bandit {
             self.arms[arm].begun = true;
             return arm;
         }
-        let best = if explore < self.parameters.epsilon { None } else { self.best(|arm| self.score(arm)) };
-        best.unwrap_or_else(|| ((which * self.arms.len() as f64) as usize).min(self.arms.len().saturating_sub(1)))
+        let mut arms: Vec<usize> = (0..self.arms.len()).collect();
+        if explore >= self.parameters.epsilon
+            && let best = self.best(|arm| self.score(arm))
+            && !best.is_empty()
+        {
+            arms = best;
+        }
+        arms.get((which * arms.len() as f64) as usize).or(arms.last()).copied().unwrap_or(0)
     }
 
     /// The arm with the largest mean return, for evaluation; the first of equals. Arm 0 while nothing is known.
     pub fn greedy(&self) -> usize {
-        self.best(|arm| self.arms[arm].mean()).unwrap_or(0)
+        self.best(|arm| self.arms[arm].mean()).first().copied().unwrap_or(0)
     }
 
     /// X/N + bonus·√((ln n/N)·(Z/N − (X/N)² + √(2 ln n/N)·scale²)), n = ΣN; `None` while nothing is known of the arm.
@@ -172,17 +179,11 @@ impl Bandit {
         (n, (squares / n - mean * mean).max(0.0))
     }
 
-    /// The first arm with the largest value among those that have one.
-    fn best(&self, value: impl Fn(usize) -> Option<f64>) -> Option<usize> {
-        let mut best: Option<(usize, f64)> = None;
-        for arm in 0..self.arms.len() {
-            if let Some(value) = value(arm)
-                && best.is_none_or(|(_, largest)| value > largest)
-            {
-                best = Some((arm, value));
-            }
-        }
-        best.map(|(arm, _)| arm)
+    /// The arms with the largest value among those that have one.
+    fn best(&self, value: impl Fn(usize) -> Option<f64>) -> Vec<usize> {
+        let values: Vec<_> = (0..self.arms.len()).filter_map(|arm| Some((arm, value(arm)?))).collect();
+        let largest = values.iter().map(|&(_, value)| value).fold(f64::NEG_INFINITY, f64::max);
+        values.into_iter().filter(|&(_, value)| value == largest).map(|(arm, _)| arm).collect()
     }
 }
 
@@ -394,13 +395,13 @@ mod tests {
     }
 
     #[test]
-    fn equal_returns_leave_no_bonus_and_no_nan() {
+    fn equal_returns_leave_no_bonus_and_no_nan_and_the_choice_to_chance() {
         let mut bandit = bandit(3, 0.999, 0.0);
         for arm in [0, 1, 2, 0, 1] {
             bandit.update(arm, 0.0).unwrap();
         }
         assert_eq!([0, 1, 2].map(|arm| bandit.score(arm)), [Some(0.0); 3]);
-        assert_eq!(bandit.choose(EXPLOIT), 0);
+        assert_eq!([0.0, 0.4, 0.99].map(|which| bandit.choose([0.9, which])), [0, 1, 2]);
     }
 
     #[test]

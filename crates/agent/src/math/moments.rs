@@ -4,12 +4,16 @@ use serde::{Deserialize, Serialize};
 
 /// Exponentially moving first and second moments, corrected for their start at 0.
 ///
-/// m1 ← d m1 + (1−d) E(x), m2 ← d m2 + (1−d) E(x²); both are read divided by 1 − dⁿ after n updates. Section B1.
+/// m1 ← d m1 + (1−d) E(x), m2 ← d m2 + (1−d) E(x²); both are read divided by w ← d w + (1−d), which is 1 − dⁿ after n
+/// updates with the same d. Section B1.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Moments {
     decay: f64,
+    /// Updates by which d is held back: after n of them it is at most n/(n + lead).
+    lead: u64,
     first: f64,
     second: f64,
+    weight: f64,
     updates: u64,
 }
 
@@ -53,13 +57,24 @@ impl BatchMoments {
 impl Moments {
     /// Moments of nothing yet, that forget by `decay` (0 ≤ d < 1) an update.
     pub fn new(decay: f64) -> Self {
-        Self { decay, first: 0.0, second: 0.0, updates: 0 }
+        Self { decay, lead: 0, first: 0.0, second: 0.0, weight: 0.0, updates: 0 }
+    }
+
+    /// The same for what begins orders of magnitude away from where it will be: until `decay` forgets faster, they are
+    /// of about the last fifth of all batches.
+    pub fn of_the_latest(decay: f64) -> Self {
+        Self { lead: 4, ..Self::new(decay) }
     }
 
     /// Takes one batch in.
     pub fn update(&mut self, batch: BatchMoments) {
-        self.first = self.decay * self.first + (1.0 - self.decay) * batch.mean;
-        self.second = self.decay * self.second + (1.0 - self.decay) * batch.mean_square;
+        let decay = match self.lead {
+            0 => self.decay,
+            lead => self.decay.min(self.updates as f64 / (self.updates + lead) as f64),
+        };
+        self.first = decay * self.first + (1.0 - decay) * batch.mean;
+        self.second = decay * self.second + (1.0 - decay) * batch.mean_square;
+        self.weight = decay * self.weight + (1.0 - decay);
         self.updates += 1;
     }
 
@@ -73,8 +88,7 @@ impl Moments {
         if self.updates == 0 {
             return BatchMoments { mean: 0.0, mean_square: 0.0 };
         }
-        let seen = 1.0 - self.decay.powf(self.updates as f64);
-        BatchMoments { mean: self.first / seen, mean_square: self.second / seen }
+        BatchMoments { mean: self.first / self.weight, mean_square: self.second / self.weight }
     }
 
     /// Running mean; 0 before the first update.
@@ -125,6 +139,26 @@ mod tests {
         assert_close(moments.mean(), 2.167504188);
         assert_close(moments.std(), 1.601831557);
         assert_eq!(moments.updates(), 2);
+    }
+
+    #[test]
+    fn the_latest_are_not_drowned_by_the_first() {
+        let batches = |moments: &mut Moments| {
+            (0..40).for_each(|n| moments.update(BatchMoments::unweighted([1000.0 * 0.7_f32.powi(n)]).unwrap()));
+            (0..300).for_each(|_| moments.update(BatchMoments::unweighted([0.5, 1.5]).unwrap()));
+        };
+        let (mut latest, mut all) = (Moments::of_the_latest(0.99), Moments::new(0.99));
+        batches(&mut latest);
+        batches(&mut all);
+        assert!((latest.mean() - 1.0).abs() < 0.01, "{}", latest.mean());
+        assert!((latest.std() - 0.5).abs() < 0.1, "{}", latest.std());
+        assert!(all.std() > 20.0, "{}", all.std());
+        // With n batches the last has a weight of 4/(n + 3) at least, and 1 - d once that is more.
+        latest.update(BatchMoments::unweighted([2.0]).unwrap());
+        assert!((latest.mean() - 1.012).abs() < 0.002, "{}", latest.mean());
+        (0..1000).for_each(|_| latest.update(BatchMoments::unweighted([1.0]).unwrap()));
+        latest.update(BatchMoments::unweighted([2.0]).unwrap());
+        assert!((latest.mean() - 1.01).abs() < 1e-4, "{}", latest.mean());
     }
 
     #[test]
