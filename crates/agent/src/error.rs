@@ -51,6 +51,12 @@ pub enum AgentError {
         /// The update that was being computed, counted from 1.
         update: u64,
     },
+    /// Something was asked for that has to wait until the update under way is finished.
+    #[error("update {update} is still under way and has to be finished first")]
+    UnderWay {
+        /// The update, counted from 1.
+        update: u64,
+    },
     /// Tensors of a file don't match the network; all of them are listed.
     #[error("the weights don't fit this network: {}", list(.0))]
     Weights(Vec<WeightsProblem>),

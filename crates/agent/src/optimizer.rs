@@ -21,6 +21,15 @@ pub struct AdamConfig {
     pub weight_decay: f64,
 }
 
+/// What the gradients decide about a step. It is where they are, on the device, so that a step need not wait for it.
+#[derive(Clone, Copy, Debug)]
+pub struct Gate<'a> {
+    /// Whether the step is made, one bool.
+    pub apply: &'a Tensor,
+    /// Factor of the gradient, one f64; 1 if not given.
+    pub scale: Option<&'a Tensor>,
+}
+
 /// AdamW; with weight decay 0 it is Adam.
 ///
 /// p ← (1 - lr·wd) p where p decays, then p ← p - lr · m̂ / (√v̂ + ε), with m̂ and v̂ the bias-corrected moving
@@ -53,19 +62,19 @@ impl AdamW {
         Ok(Self { config, keep, first, second, steps: 0 })
     }
 
-    /// Moves the parameters by one step along `gradients`, scaled by `scale`, then `average` (their moving average) by a
-    /// share of the way towards them.
+    /// Moves the parameters by one step along `gradients`, then `average` (their moving average) by a share of the way
+    /// towards them; nothing, where `gate` says so. The caller [counts](Self::count) the step once it knows that it was made.
     pub fn step(
         &mut self,
         parameters: &mut ParameterSet,
         gradients: &ParameterSet,
-        scale: f64,
+        gate: Gate<'_>,
         average: Option<(&mut ParameterSet, f64)>,
     ) -> Result<()> {
         let AdamConfig { learning_rate, beta1, beta2, epsilon, .. } = self.config;
-        self.steps += 1;
-        let bias1 = 1.0 - beta1.powf(self.steps as f64);
-        let bias2 = 1.0 - beta2.powf(self.steps as f64);
+        let number = (self.steps + 1) as f64;
+        let bias1 = 1.0 - beta1.powf(number);
+        let bias2 = 1.0 - beta2.powf(number);
         if parameters.flat().device().is_cuda() && torch_ext::available() {
             return Ok(adamw(&AdamWStep {
                 parameters: parameters.flat(),
@@ -74,7 +83,8 @@ impl AdamW {
                 gradients: gradients.flat(),
                 keep: self.keep.as_ref(),
                 average: average.as_ref().map(|(average, share)| (average.flat(), *share)),
-                scale,
+                scale: gate.scale,
+                apply: gate.apply,
                 beta1,
                 beta2,
                 rate: learning_rate / bias1,
@@ -82,6 +92,10 @@ impl AdamW {
                 epsilon,
             })?);
         }
+        if gate.apply.f_int64_value(&[])? == 0 {
+            return Ok(());
+        }
+        let scale = gate.scale.map_or(Ok(1.0), |scale| scale.f_double_value(&[]))?;
         tch::no_grad(|| -> Result<()> {
             let gradient = gradients.flat().f_mul_scalar(scale)?;
             let _ = self.first.flat_mut().f_lerp_(&gradient, 1.0 - beta1)?;
@@ -101,6 +115,11 @@ impl AdamW {
             Some((average, share)) => average.move_towards(parameters, share),
             None => Ok(()),
         }
+    }
+
+    /// Counts a step that was made.
+    pub fn count(&mut self) {
+        self.steps += 1;
     }
 
     /// Number of steps so far.
@@ -152,13 +171,18 @@ mod tests {
             let _ = gradients.flat_mut().zero_();
             let _ = gradients.get(weight).shallow_clone().fill_(g[0]);
             let _ = gradients.get(bias).shallow_clone().fill_(g[1]);
-            adam.step(&mut parameters, &gradients, 1.0, None).unwrap();
+            adam.step(&mut parameters, &gradients, Gate { apply: &Tensor::from(true), scale: None }, None).unwrap();
+            adam.count();
             let found = [parameters.get(weight).double_value(&[0, 0]), parameters.get(bias).double_value(&[0])];
             for (found, expected) in found.iter().zip(expected) {
                 assert!((found - expected).abs() < 1e-6, "{found} instead of {expected}");
             }
         }
         assert_eq!(adam.steps(), 2);
+        let before = [&parameters, adam.moments()[0], adam.moments()[1]].map(|set| set.flat().copy());
+        adam.step(&mut parameters, &gradients, Gate { apply: &Tensor::from(false), scale: None }, None).unwrap();
+        let after = [&parameters, adam.moments()[0], adam.moments()[1]].map(|set| set.flat().copy());
+        assert!(before.iter().zip(&after).all(|(before, after)| before == after), "a step that is not to be made");
         let sum = |x: &Tensor| x.abs().sum(Kind::Float).double_value(&[]);
         let parts = sum(parameters.get(weight)) + sum(parameters.get(bias));
         assert!((sum(parameters.flat()) - parts).abs() < 1e-6, "the gaps between parameters have moved");

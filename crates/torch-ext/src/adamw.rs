@@ -1,12 +1,13 @@
 //! AdamW and the moving average of the parameters in one kernel over flat buffers.
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use crate::driver::driver;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::module::{Module, argument};
 
-/// Flat f32 buffers of one length on the GPU, and the constants of a step.
+/// Flat f32 buffers of one length on the GPU, and the constants of a step. What the gradients decide is on the GPU too,
+/// so that nobody has to wait for it.
 #[derive(Debug)]
 pub struct AdamWStep<'a> {
     /// What is moved.
@@ -21,8 +22,10 @@ pub struct AdamWStep<'a> {
     pub keep: Option<&'a Tensor>,
     /// Moving average of the parameters, moved by `share` of the way.
     pub average: Option<(&'a Tensor, f64)>,
-    /// Factor of the gradient.
-    pub scale: f64,
+    /// Factor of the gradient, one f64; 1 if not given.
+    pub scale: Option<&'a Tensor>,
+    /// Whether to write anything, one bool.
+    pub apply: &'a Tensor,
     /// Decay of the gradient's average.
     pub beta1: f64,
     /// Decay of the square's average.
@@ -44,8 +47,9 @@ struct Arguments {
     gradients: u64,
     keep: u64,
     average: u64,
+    scale: u64,
+    apply: u64,
     count: u64,
-    scale: f32,
     one_minus_beta1: f32,
     one_minus_beta2: f32,
     rate: f32,
@@ -54,8 +58,15 @@ struct Arguments {
     share: f32,
 }
 
-/// p ← keep · p − rate · m / (√v / root + ε), then average ← average + share · (p − average).
+/// p ← keep · p − rate · m / (√v / root + ε), then average ← average + share · (p − average); nothing if not to apply.
 pub fn adamw(step: &AdamWStep<'_>) -> Result<()> {
+    let is = |tensor: &Tensor, kind| tensor.kind() == kind && tensor.numel() == 1 && tensor.device().is_cuda();
+    if !is(step.apply, Kind::Bool) || !step.scale.is_none_or(|scale| is(scale, Kind::Double)) {
+        let shape = |tensor: &Tensor| format!("{:?} {:?}", tensor.kind(), tensor.size());
+        let found = format!("{} and {}", step.scale.map_or("none".to_owned(), shape), shape(step.apply));
+        let expected = "one f64 and one bool on the GPU".to_owned();
+        return Err(Error::Shape { what: "the optimizer's scale and flag", found, expected });
+    }
     let address = |tensor: &Tensor| tensor.data_ptr() as u64;
     let arguments = Arguments {
         parameters: address(step.parameters),
@@ -64,8 +75,9 @@ pub fn adamw(step: &AdamWStep<'_>) -> Result<()> {
         gradients: address(step.gradients),
         keep: step.keep.map_or(0, address),
         average: step.average.map_or(0, |(average, _)| address(average)),
+        scale: step.scale.map_or(0, address),
+        apply: address(step.apply),
         count: step.parameters.numel() as u64,
-        scale: step.scale as f32,
         one_minus_beta1: (1.0 - step.beta1) as f32,
         one_minus_beta2: (1.0 - step.beta2) as f32,
         rate: step.rate as f32,
@@ -75,6 +87,6 @@ pub fn adamw(step: &AdamWStep<'_>) -> Result<()> {
     };
     let module = Module::get(include_str!("kernels/adamw.cu"))?;
     let grid = 8 * driver()?.multiprocessors()? as usize;
-    // SAFETY: all buffers have the length of the parameters.
+    // SAFETY: all buffers have the length of the parameters; scale and flag are read once.
     unsafe { module.kernel("adamw", 0)?.launch(grid, 512, 0, &[argument(&arguments)]) }
 }

@@ -1,14 +1,62 @@
 //! Bytes on their way to and from the GPU, while the processor does other things.
 
 use std::ops::Range;
+use std::ptr;
 use std::sync::Arc;
 
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use crate::driver::driver;
 use crate::error::{Error, Result};
 use crate::memory::{PinnedBytes, PinnedPart};
+use crate::shim;
 use crate::stream::{Event, Stream};
+
+/// A host tensor on `device`, for later work of the current stream. A copy that libtorch makes by itself would wait for
+/// everything the stream has been given before.
+pub fn upload(host: &Tensor, device: Device) -> Result<Tensor> {
+    if !(device.is_cuda() && crate::available()) {
+        return Ok(host.f_to_device(device)?);
+    }
+    let mut copy = ptr::null_mut();
+    // SAFETY: a live tensor; the shim writes one pointer.
+    shim::check(unsafe { shim::tx_upload(shim::raw(host), &mut copy) })?;
+    // SAFETY: made by the shim for us.
+    Ok(unsafe { shim::take(copy) })
+}
+
+/// The values of a tensor on their way to the host.
+#[derive(Debug)]
+pub struct Download {
+    values: Tensor,
+    /// Absent where they are there already.
+    arrived: Option<Event>,
+}
+
+impl Download {
+    /// Sends the values that the tensor will have at this point of the current stream.
+    pub fn begin(tensor: &Tensor) -> Result<Self> {
+        if !(tensor.device().is_cuda() && crate::available()) {
+            return Ok(Self { values: tensor.f_to_device(Device::Cpu)?, arrived: None });
+        }
+        let mut copy = ptr::null_mut();
+        // SAFETY: a live tensor; the shim writes one pointer.
+        shim::check(unsafe { shim::tx_download(shim::raw(tensor), &mut copy) })?;
+        // SAFETY: made by the shim for us.
+        let values = unsafe { shim::take(copy) };
+        let mut arrived = Event::new()?;
+        arrived.record(&Stream::current()?)?;
+        Ok(Self { values, arrived: Some(arrived) })
+    }
+
+    /// Waits for them.
+    pub fn finish(self) -> Result<Tensor> {
+        if let Some(arrived) = self.arrived {
+            arrived.synchronize()?;
+        }
+        Ok(self.values)
+    }
+}
 
 fn check(tensor: &Tensor, bytes: usize) -> Result<()> {
     let found = tensor.numel() * tensor.kind().elt_size_in_bytes();

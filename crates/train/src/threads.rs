@@ -126,6 +126,13 @@ impl Threads {
         Ok(())
     }
 
+    /// Waits for the update under way, if there is one.
+    fn finish_update(&mut self, watch: &mut dyn Watch) -> Result<()> {
+        let finished = self.learning.finish()?;
+        finished.iter().for_each(|update| watch.update(update));
+        Ok(())
+    }
+
     fn service(&self) -> Result<&Service> {
         self.service.as_ref().ok_or(TrainError::Gone { role: "inference" })
     }
@@ -140,18 +147,23 @@ impl Session for Threads {
         self.stopwatch.lap(Activity::LearnerWaits);
         match drawn {
             Ok(batch) => {
-                let update = self.learning.update(&batch)?;
+                // A GPU has the next update to do before the last one is read; elsewhere that would only be late.
+                let finished = if self.learning.learner().runs_ahead() {
+                    self.learning.begin(&batch)?
+                } else {
+                    Some(self.learning.update(&batch)?)
+                };
                 // The sampler may have ended; its batch is then nobody's.
                 let _ = batches.used.send(batch);
-                if update.report.update.is_multiple_of(self.publish_every) {
+                if self.learning.learner().updates().is_multiple_of(self.publish_every) {
                     let published = self.learning.publish()?;
                     self.service()?.refresh(published)?;
                 }
                 self.stopwatch.lap(Activity::LearnerWorks);
-                watch.update(&update);
+                finished.iter().for_each(|update| watch.update(update));
                 Ok(())
             }
-            Err(RecvTimeoutError::Timeout) => Ok(()),
+            Err(RecvTimeoutError::Timeout) => self.finish_update(watch),
             Err(RecvTimeoutError::Disconnected) => {
                 self.hear(watch)?;
                 Err(TrainError::Gone { role: "the sampler" })
@@ -180,6 +192,7 @@ impl Session for Threads {
     }
 
     fn copy(&mut self, watch: &mut dyn Watch) -> Result<Copied> {
+        self.finish_update(watch)?;
         self.crew.begin_rest();
         let mut saved: Vec<(Role, usize, SavedPlayer, Vec<WriterState>)> = Vec::new();
         while saved.len() < self.players.len() {

@@ -33,8 +33,9 @@ struct Numbers {
 }
 
 impl Learner {
-    /// A copy of everything that persists, on the host.
+    /// A copy of everything that persists, on the host; no update may be under way.
     pub fn save(&self) -> Result<TensorFile> {
+        self.expect_rest()?;
         let mut file = TensorFile::default();
         for set in self.online.sets() {
             export(&mut file, "online.", set)?;

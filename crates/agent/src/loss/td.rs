@@ -1,6 +1,7 @@
 //! The TD loss: errors, their scale σ_j, the trust region.
 
 use tch::{Kind, Tensor};
+use torch_ext::upload::upload;
 
 use crate::batch::BatchTensors;
 use crate::config::LossConfig;
@@ -81,7 +82,7 @@ pub fn td_loss(config: &LossConfig, input: &TdInput, batch: &BatchTensors, scale
     let [std, mean, mean_square] = batch_moments(&detached, batch)?;
     let least: Vec<f64> = (0..scale.policies()).map(|policy| scale.sigma(policy, 0.0)).collect();
     // The same as `TdScale::sigma`: the largest of running deviation, floor and the batch's deviation, or NaN.
-    let sigma = Tensor::f_from_slice(&least)?.f_to_device(error.device())?.f_maximum(&std)?;
+    let sigma = upload(&Tensor::f_from_slice(&least)?, error.device())?.f_maximum(&std)?;
     let sigma_used = sigma.f_to_kind(Kind::Float)?;
     let keep = tch::no_grad(|| keeps_loss(config, input, &detached, &sigma_used))?;
     let normalised = if config.td_normalisation { error.f_div(&sigma_used)? } else { error };

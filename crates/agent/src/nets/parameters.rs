@@ -202,6 +202,12 @@ impl ParameterSet {
         Ok(self.flat.f_copy_(&other.flat)?)
     }
 
+    /// The same where `chosen`, one bool on the device, is set; else everything stays as it is.
+    pub fn copy_where(&mut self, chosen: &Tensor, other: &Self) -> Result<()> {
+        let values = other.flat.f_where_self(chosen, &self.flat)?;
+        Ok(self.flat.f_copy_(&values)?)
+    }
+
     /// self ← self + share · (other - self), the exponential moving average.
     pub fn move_towards(&mut self, other: &Self, share: f64) -> Result<()> {
         let _ = self.flat.f_lerp_(&other.flat, share)?;

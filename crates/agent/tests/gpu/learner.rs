@@ -1,8 +1,9 @@
 //! Whole updates in 16 bits on the GPU against f32 on the CPU.
 
 use agent::config::Precision;
+use agent::loader::LoadedBatch;
 use agent::random::Random;
-use agent::{AgentConfig, Learner, OwnedBatch, StepReport};
+use agent::{AgentConfig, AgentError, Learner, OwnedBatch, StepReport};
 use tch::Device;
 
 use crate::setup::{GPU, config, relative, screen};
@@ -18,6 +19,13 @@ fn learner(config: &AgentConfig, precision: Precision, device: Device) -> Learne
 
 fn batch(learner: &Learner, seed: u64) -> OwnedBatch {
     OwnedBatch::random(learner.networks(), 7, &LENGTHS, &mut Random::new(seed))
+}
+
+fn loaded(learner: &Learner, batch: &OwnedBatch) -> LoadedBatch {
+    let loader = learner.loader().unwrap();
+    let mut memory = loader.memory(batch.sequences, batch.trace).unwrap();
+    memory.bytes().unwrap().copy_from_slice(&batch.observations);
+    loader.load(&batch.batch(), &mut memory).unwrap()
 }
 
 fn close(name: &str, found: f64, wanted: f64, bound: f64) {
@@ -90,4 +98,62 @@ fn two_hundred_updates_follow_the_loss_curve_of_f32() {
         assert!(apart < 5e-2, "the curves are {apart} of the first loss apart");
     }
     assert!(mean(&curves[1][150..]) < 0.3 * first, "the loss does not fall");
+}
+
+/// Begun before the last one is finished, updates are the same as one after the other; with a target copy among them.
+#[test]
+fn updates_that_are_begun_ahead() {
+    let mut config = config();
+    config.copies.target_period = 3;
+    let (mut plain, mut ahead) = (learner(&config, Precision::Auto, GPU), learner(&config, Precision::Auto, GPU));
+    assert!(ahead.runs_ahead());
+    let batches: Vec<_> = (0..8).map(|seed| batch(&plain, seed)).collect();
+    let wanted: Vec<_> = batches.iter().map(|batch| plain.step(&batch.batch()).unwrap()).collect();
+    let mut found = vec![];
+    for (i, batch) in batches.iter().enumerate() {
+        // What is loaded and freed again at once must not be overwritten while the device still reads it.
+        let loaded = loaded(&ahead, batch);
+        found.extend(ahead.begin(&loaded).unwrap());
+        assert_eq!((ahead.updates(), found.len()), (i as u64 + 1, i));
+    }
+    assert!(ahead.save().unwrap_err().to_string().contains("update 8 is still under way"));
+    found.extend(ahead.finish().unwrap());
+    assert!(ahead.finish().unwrap().is_none());
+    for (found, wanted) in found.iter().zip(&wanted) {
+        assert_eq!(found.update, wanted.update);
+        compare(found, wanted);
+    }
+    // cuDNN adds in an order of its own choosing, so the parameters are near, not the same.
+    let parameters = |learner: &Learner| learner.parameters(agent::learner::ParameterSource::Online).unwrap();
+    let error = relative(parameters(&ahead).agent.flat(), parameters(&plain).agent.flat());
+    println!("parameters after 8 updates: {error:.2e}");
+    assert!(error < 1e-2, "the parameters differ by {error}");
+}
+
+/// The device finds by itself that an update is not finite, and leaves everything as it is: bit for bit.
+#[test]
+fn an_update_that_is_not_finite_changes_nothing() {
+    let mut config = config();
+    // The update that fails would be followed by a copy to the target network.
+    config.copies.target_period = 2;
+    let mut learner = learner(&config, Precision::Auto, GPU);
+    let (good, mut huge) = (batch(&learner, 1), batch(&learner, 2));
+    huge.reward_extrinsic[2] = 3e38;
+    learner.step(&good.batch()).unwrap();
+    let before = learner.save().unwrap();
+    let refused = |outcome: Result<Option<StepReport>, AgentError>| {
+        let error = outcome.unwrap_err();
+        println!("{error}");
+        let AgentError::NonFinite { value, update, .. } = &error else { panic!("{error}") };
+        assert!(!value.is_finite() && *update == 2, "{error}");
+    };
+    refused(learner.step(&huge.batch()).map(Some));
+    assert!(learner.save().unwrap() == before, "one call has changed something");
+    assert!(learner.begin(&loaded(&learner, &huge)).unwrap().is_none());
+    refused(learner.finish());
+    assert!(learner.save().unwrap() == before, "two calls have changed something");
+    assert!(learner.begin(&loaded(&learner, &huge)).unwrap().is_none());
+    refused(learner.begin(&loaded(&learner, &good)));
+    assert!(learner.save().unwrap() == before, "an update begun after it has changed something");
+    assert_eq!(learner.step(&good.batch()).unwrap().update, 2);
 }

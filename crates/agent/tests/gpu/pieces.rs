@@ -5,7 +5,7 @@ use std::sync::Arc;
 use agent::loss::targets::{Trajectories, returns};
 use agent::nets::core::Core;
 use agent::nets::parameters::{Init, Layout, ParameterSet};
-use agent::optimizer::{AdamConfig, AdamW};
+use agent::optimizer::{AdamConfig, AdamW, Gate};
 use agent::random::Random;
 use tch::{Device, Kind, Tensor};
 
@@ -98,10 +98,24 @@ fn the_optimizer_and_the_moving_average() {
         let mut average = parameters.duplicate().unwrap();
         let mut adam = AdamW::new(config, &parameters).unwrap();
         let mut gradients = ParameterSet::zeros(&layout, device).unwrap();
-        for _ in 0..5 {
+        let scale = Tensor::from(0.7f64).to_device(device);
+        // The third is not to be made, and leaves no trace.
+        for made in [true, true, false, true, true] {
             let gradient = normal(&gradients.flat().size(), &mut random);
             gradients.flat_mut().copy_(&gradient);
-            adam.step(&mut parameters, &gradients, 0.7, Some((&mut average, 0.1))).unwrap();
+            let state = |parameters: &ParameterSet, average: &ParameterSet, adam: &AdamW| {
+                let [first, second] = adam.moments();
+                [parameters, average, first, second].map(|set| set.flat().copy())
+            };
+            let before = state(&parameters, &average, &adam);
+            let apply = Tensor::from(made).to_device(device);
+            let gate = Gate { apply: &apply, scale: Some(&scale) };
+            adam.step(&mut parameters, &gradients, gate, Some((&mut average, 0.1))).unwrap();
+            let after = state(&parameters, &average, &adam);
+            assert!(before.iter().zip(&after).all(|(before, after)| (before == after) != made));
+            if made {
+                adam.count();
+            }
         }
         [parameters.flat().to_device(Device::Cpu), average.flat().to_device(Device::Cpu)]
     };

@@ -9,3 +9,4 @@ mod saving;
 mod setup;
 mod specification;
 mod switches;
+mod under_way;

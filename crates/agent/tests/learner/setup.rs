@@ -1,6 +1,7 @@
 //! Small agents and batches for the tests.
 
 use agent::config::{ConvConfig, NetworkPreset, StageConfig, StemConfig};
+use agent::loader::LoadedBatch;
 use agent::random::Random;
 use agent::{AgentConfig, Learner, ObservationKind, ObservationSpec, OwnedBatch};
 use tch::Device;
@@ -47,4 +48,11 @@ pub fn learner(config: &AgentConfig) -> Learner {
 
 pub fn batch(learner: &Learner, seed: u64) -> OwnedBatch {
     OwnedBatch::random(learner.networks(), TRACE, &LENGTHS, &mut Random::new(seed))
+}
+
+pub fn loaded(learner: &Learner, batch: &OwnedBatch) -> LoadedBatch {
+    let loader = learner.loader().unwrap();
+    let mut memory = loader.memory(batch.sequences, batch.trace).unwrap();
+    memory.bytes().unwrap().copy_from_slice(&batch.observations);
+    loader.load(&batch.batch(), &mut memory).unwrap()
 }

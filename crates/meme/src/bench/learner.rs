@@ -176,18 +176,25 @@ impl Measured {
         mut next: impl FnMut() -> Result<LoadedBatch>,
     ) -> Result<()> {
         let mut progress = Progress::new();
-        let all = WARM_UP + updates + PART_UPDATES;
-        for update in 0..all {
+        let (whole, all) = (WARM_UP + updates, WARM_UP + updates + PART_UPDATES);
+        for update in 0..whole {
             progress.show(|| format!("update {} of {all}", update + 1));
             let start = Instant::now();
             let loaded = next()?;
-            if update < WARM_UP + updates {
+            if learner.runs_ahead() {
+                // It waits for the update before, so that the time between two of them is that of an update.
+                learner.begin(&loaded)?;
+            } else {
                 learner.step_loaded(&loaded, StepOptions::default())?;
-                if update >= WARM_UP {
-                    self.steps.push(start.elapsed().as_secs_f64() * 1e3);
-                }
-                continue;
             }
+            if update >= WARM_UP {
+                self.steps.push(start.elapsed().as_secs_f64() * 1e3);
+            }
+        }
+        learner.finish()?;
+        for update in whole..all {
+            progress.show(|| format!("update {} of {all}", update + 1));
+            let loaded = next()?;
             let mut last = Instant::now();
             let mut observer = |part| {
                 if let Device::Cuda(index) = device {

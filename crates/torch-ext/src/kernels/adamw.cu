@@ -4,15 +4,18 @@ struct AdamW {
   float *parameters, *first, *second;
   const float *gradients, *keep;  // keep: null where nothing decays
   float* average;                 // or null
+  const double* scale;            // of the gradient, or null for 1
+  const u8* apply;                // 0: everything stays as it is
   u64 count;
-  float scale;                    // of the gradient
   float one_minus_beta1, one_minus_beta2, rate, root, epsilon, share;
 };
 
 extern "C" __global__ void __launch_bounds__(512) adamw(const AdamW p) {
+  if (!*p.apply) return;
+  const float scale = p.scale ? (float)*p.scale : 1.f;
   const u64 stride = (u64)gridDim.x * blockDim.x;
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < p.count; i += stride) {
-    const float g = p.gradients[i] * p.scale;
+    const float g = p.gradients[i] * scale;
     const float m = p.first[i] + p.one_minus_beta1 * (g - p.first[i]);
     const float v = p.second[i] + p.one_minus_beta2 * (g * g - p.second[i]);
     p.first[i] = m;

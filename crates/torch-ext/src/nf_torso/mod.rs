@@ -17,6 +17,7 @@ use tch::{Device, Kind, Tensor};
 use crate::autograd::attach;
 use crate::error::{Error, Result};
 use crate::module::{Module, argument};
+use crate::upload::upload;
 use plan::{Plan, Tables};
 
 /// Places of a standardised convolution's parameters, in elements from the start of the parameters.
@@ -137,7 +138,8 @@ impl Kept {
             }
         }
         // One copy for all blocks.
-        let place = Tensor::f_from_slice(&places)?.f_view([keep.len() as i64, -1])?.f_to_device(device)?.f_unbind(0)?;
+        let places = Tensor::f_from_slice(&places)?.f_view([keep.len() as i64, -1])?;
+        let place = upload(&places, device)?.f_unbind(0)?;
         Ok(Self { place, frames })
     }
 
