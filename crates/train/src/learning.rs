@@ -113,3 +113,72 @@ impl Origin {
 fn loaded(batch: &DrawnBatch) -> Result<&LoadedBatch> {
     batch.loaded().ok_or(TrainError::Gone { role: "the sampler" })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::assembly::{Parts, Task};
+    use crate::config::Sources;
+    use crate::drawing::Drawing;
+
+    const SETTINGS: [&str; 8] = [
+        "run.threads=1",
+        "replay.minimum_fill=12",
+        "replay.limiter_slack=100",
+        "replay.trace=8",
+        "replay.period=4",
+        "agent.intrinsic.steps=5",
+        "agent.network.max_side=12",
+        "learner.batch_size=4",
+    ];
+
+    /// A learner beside a replay with some sequences in it, the same at every call.
+    fn begun() -> (Parts, Drawing) {
+        tch::set_num_threads(1);
+        let set = SETTINGS.map(str::to_owned).to_vec();
+        let config = Sources { preset: Some("tiny".to_owned()), file: None, set }.load().unwrap().config;
+        let task = Task { environment: "catch".parse().unwrap(), python: "none".into(), package: "none".into() };
+        let mut parts = Parts::new(&task, &config, tch::Device::Cpu, None).unwrap();
+        let Parts { inference, bandit, actors, replay, learning, .. } = &mut parts;
+        let drawing = Drawing::new(replay, 1, learning.learner()).unwrap();
+        for _ in 0..40 {
+            for actor in actors.iter_mut() {
+                for group in 0..actor.groups() {
+                    actor.decide(group, inference).unwrap();
+                    actor.wait(group).unwrap();
+                    actor.absorb(group, bandit, &mut |_| {}).unwrap();
+                }
+                actor.flush(Duration::ZERO).unwrap();
+            }
+        }
+        (parts, drawing)
+    }
+
+    fn draw(drawing: &mut Drawing) -> DrawnBatch {
+        let mut batch = drawing.memory(4).unwrap();
+        assert!(drawing.draw(&mut batch, Duration::ZERO).unwrap());
+        batch
+    }
+
+    #[test]
+    fn an_update_begun_ahead_tells_the_same_and_moves_the_same_priorities() {
+        let ((mut whole, mut whole_drawing), (mut ahead, mut ahead_drawing)) = (begun(), begun());
+        let (first, second) = (draw(&mut whole_drawing), draw(&mut whole_drawing));
+        let wanted = [whole.learning.update(&first).unwrap(), whole.learning.update(&second).unwrap()];
+
+        let (first, second) = (draw(&mut ahead_drawing), draw(&mut ahead_drawing));
+        assert!(ahead.learning.begin(&first).unwrap().is_none());
+        let found = [ahead.learning.begin(&second).unwrap().unwrap(), ahead.learning.finish().unwrap().unwrap()];
+        assert!(ahead.learning.finish().unwrap().is_none());
+        for (found, wanted) in found.iter().zip(&wanted) {
+            assert_eq!(found.report, wanted.report);
+            assert_eq!((found.staleness, found.age, found.late), (wanted.staleness, wanted.age, wanted.late));
+        }
+        // What is drawn next hangs on the priorities.
+        let (wanted, found) = (draw(&mut whole_drawing), draw(&mut ahead_drawing));
+        assert_eq!(found.arrays().keys, wanted.arrays().keys);
+        assert_eq!(found.arrays().importance_weight, wanted.arrays().importance_weight);
+    }
+}

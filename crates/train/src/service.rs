@@ -135,7 +135,11 @@ impl Desk {
     fn take(&mut self, request: Request, waiting: &mut Vec<Waiting>) {
         match request {
             Request::Decide { turns, answer } => waiting.push(Waiting { turns, answer }),
-            Request::Refresh(published) => self.published = Some(published),
+            Request::Refresh(published) => {
+                // Those before may have become complete meanwhile, and these may not be for a while.
+                self.refresh();
+                self.published = Some(published);
+            }
             // A client that went away needs no answer, here and below.
             Request::Save(answer) => drop(answer.send(self.inference.save())),
         }
