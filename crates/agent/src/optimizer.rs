@@ -63,7 +63,7 @@ impl AdamW {
     }
 
     /// Moves the parameters by one step along `gradients`, then `average` (their moving average) by a share of the way
-    /// towards them; nothing, where `gate` says so. The caller [counts](Self::count) the step once it knows that it was made.
+    /// towards them; nothing, where `gate` says so. Whoever knows that it was made [counts](Self::count) the step.
     pub fn step(
         &mut self,
         parameters: &mut ParameterSet,

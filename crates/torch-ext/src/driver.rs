@@ -5,81 +5,37 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
-
-/// libtorch's own link to driver and NVRTC: opening it finds the versions that libtorch was made for.
-const LIBRARY: &str = "libcaffe2_nvrtc.so";
+use crate::library::library;
 
 const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const COMPUTE_CAPABILITY_MINOR: c_int = 76;
 const MULTIPROCESSORS: c_int = 16;
+const SHARED_BYTES_A_BLOCK: c_int = 97;
 const MAX_DYNAMIC_SHARED_BYTES: c_int = 8;
 
-macro_rules! functions {
-    ($($field:ident = $symbol:literal: fn($($type:ty),*) -> $result:ty;)*) => {
-        /// Functions of the driver and of NVRTC.
-        #[derive(Clone, Copy, Debug)]
-        #[allow(clippy::type_complexity)]
-        pub(crate) struct Driver {
-            $($field: unsafe extern "C" fn($($type),*) -> $result,)*
-        }
-
-        impl Driver {
-            fn open() -> Result<Self> {
-                let name = CString::new(LIBRARY).unwrap_or_default();
-                // SAFETY: a terminated string; the library is never closed.
-                let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
-                if library.is_null() {
-                    return Err(Error::Library { library: LIBRARY, reason: loader_error() });
-                }
-                Ok(Self {
-                    $($field: {
-                        // SAFETY: a live library and a terminated string.
-                        let symbol = unsafe { libc::dlsym(library, concat!($symbol, "\0").as_ptr().cast()) };
-                        if symbol.is_null() {
-                            return Err(Error::Library { library: LIBRARY, reason: loader_error() });
-                        }
-                        // SAFETY: the function of this name has this signature in the CUDA 13 headers.
-                        unsafe {
-                            std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> $result>(symbol)
-                        }
-                    },)*
-                })
-            }
-        }
-    };
-}
-
-functions! {
-    error_string = "cuGetErrorString": fn(c_int, *mut *const c_char) -> c_int;
-    device_attribute = "cuDeviceGetAttribute": fn(*mut c_int, c_int, c_int) -> c_int;
-    module_load = "cuModuleLoadData": fn(*mut *mut c_void, *const c_void) -> c_int;
-    module_function = "cuModuleGetFunction": fn(*mut *mut c_void, *mut c_void, *const c_char) -> c_int;
-    function_attribute = "cuFuncSetAttribute": fn(*mut c_void, c_int, c_int) -> c_int;
-    launch_kernel = "cuLaunchKernel": fn(*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint,
+library! {
+    /// Functions of the driver and of NVRTC. libtorch's own link to both finds the versions that it was made for.
+    pub(crate) struct Driver("libcaffe2_nvrtc.so");
+    error_string = c"cuGetErrorString": fn(c_int, *mut *const c_char) -> c_int;
+    device_attribute = c"cuDeviceGetAttribute": fn(*mut c_int, c_int, c_int) -> c_int;
+    module_load = c"cuModuleLoadData": fn(*mut *mut c_void, *const c_void) -> c_int;
+    module_function = c"cuModuleGetFunction": fn(*mut *mut c_void, *mut c_void, *const c_char) -> c_int;
+    function_attribute = c"cuFuncSetAttribute": fn(*mut c_void, c_int, c_int) -> c_int;
+    launch_kernel = c"cuLaunchKernel": fn(*mut c_void, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint,
         *mut c_void, *mut *mut c_void, *mut *mut c_void) -> c_int;
-    host_allocate = "cuMemHostAlloc": fn(*mut *mut c_void, usize, c_uint) -> c_int;
-    host_free = "cuMemFreeHost": fn(*mut c_void) -> c_int;
-    copy_to_device = "cuMemcpyHtoDAsync_v2": fn(u64, *const c_void, usize, *mut c_void) -> c_int;
-    copy_to_host = "cuMemcpyDtoHAsync_v2": fn(*mut c_void, u64, usize, *mut c_void) -> c_int;
-    nvrtc_version = "nvrtcVersion": fn(*mut c_int, *mut c_int) -> c_int;
-    nvrtc_create = "nvrtcCreateProgram": fn(*mut *mut c_void, *const c_char, *const c_char, c_int,
+    host_allocate = c"cuMemHostAlloc": fn(*mut *mut c_void, usize, c_uint) -> c_int;
+    host_free = c"cuMemFreeHost": fn(*mut c_void) -> c_int;
+    copy_to_device = c"cuMemcpyHtoDAsync_v2": fn(u64, *const c_void, usize, *mut c_void) -> c_int;
+    copy_to_host = c"cuMemcpyDtoHAsync_v2": fn(*mut c_void, u64, usize, *mut c_void) -> c_int;
+    nvrtc_version = c"nvrtcVersion": fn(*mut c_int, *mut c_int) -> c_int;
+    nvrtc_create = c"nvrtcCreateProgram": fn(*mut *mut c_void, *const c_char, *const c_char, c_int,
         *const *const c_char, *const *const c_char) -> c_int;
-    nvrtc_compile = "nvrtcCompileProgram": fn(*mut c_void, c_int, *const *const c_char) -> c_int;
-    nvrtc_log_size = "nvrtcGetProgramLogSize": fn(*mut c_void, *mut usize) -> c_int;
-    nvrtc_log = "nvrtcGetProgramLog": fn(*mut c_void, *mut c_char) -> c_int;
-    nvrtc_cubin_size = "nvrtcGetCUBINSize": fn(*mut c_void, *mut usize) -> c_int;
-    nvrtc_cubin = "nvrtcGetCUBIN": fn(*mut c_void, *mut c_char) -> c_int;
-    nvrtc_destroy = "nvrtcDestroyProgram": fn(*mut *mut c_void) -> c_int;
-}
-
-fn loader_error() -> String {
-    // SAFETY: dlerror returns null or a terminated string of this thread.
-    let text = unsafe { libc::dlerror() };
-    if text.is_null() {
-        return "no reason given".to_owned();
-    }
-    // SAFETY: as above.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    nvrtc_compile = c"nvrtcCompileProgram": fn(*mut c_void, c_int, *const *const c_char) -> c_int;
+    nvrtc_log_size = c"nvrtcGetProgramLogSize": fn(*mut c_void, *mut usize) -> c_int;
+    nvrtc_log = c"nvrtcGetProgramLog": fn(*mut c_void, *mut c_char) -> c_int;
+    nvrtc_cubin_size = c"nvrtcGetCUBINSize": fn(*mut c_void, *mut usize) -> c_int;
+    nvrtc_cubin = c"nvrtcGetCUBIN": fn(*mut c_void, *mut c_char) -> c_int;
+    nvrtc_destroy = c"nvrtcDestroyProgram": fn(*mut *mut c_void) -> c_int;
 }
 
 /// The driver, opened once.
@@ -130,6 +86,11 @@ impl Driver {
     /// Number of streaming multiprocessors.
     pub fn multiprocessors(&self) -> Result<i32> {
         self.attribute(MULTIPROCESSORS)
+    }
+
+    /// Bytes of shared memory that a thread block may have.
+    pub fn shared_bytes(&self) -> Result<i32> {
+        self.attribute(SHARED_BYTES_A_BLOCK)
     }
 
     /// NVRTC's version, such as (13, 0).

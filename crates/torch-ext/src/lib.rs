@@ -6,10 +6,12 @@
 //! the one crate with unsafe code besides the shared memory of the environments.
 
 mod autograd;
+mod cudnn;
 mod driver;
 mod error;
 mod fatal;
 mod graph;
+mod library;
 mod memory;
 mod module;
 mod shim;
@@ -19,6 +21,7 @@ pub mod adamw;
 pub mod lstm;
 pub mod lstm_cell;
 pub mod nf_torso;
+pub mod relu_dgrad;
 pub mod returns;
 pub mod upload;
 

@@ -1,5 +1,6 @@
-// What tch does not offer, through its raw at::Tensor pointers: streams, events, CUDA graphs, allocator statistics, copies
-// that are not waited for, convolution and LSTM backward passes, and nodes of the autograd graph whose backward pass is a Rust function.
+// What tch does not offer, through its raw at::Tensor pointers: streams, events, CUDA graphs, allocator statistics,
+// copies that are not waited for, convolution and LSTM backward passes, and nodes of the autograd graph whose backward
+// pass is a Rust function.
 // Every function returns null, or a text that says what failed; it stays valid until the thread's next call.
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
@@ -138,9 +139,11 @@ const char* tx_lstm_backward(Tensor* input, Tensor* buffer, Tensor* h, Tensor* c
   });
 }
 
-// Copies that the host does not wait for, by way of pinned memory. libtorch keeps that until the stream is done with it.
+// Copies that the host does not wait for, by way of pinned memory, which libtorch keeps until the stream is done with it.
 const char* tx_upload(Tensor* host, Tensor** copy) {
-  return attempt([&] { *copy = new Tensor(host->pin_memory().to(at::Device(at::kCUDA, 0), host->scalar_type(), true)); });
+  return attempt([&] {
+    *copy = new Tensor(host->pin_memory().to(at::Device(at::kCUDA, 0), host->scalar_type(), true));
+  });
 }
 const char* tx_download(Tensor* tensor, Tensor** copy) {
   return attempt([&] { *copy = new Tensor(tensor->to(at::Device(at::kCPU), tensor->scalar_type(), true)); });

@@ -1,7 +1,7 @@
 //! The learner: everything that persists between updates.
 //!
-//! An update is one call, [`Learner::step`]; or it is [begun](Learner::begin) and [finished](Learner::finish), so that a
-//! GPU has the next update's work before the report of the last one is read.
+//! An update is one call, [`Learner::step`]; or it is [begun](Learner::begin) and [finished](Learner::finish), so that
+//! a GPU has the next update's work before the report of the last one is read.
 
 mod beside;
 mod intrinsic;
@@ -176,7 +176,8 @@ impl Learner {
         self.updates + u64::from(self.under_way.is_some())
     }
 
-    /// Running mean and deviation of the RND error over all finished updates, which actors turn errors into novelty with.
+    /// Running mean and deviation of the RND error after the last finished update; actors turn errors into novelty with
+    /// them.
     pub fn rnd_errors(&self) -> &Moments {
         &self.rnd_errors
     }

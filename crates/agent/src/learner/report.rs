@@ -84,7 +84,7 @@ pub(super) struct Received {
     pub report: StepReport,
     pub heads: Vec<TdNumbers>,
     pub rnd_errors: BatchMoments,
-    /// The first number that is not finite, of all that the device looked at when it decided whether to apply the update.
+    /// The first number that is not finite, of all that the device looked at when it decided about the update.
     not_finite: Option<f64>,
 }
 

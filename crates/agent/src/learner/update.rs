@@ -178,7 +178,8 @@ impl Learner {
         Ok(received.report)
     }
 
-    /// `[blocks, B]` on the host: 0 where a block is left out for a sequence. Exactly round(rate · B) sequences of a block are.
+    /// `[blocks, B]` on the host: 0 where a block is left out for a sequence. Exactly round(rate · B) sequences of a
+    /// block are.
     fn keep(&self, sequences: usize, given: Option<&[u8]>, random: &mut Random) -> Result<Option<Tensor>> {
         let blocks = self.networks.agent.droppable_blocks();
         let mut keep = vec![1f32; blocks * sequences];

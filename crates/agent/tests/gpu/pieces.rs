@@ -8,6 +8,7 @@ use agent::nets::parameters::{Init, Layout, ParameterSet};
 use agent::optimizer::{AdamConfig, AdamW, Gate};
 use agent::random::Random;
 use tch::{Device, Kind, Tensor};
+use torch_ext::relu_dgrad::{Inputs, ReluDgrad, Shape};
 
 use crate::setup::{GPU, normal, relative};
 
@@ -121,5 +122,43 @@ fn the_optimizer_and_the_moving_average() {
     };
     for (found, wanted) in run(GPU).iter().zip(&run(Device::Cpu)) {
         assert!(relative(found, wanted) < 1e-6);
+    }
+}
+
+/// Every kernel that cuDNN offers for it, not only the one that would be chosen.
+#[test]
+fn the_gradient_through_a_convolution_a_relu_and_its_bias() {
+    for (channels, height, width) in [(64, 53, 40), (128, 27, 20), (32, 14, 10)] {
+        let shape = Shape { frames: 48, channels, height, width };
+        let random = |size: [i64; 4]| {
+            let [n, c, h, w] = size;
+            Tensor::randn([n, h, w, c], (Kind::BFloat16, GPU)).permute([0, 3, 1, 2])
+        };
+        let size = [shape.frames, channels, height, width];
+        let (gradient, activated) = (random(size), random(size).relu());
+        let kernel = random([channels, channels, 3, 3]) * 0.1;
+        let wide = |x: &Tensor| x.to_kind(Kind::Float);
+        let none: Option<Tensor> = None;
+        let unmasked = wide(&gradient).conv_transpose2d(&wide(&kernel), none, [1, 1], [1, 1], [0, 0], 1, [1, 1]);
+        let wanted = unmasked * wide(&activated.gt(0.0));
+        let wanted_sum = wanted.sum_dim_intlist([0i64, 2, 3].as_slice(), false, Kind::Float);
+        let mut tried = 0;
+        for (i, candidate) in ReluDgrad::candidates(shape).unwrap().enumerate() {
+            let candidate = match candidate {
+                Ok(candidate) => candidate,
+                Err(error) => {
+                    println!("{shape:?}, kernel {i}: {error}");
+                    continue;
+                }
+            };
+            let sum = Tensor::zeros([channels], (Kind::Float, GPU));
+            let inputs = Inputs { gradient: &gradient, activated: &activated, kernel: &kernel };
+            let found = candidate.run(inputs, &sum).unwrap();
+            let errors = [relative(&found, &wanted), relative(&sum, &wanted_sum)];
+            println!("{shape:?}, kernel {i}: {errors:?}");
+            assert!(errors.iter().all(|&error| error < 1e-2), "kernel {i} differs by {errors:?}");
+            tried += 1;
+        }
+        assert!(tried > 0, "cuDNN has no kernel for {shape:?}");
     }
 }

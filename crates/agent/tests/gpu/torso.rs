@@ -13,6 +13,7 @@ use tch::{Device, Kind, Tensor};
 use crate::setup::{GPU, config, narrow, normal, relative, screen};
 
 const BATCH: i64 = 8;
+/// Frames of a sequence, few enough for the CPU.
 const STEPS: i64 = 3;
 
 struct Run {
@@ -21,7 +22,7 @@ struct Run {
 }
 
 /// Output of the torso and gradients of a random projection of it.
-fn run(config: &AgentConfig, precision: Precision, device: Device, keep: Option<&Tensor>) -> Run {
+fn run(config: &AgentConfig, steps: i64, (precision, device): (Precision, Device), keep: Option<&Tensor>) -> Run {
     let input = ObservationInput::new(screen(), None);
     let net = AgentNet::new(config, input, 6).on(precision, device).unwrap();
     let mut random = Random::new(3);
@@ -36,7 +37,7 @@ fn run(config: &AgentConfig, precision: Precision, device: Device, keep: Option<
     let mut parameters_there = ParameterSet::zeros(net.layout(), device).unwrap();
     parameters_there.flat_mut().copy_(&flat);
     parameters = parameters_there.trainable().unwrap();
-    let frames = BATCH * STEPS;
+    let frames = BATCH * steps;
     let pixels: Vec<u8> = (0..frames * 210 * 160).map(|_| (random.uniform() * 256.0) as u8).collect();
     let observations = Tensor::from_slice(&pixels).view([frames, 210 * 160]).to_device(device);
     let features = FeatureInput {
@@ -58,8 +59,12 @@ fn run(config: &AgentConfig, precision: Precision, device: Device, keep: Option<
 }
 
 fn compare(config: &AgentConfig, keep: Option<&Tensor>) {
-    let plain = run(config, Precision::F32, Device::Cpu, keep);
-    let fused = run(config, Precision::Auto, GPU, keep);
+    compare_on(Device::Cpu, config, STEPS, keep);
+}
+
+fn compare_on(device: Device, config: &AgentConfig, steps: i64, keep: Option<&Tensor>) {
+    let plain = run(config, steps, (Precision::F32, device), keep);
+    let fused = run(config, steps, (Precision::Auto, GPU), keep);
     let error = relative(&fused.output, &plain.output);
     println!("output: {error:.2e}");
     assert!(error < 2e-2, "the output differs by {error}");
@@ -119,4 +124,10 @@ fn the_papers_torso_with_dropped_blocks() {
 fn other_widths_and_another_stem() {
     compare(&narrow(), None);
     compare(&narrow(), Some(&keep(4)));
+}
+
+/// So many frames that cuDNN's own kernel for the gradient through a relu is considered.
+#[test]
+fn many_frames() {
+    compare_on(GPU, &narrow(), 128, None);
 }

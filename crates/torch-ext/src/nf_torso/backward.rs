@@ -9,6 +9,7 @@ use super::forward::{Pass, Saved, SavedBlock};
 use super::plan::{BlockPlan, RELU_PARTS};
 use crate::error::{Error, Result};
 use crate::module::argument;
+use crate::relu_dgrad::{self, Inputs, Shape};
 use crate::shim;
 
 /// Arguments of the tail's backward kernel, as it declares them.
@@ -114,14 +115,12 @@ impl Pass {
         let product = product.f_view([block.row_length(), block.record_length()])?;
         let _ = rows.f_transpose(0, 1)?.f_mm_out(&product, &saved.record)?;
 
-        let gradient = branch_gradient.f_permute([0, 3, 1, 2])?;
-        let (hidden_gradient, conv2) = convolution_backward(&gradient, &saved.hidden, &self.kernel(&block.conv2)?, 1)?;
-        drop(branch_gradient);
         drop(saved.branch);
-        self.relu_backward(block, &hidden_gradient, &saved.hidden, sums)?;
-        drop(saved.hidden);
-        let (activated, conv1) =
-            convolution_backward(&hidden_gradient, &saved.input, &self.kernel(&block.conv1)?, block.spec.stride)?;
+        let gradient = branch_gradient.f_permute([0, 3, 1, 2])?;
+        let (hidden_gradient, conv2) = self.through_conv2(block, &gradient, &saved.hidden, sums)?;
+        drop((gradient, branch_gradient, saved.hidden));
+        let conv = Convolution { input: &saved.input, kernel: &self.kernel(&block.conv1)?, stride: block.spec.stride };
+        let (activated, conv1) = conv.gradients(&hidden_gradient)?;
         drop(hidden_gradient);
         let mut kernels = vec![conv1, conv2];
         let mut next = Incoming {
@@ -133,8 +132,9 @@ impl Pass {
         match (&block.shortcut, &saved.pooled, frame_sums) {
             (Some(conv), Some(pooled), Some(frame_sums)) => {
                 let total = total.f_permute([0, 3, 1, 2])?;
-                let (pooled, shortcut) = convolution_backward(&total, pooled, &self.kernel(conv)?, 1)?;
-                sum_into(&frame_sums, sums, block.shortcut_bias_sum)?;
+                let conv = Convolution { input: pooled, kernel: &self.kernel(conv)?, stride: 1 };
+                let (pooled, shortcut) = conv.gradients(&total)?;
+                sum_into(&frame_sums, &sums.f_narrow(0, block.shortcut_bias_sum, c)?)?;
                 next.pooled = Some(pooled.f_permute([0, 2, 3, 1])?);
                 kernels.push(shortcut);
             }
@@ -191,10 +191,36 @@ impl Pass {
         unsafe { kernel.launch(frames, block.backward_threads(), shared, &[argument(&tail)]) }
     }
 
+    /// From conv2's output to conv1's: the gradient of conv1, whose bias gets its own among the sums, and that of
+    /// conv2's kernel.
+    fn through_conv2(
+        &self,
+        block: &BlockPlan,
+        gradient: &Tensor,
+        hidden: &Tensor,
+        sums: &Tensor,
+    ) -> Result<(Tensor, Tensor)> {
+        let kernel = self.kernel(&block.conv2)?;
+        let conv = Convolution { input: hidden, kernel: &kernel, stride: 1 };
+        let sum = sums.f_narrow(0, block.conv1_bias_sum, block.channels)?;
+        let plain = |sum: &Tensor| {
+            let through = conv.input_gradient(gradient)?;
+            self.relu_backward(block, &through, hidden, sum)?;
+            Ok(through)
+        };
+        let (frames, channels, height, width) = gradient.size4()?;
+        let shape = Shape { frames, channels, height, width };
+        let inputs = Inputs { gradient, activated: hidden, kernel: &kernel };
+        let through = match relu_dgrad::fastest(shape, inputs, &plain) {
+            Some(fused) => fused.run(inputs, &sum)?,
+            None => plain(&sum)?,
+        };
+        Ok((through, conv.kernel_gradient(gradient)?))
+    }
+
     /// Masks the gradient of relu(conv1) in place, and sums it up to that of conv1's bias.
-    fn relu_backward(&self, block: &BlockPlan, gradient: &Tensor, activated: &Tensor, sums: &Tensor) -> Result<()> {
-        let c = block.channels;
-        let parts = Tensor::f_empty([RELU_PARTS, c], (Kind::Float, self.device))?;
+    fn relu_backward(&self, block: &BlockPlan, gradient: &Tensor, activated: &Tensor, sum: &Tensor) -> Result<()> {
+        let parts = Tensor::f_empty([RELU_PARTS, block.channels], (Kind::Float, self.device))?;
         let pointers = [address(gradient), address(activated), address(&parts)];
         let words = (gradient.numel() / 8) as u64;
         let mut arguments: Vec<_> = pointers.iter().map(argument).collect();
@@ -202,7 +228,7 @@ impl Pass {
         let kernel = self.plan.module.kernel(block.kernels.relu_backward, 0)?;
         // SAFETY: gradient and activation have the same number of words, parts a row for each thread block.
         unsafe { kernel.launch(RELU_PARTS as usize, 512, 0, &arguments)? };
-        sum_into(&parts, sums, block.conv1_bias_sum)
+        sum_into(&parts, sum)
     }
 
     fn stem_gradient(&self, signs: &Tensor, incoming: &Incoming, sums: &Tensor) -> Result<()> {
@@ -262,31 +288,53 @@ impl Pass {
     }
 }
 
-/// Puts the sum over the rows of `[rows, channels]` at a place among the sums.
-fn sum_into(rows: &Tensor, sums: &Tensor, place: i64) -> Result<()> {
-    let sum = rows.f_sum_dim_intlist(&[0i64][..], false, Kind::Float)?;
-    sums.f_narrow(0, place, sum.numel() as i64)?.f_copy_(&sum)?;
+/// Puts the sum over the rows of `[rows, channels]` into `sum`.
+fn sum_into(rows: &Tensor, sum: &Tensor) -> Result<()> {
+    let _ = rows.f_sum_intlist_out(sum, &[0i64][..], false, Kind::Float)?;
     Ok(())
 }
 
-/// Gradients of a 3x3 convolution's input and kernel.
-fn convolution_backward(gradient: &Tensor, input: &Tensor, weight: &Tensor, stride: i64) -> Result<(Tensor, Tensor)> {
-    let (mut input_gradient, mut weight_gradient) = (ptr::null_mut(), ptr::null_mut());
-    // SAFETY: live tensors; the shim writes two pointers.
-    let text = unsafe {
-        shim::tx_convolution_backward(
-            shim::raw(gradient),
-            shim::raw(input),
-            shim::raw(weight),
-            stride,
-            1,
-            1,
-            1,
-            &mut input_gradient,
-            &mut weight_gradient,
-        )
-    };
-    shim::check(text)?;
-    // SAFETY: both were asked for, and made for us.
-    Ok(unsafe { (shim::take(input_gradient), shim::take(weight_gradient)) })
+/// A 3x3 convolution, padded by one.
+struct Convolution<'a> {
+    input: &'a Tensor,
+    kernel: &'a Tensor,
+    stride: i64,
+}
+
+impl Convolution<'_> {
+    fn input_gradient(&self, gradient: &Tensor) -> Result<Tensor> {
+        Ok(self.backward::<true, false>(gradient)?.0)
+    }
+
+    fn kernel_gradient(&self, gradient: &Tensor) -> Result<Tensor> {
+        Ok(self.backward::<false, true>(gradient)?.1)
+    }
+
+    /// Of input and kernel.
+    fn gradients(&self, gradient: &Tensor) -> Result<(Tensor, Tensor)> {
+        self.backward::<true, true>(gradient)
+    }
+
+    /// What was not asked for is undefined.
+    fn backward<const INPUT: bool, const KERNEL: bool>(&self, gradient: &Tensor) -> Result<(Tensor, Tensor)> {
+        let (mut of_input, mut of_kernel) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: live tensors; the shim writes a pointer for each that is asked for.
+        let text = unsafe {
+            shim::tx_convolution_backward(
+                shim::raw(gradient),
+                shim::raw(self.input),
+                shim::raw(self.kernel),
+                self.stride,
+                1,
+                INPUT.into(),
+                KERNEL.into(),
+                &mut of_input,
+                &mut of_kernel,
+            )
+        };
+        shim::check(text)?;
+        // SAFETY: those that were asked for were made for us.
+        let take = |wanted: bool, made| if wanted { unsafe { shim::take(made) } } else { Tensor::new() };
+        Ok((take(INPUT, of_input), take(KERNEL, of_kernel)))
+    }
 }

@@ -332,7 +332,7 @@ impl Plan {
             sums_length: builder.sums,
             small_parameters: builder.from.len(),
             stem_grid: 2 * driver.multiprocessors()? as usize,
-            large_shared_memory: driver.compute_capability()? >= (9, 0),
+            large_shared_memory: driver.shared_bytes()? >= 128 * 1024,
         };
         Ok((plan, tables))
     }

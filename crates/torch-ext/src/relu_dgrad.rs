@@ -1,0 +1,279 @@
+//! The gradient of a 3x3 convolution's input where that came out of a relu with a bias before it: masked by the relu,
+//! and summed up to the bias's gradient, by one kernel of cuDNN instead of three passes over memory.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tch::{Kind, Tensor};
+
+use crate::cudnn::{Descriptor, Graph, Plan, descriptor};
+use crate::error::{Error, Result};
+use crate::stream::{Event, Stream};
+
+/// Of channels-last bf16 tensors, `[frames, channels, height, width]`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Number of images.
+    pub frames: i64,
+    /// Channels, in and out.
+    pub channels: i64,
+    /// Rows.
+    pub height: i64,
+    /// Columns.
+    pub width: i64,
+}
+
+impl Shape {
+    fn elements(&self) -> i64 {
+        self.frames * self.channels * self.height * self.width
+    }
+}
+
+/// What the kernel reads.
+#[derive(Clone, Copy, Debug)]
+pub struct Inputs<'a> {
+    /// Gradient of the convolution's output.
+    pub gradient: &'a Tensor,
+    /// The convolution's input, relu(x + bias).
+    pub activated: &'a Tensor,
+    /// `[channels, channels, 3, 3]`, channels-last.
+    pub kernel: &'a Tensor,
+}
+
+/// A kernel of cuDNN for one shape.
+#[derive(Debug)]
+pub struct ReluDgrad {
+    shape: Shape,
+    plan: Plan,
+}
+
+/// Numbers of the tensors.
+const GRADIENT: i64 = 1;
+const KERNEL: i64 = 2;
+const ACTIVATED: i64 = 3;
+const UNMASKED: i64 = 4;
+const MASKED: i64 = 5;
+const SUM: i64 = 6;
+
+/// cuDNN's element types.
+const F32: i32 = 0;
+const BF16: i32 = 9;
+/// Type of the attributes that hold one.
+const KIND_OF_ELEMENT: i32 = 1;
+
+/// Kernels that are tried; cuDNN compiles each for a second or so.
+const CANDIDATES: usize = 4;
+/// A kernel that needs more memory for itself is not used.
+const MOST_WORKSPACE: i64 = 64 << 20;
+/// Below this many elements the passes that are saved take microseconds, and the choice would take seconds.
+const LEAST_ELEMENTS: i64 = 1 << 26;
+
+impl ReluDgrad {
+    /// The kernels that cuDNN has for a shape, best first by its own guess, each compiled when it is asked for.
+    pub fn candidates(shape: Shape) -> Result<impl Iterator<Item = Result<Self>>> {
+        let plans = Arc::new(graph(shape)?).plans(CANDIDATES)?;
+        Ok(plans.map(move |plan| Ok(Self { shape, plan: plan? })))
+    }
+
+    /// The masked gradient of the convolution's input; its sum over each channel goes to `sum`, f32 `[channels]`, which
+    /// holds zeros before.
+    pub fn run(&self, inputs: Inputs<'_>, sum: &Tensor) -> Result<Tensor> {
+        let Shape { frames, channels, height, width } = self.shape;
+        let Inputs { gradient, activated, kernel } = inputs;
+        let size = [frames, channels, height, width];
+        let fits = |tensor: &Tensor, size: [i64; 4]| {
+            let [_, c, h, w] = size;
+            tensor.size() == size && tensor.stride() == [c * h * w, 1, c * w, c] && tensor.kind() == Kind::BFloat16
+        };
+        let all = fits(gradient, size) && fits(activated, size) && fits(kernel, [channels, channels, 3, 3]);
+        if !all || sum.size() != [channels] || sum.kind() != Kind::Float || !sum.is_contiguous() {
+            let found = format!("{:?}, {:?} and {:?}", gradient.size(), activated.size(), kernel.size());
+            let expected = format!("channels-last bf16 of {size:?}");
+            return Err(Error::Shape { what: "the input of a gradient", found, expected });
+        }
+        let device = gradient.device();
+        let masked = Tensor::f_empty([frames, height, width, channels], (Kind::BFloat16, device))?;
+        let workspace = Tensor::f_empty([self.plan.workspace.max(16)], (Kind::Uint8, device))?;
+        let tensors = [(GRADIENT, gradient), (KERNEL, kernel), (ACTIVATED, activated), (MASKED, &masked), (SUM, sum)];
+        let tensors = tensors.map(|(number, tensor)| (number, tensor.data_ptr() as u64));
+        // SAFETY: the sizes were checked above, and the workspace is as large as the plan wants it.
+        unsafe { self.plan.run(&tensors, workspace.data_ptr() as u64)? };
+        Ok(masked.f_permute([0, 3, 1, 2])?)
+    }
+}
+
+/// Input gradient of the convolution, relu's mask, sum over everything but the channels.
+fn graph(shape: Shape) -> Result<Graph> {
+    let Shape { frames, channels, height, width } = shape;
+    let size = [frames, channels, height, width];
+    let channels_last = |[_, c, h, w]: [i64; 4]| [c * h * w, 1, c * w, c];
+    let tensor = |number: i64, size: [i64; 4], element: i32| -> Result<Descriptor> {
+        const ALIGNMENT: i32 = 900;
+        const ELEMENT: i32 = 901;
+        const SIZE: i32 = 902;
+        const STRIDES: i32 = 903;
+        const NUMBER: i32 = 906;
+        const VIRTUAL: i32 = 907;
+        Descriptor::new(descriptor::TENSOR)?
+            .choice(ELEMENT, KIND_OF_ELEMENT, element)?
+            .integers(SIZE, &size)?
+            .integers(STRIDES, &channels_last(size))?
+            .integers(NUMBER, &[number])?
+            .integers(ALIGNMENT, &[16])?
+            .flag(VIRTUAL, number == UNMASKED)?
+            .finalized()
+    };
+    let gradient = tensor(GRADIENT, size, BF16)?;
+    let kernel = tensor(KERNEL, [channels, channels, 3, 3], BF16)?;
+    let activated = tensor(ACTIVATED, size, BF16)?;
+    let unmasked = tensor(UNMASKED, size, F32)?;
+    let masked = tensor(MASKED, size, BF16)?;
+    let sum = tensor(SUM, [1, channels, 1, 1], F32)?;
+    let (dgrad, convolution) = input_gradient(&gradient, &kernel, &unmasked)?;
+    let (mask, relu) = relu_mask(&unmasked, &activated, &masked)?;
+    let (sums, reduction) = channel_sums(&masked, &sum)?;
+    let parts = vec![convolution, relu, reduction, gradient, kernel, activated, unmasked, masked, sum];
+    Graph::new(vec![dgrad, mask, sums], parts)
+}
+
+/// The operation, and its description that does not depend on the tensors; likewise below.
+fn input_gradient(gradient: &Descriptor, kernel: &Descriptor, output: &Descriptor) -> Result<(Descriptor, Descriptor)> {
+    const COMPUTE: i32 = 100;
+    const MODE: i32 = 101;
+    const KIND_OF_MODE: i32 = 7;
+    const CROSS_CORRELATION: i32 = 1;
+    const SPATIAL_DIMENSIONS: i32 = 106;
+    // Dilations, strides and paddings at both ends.
+    const EACH_ONE: [i32; 4] = [102, 103, 104, 105];
+    let mut convolution = Descriptor::new(descriptor::CONVOLUTION)?
+        .choice(COMPUTE, KIND_OF_ELEMENT, F32)?
+        .choice(MODE, KIND_OF_MODE, CROSS_CORRELATION)?
+        .integers(SPATIAL_DIMENSIONS, &[2])?;
+    for attribute in EACH_ONE {
+        convolution = convolution.integers(attribute, &[1, 1])?;
+    }
+    let convolution = convolution.finalized()?;
+    const ALPHA: i32 = 706;
+    const BETA: i32 = 707;
+    const CONVOLUTION: i32 = 708;
+    const KERNEL: i32 = 709;
+    const INPUT_GRADIENT: i32 = 710;
+    const OUTPUT_GRADIENT: i32 = 711;
+    let operation = Descriptor::new(descriptor::INPUT_GRADIENT)?
+        .descriptors(CONVOLUTION, &[&convolution])?
+        .descriptors(KERNEL, &[kernel])?
+        .descriptors(OUTPUT_GRADIENT, &[gradient])?
+        .descriptors(INPUT_GRADIENT, &[output])?
+        .factor(ALPHA, 1.0)?
+        .factor(BETA, 0.0)?
+        .finalized()?;
+    Ok((operation, convolution))
+}
+
+fn relu_mask(gradient: &Descriptor, activated: &Descriptor, output: &Descriptor) -> Result<(Descriptor, Descriptor)> {
+    const MODE: i32 = 0;
+    const KIND_OF_MODE: i32 = 14;
+    const RELU_BACKWARD: i32 = 200;
+    const COMPUTE: i32 = 1;
+    let relu = Descriptor::new(descriptor::POINTWISE)?
+        .choice(MODE, KIND_OF_MODE, RELU_BACKWARD)?
+        .choice(COMPUTE, KIND_OF_ELEMENT, F32)?
+        .finalized()?;
+    const POINTWISE: i32 = 750;
+    const INPUT: i32 = 751;
+    const INPUT_GRADIENT: i32 = 756;
+    const OUTPUT_GRADIENT: i32 = 757;
+    let operation = Descriptor::new(descriptor::POINTWISE_OPERATION)?
+        .descriptors(POINTWISE, &[&relu])?
+        .descriptors(OUTPUT_GRADIENT, &[gradient])?
+        .descriptors(INPUT, &[activated])?
+        .descriptors(INPUT_GRADIENT, &[output])?
+        .finalized()?;
+    Ok((operation, relu))
+}
+
+fn channel_sums(input: &Descriptor, output: &Descriptor) -> Result<(Descriptor, Descriptor)> {
+    const OPERATOR: i32 = 1600;
+    const KIND_OF_OPERATOR: i32 = 18;
+    const ADD: i32 = 0;
+    const COMPUTE: i32 = 1601;
+    let reduction = Descriptor::new(descriptor::REDUCTION)?
+        .choice(OPERATOR, KIND_OF_OPERATOR, ADD)?
+        .choice(COMPUTE, KIND_OF_ELEMENT, F32)?
+        .finalized()?;
+    const INPUT: i32 = 1610;
+    const OUTPUT: i32 = 1611;
+    const REDUCTION: i32 = 1612;
+    let operation = Descriptor::new(descriptor::REDUCTION_OPERATION)?
+        .descriptors(REDUCTION, &[&reduction])?
+        .descriptors(INPUT, &[input])?
+        .descriptors(OUTPUT, &[output])?
+        .finalized()?;
+    Ok((operation, reduction))
+}
+
+/// What was found out in this process.
+#[derive(Default)]
+struct Known {
+    /// Which candidate is the fastest for images of this many channels, rows and columns; none if the plain way is.
+    fastest: HashMap<[i64; 3], Option<usize>>,
+    kernels: HashMap<Shape, Option<Arc<ReluDgrad>>>,
+}
+
+/// The kernel to use for a shape, or none where `plain`, which does the same in its own way, is faster. That is tried
+/// once for each kind of image; where cuDNN fails, plain it is.
+pub(crate) fn fastest(
+    shape: Shape,
+    inputs: Inputs<'_>,
+    plain: &dyn Fn(&Tensor) -> Result<Tensor>,
+) -> Option<Arc<ReluDgrad>> {
+    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+    if shape.elements() < LEAST_ELEMENTS {
+        return None;
+    }
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Known { fastest, kernels } = known.get_or_insert_default();
+    if let Some(kernel) = kernels.get(&shape) {
+        return kernel.clone();
+    }
+    let image = [shape.channels, shape.height, shape.width];
+    let chosen = *fastest.entry(image).or_insert_with(|| try_all(shape, inputs, plain).unwrap_or(None));
+    let kernel = chosen.and_then(|rank| ReluDgrad::candidates(shape).ok()?.nth(rank)?.ok());
+    let kernel = kernel.filter(|kernel| kernel.plan.workspace <= MOST_WORKSPACE).map(Arc::new);
+    kernels.insert(shape, kernel.clone());
+    kernel
+}
+
+/// The rank of the fastest candidate, if one is faster than the plain way.
+fn try_all(shape: Shape, inputs: Inputs<'_>, plain: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Option<usize>> {
+    let sum = Tensor::f_zeros([shape.channels], (Kind::Float, inputs.gradient.device()))?;
+    let mut best = (milliseconds(&|| plain(&sum))?, None);
+    for (rank, kernel) in ReluDgrad::candidates(shape)?.enumerate() {
+        let Ok(kernel) = kernel else { continue };
+        if kernel.plan.workspace > MOST_WORKSPACE {
+            continue;
+        }
+        if let Ok(time) = milliseconds(&|| kernel.run(inputs, &sum))
+            && time < best.0
+        {
+            best = (time, Some(rank));
+        }
+    }
+    Ok(best.1)
+}
+
+/// The shortest of three times, after one that is not counted.
+fn milliseconds(work: &dyn Fn() -> Result<Tensor>) -> Result<f64> {
+    let stream = Stream::current()?;
+    let (mut start, mut end) = (Event::timing()?, Event::timing()?);
+    drop(work()?);
+    let mut best = f64::INFINITY;
+    for _ in 0..3 {
+        start.record(&stream)?;
+        drop(work()?);
+        end.record(&stream)?;
+        end.synchronize()?;
+        best = best.min(start.milliseconds_until(&end)?);
+    }
+    Ok(best)
+}
