@@ -48,7 +48,7 @@ impl Cudnn {
         }
         // SAFETY: cuDNN has a constant text for every number.
         let text = unsafe { CStr::from_ptr((self.error_string)(code)) };
-        Err(Error::Driver { call: format!("cuDNN: {call}"), reason: text.to_string_lossy().into_owned() })
+        Err(Error::from_driver(format!("cuDNN: {call}"), text.to_string_lossy().into_owned()))
     }
 }
 
