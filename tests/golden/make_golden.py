@@ -330,7 +330,7 @@ def loss_intrinsic(golden, file, given):
         p = agent.leaves({**given.action_prediction, **given.rnd}, dtype)
         out = agent.intrinsic_loss(LEARNER, network, p, given.batch)
         (out["loss_action_prediction"] + out["loss_rnd"]).backward()
-        moments = agent.update_moments(
+        moments = agent.update_latest_moments(
             agent.empty_moments(1, dtype), out.pop("rnd_batch_first"), out.pop("rnd_batch_second"), LEARNER["rnd_decay"]
         )
         out["rnd_moments_after.first"], out["rnd_moments_after.second"] = moments["first"], moments["second"]
@@ -385,7 +385,7 @@ def learner_steps(golden, file, seed):
             margins.append(checks.decision_margins(config, rl, batch))
             shares.append(checks.masked_shares(rl, batch))
             steps = agent.valid_steps(batch["length"], batch["observations"].shape[1])
-            mean, std = agent.moments_mean_std(learner.rnd_moments, config["rnd_decay"])
+            mean, std = agent.latest_mean_std(learner.rnd_moments)
             row = {name: rl[name] for name in ("loss_total", "loss_td", "loss_distillation")}
             row.update({name: own[name] for name in ("loss_action_prediction", "loss_rnd")})
             row.update({name: rl[name] for name in ("sigma", "gradient_norm", "priority")})

@@ -2,6 +2,7 @@
 //! offers kernels that do several of them in one pass.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ops::Range;
 use std::ptr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -252,11 +253,11 @@ impl Graph {
         Ok(Self { heuristics, _graph: graph, _operations: operations, _parts: parts })
     }
 
-    /// The kernels that cuDNN has for it, best first by its own guess, each compiled when it is asked for.
-    pub fn plans(self: Arc<Self>, most: usize) -> Result<impl Iterator<Item = Result<Plan>>> {
+    /// The kernels of these ranks that cuDNN has for it, best first by its own guess, each compiled when it is asked for.
+    pub fn plans(self: Arc<Self>, ranks: Range<usize>) -> Result<impl Iterator<Item = Result<Plan>>> {
         const RESULTS: i32 = 202;
-        let offers = self.heuristics.offers(RESULTS, descriptor::ENGINE_CONFIGURATION, most)?;
-        Ok(offers.into_iter().map(move |offer| Plan::new(self.clone(), offer)))
+        let offers = self.heuristics.offers(RESULTS, descriptor::ENGINE_CONFIGURATION, ranks.end)?;
+        Ok(offers.into_iter().skip(ranks.start).map(move |offer| Plan::new(self.clone(), offer)))
     }
 }
 

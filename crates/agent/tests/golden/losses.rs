@@ -27,11 +27,14 @@ fn scale(inputs: &TensorFile, name: &str, decay: f64, floor: f64) -> TdScale {
     let values =
         |part: &str| -> Vec<f32> { inputs.tensors[&format!("{name}.{part}")].tensor().unwrap().try_into().unwrap() };
     let updates = inputs.tensors["moments.count"].tensor().unwrap().int64_value(&[0]);
-    let running: Vec<_> = values("first")
-        .into_iter()
-        .zip(values("second"))
-        .map(|(first, second)| json!({"decay": decay, "first": first, "second": second, "updates": updates}))
-        .collect();
+    let seen = json!({"decay": decay, "lead": 0, "weight": 1.0 - decay.powf(updates as f64), "updates": updates});
+    let moments = |(first, second): (f32, f32)| {
+        let mut moments = seen.clone();
+        moments["first"] = first.into();
+        moments["second"] = second.into();
+        moments
+    };
+    let running: Vec<_> = values("first").into_iter().zip(values("second")).map(moments).collect();
     serde_json::from_value(json!({"floor": floor, "running": running})).unwrap()
 }
 
