@@ -7,7 +7,7 @@ cargo_flags := --release --locked $(if $(filter 1,$(cuda)),--features meme/cuda)
 
 # Without a GPU the default is a task that is learned in minutes; a GPU gets a real game.
 GAME ?= $(if $(filter 1,$(cuda)),pong,catch)
-PRESET ?= $(if $(filter 1,$(cuda)),paper,tiny)
+PRESET ?= $(if $(filter 1,$(cuda)),quick,tiny)
 ARGS ?=
 
 help: ## this list
