@@ -322,7 +322,7 @@ mod tests {
         let mut books = Books::new(&config);
         let mut report = |role, distance: f32| {
             let mut distances = DistanceMean::default();
-            distances.update(&[distance]);
+            distances.update(&[distance], 10);
             let (environment, policy, epsilon, score, frames) = (0, 0, 0.1, 1.0, 4);
             let (positions, novelty) = (0, NoveltySums::default());
             books.episode(&EpisodeReport {

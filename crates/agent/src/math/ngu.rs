@@ -19,11 +19,20 @@ pub struct Kernel {
     /// s_m: above this similarity there is no reward. With k neighbours s is at most √k + c, so 8 takes effect from
     /// k = 64 on.
     pub max_similarity: f64,
+    /// Distances after which the older ones begin to fade from d²_m.
+    pub mean_span: u64,
 }
 
 impl Default for Kernel {
     fn default() -> Self {
-        Self { neighbours: 10, epsilon: 1e-4, cluster_distance: 0.008, pseudo_count: 0.001, max_similarity: 8.0 }
+        Self {
+            neighbours: 10,
+            epsilon: 1e-4,
+            cluster_distance: 0.008,
+            pseudo_count: 0.001,
+            max_similarity: 8.0,
+            mean_span: 10_000,
+        }
     }
 }
 
@@ -36,19 +45,16 @@ pub struct DistanceMean {
 }
 
 impl DistanceMean {
-    /// Distances after which older ones begin to fade: 1 000 steps of an episode with k = 10.
-    const SHORTEST: u64 = 10_000;
-
-    /// The most distances that the mean is over.
+    /// The most distances that the mean is over, unless a longer span is asked for.
     const LONGEST: u64 = 100_000;
 
-    /// Takes a step's distances in, each by d²_m ← d²_m + (d² − d²_m)/n, where n is the count with it, or a quarter of
-    /// it within the bounds above once that is less.
-    pub fn update(&mut self, distances: &[f32]) {
+    /// Takes a step's distances in, each by d²_m ← d²_m + (d² − d²_m)/n, where n is the count with it until that is
+    /// more than `span`, and then a quarter of it, but not less than `span` and not more than the constant above.
+    pub fn update(&mut self, distances: &[f32], span: u64) {
         for &distance in distances {
             self.count += 1;
-            let span = self.count.min((self.count / 4).clamp(Self::SHORTEST, Self::LONGEST));
-            self.mean += (f64::from(distance) - self.mean) / span as f64;
+            let n = self.count.min((self.count / 4).clamp(span, Self::LONGEST.max(span)));
+            self.mean += (f64::from(distance) - self.mean) / n as f64;
         }
     }
 
@@ -118,7 +124,7 @@ impl EpisodicNovelty {
             0.0
         } else {
             self.memory.nearest(embedding, self.kernel.neighbours, &mut self.distances)?;
-            self.distance_mean.update(&self.distances);
+            self.distance_mean.update(&self.distances, self.kernel.mean_span);
             episodic_reward(similarity(&self.distances, self.distance_mean.mean(), &self.kernel), &self.kernel)
         };
         self.memory.insert(embedding)?;
@@ -187,9 +193,9 @@ mod tests {
     fn the_mean_runs_over_every_distance() {
         let mut mean = DistanceMean::default();
         assert_eq!(mean.mean(), 0.0);
-        mean.update(&[4.0, 9.0]);
+        mean.update(&[4.0, 9.0], 10);
         assert_eq!(mean.mean(), 6.5);
-        mean.update(&[0.25, 2.25]);
+        mean.update(&[0.25, 2.25], 10);
         assert_close(mean.mean(), 3.875);
     }
 
@@ -239,20 +245,21 @@ mod tests {
     #[test]
     fn old_distances_fade_from_the_mean() {
         let mut mean = DistanceMean::default();
+        let span = Kernel::default().mean_span;
         let mut update = |times, distance| {
-            (0..times).for_each(|_| mean.update(&[distance]));
+            (0..times).for_each(|_| mean.update(&[distance], span));
             mean.mean()
         };
-        assert_close(update(DistanceMean::SHORTEST, 1.0), 1.0);
+        assert_close(update(span, 1.0), 1.0);
         // After as many zeros as the mean is over, (1 - 1/n)^n = 1/e is left.
-        let left = update(DistanceMean::SHORTEST, 0.0);
+        let left = update(span, 0.0);
         assert!((left - (-1.0_f64).exp()).abs() < 1e-4, "{left}");
-        // From 4 to 40 times the shortest span it is over a quarter: of m at a count of a, m·(a/b)⁴ is left at b.
-        let fresh = update(2 * DistanceMean::SHORTEST, 1.0);
-        let left = update(4 * DistanceMean::SHORTEST, 0.0);
+        // From 4 spans on it is over a quarter: of m at a count of a, m·(a/b)⁴ is left at b.
+        let fresh = update(2 * span, 1.0);
+        let left = update(4 * span, 0.0);
         assert!((left / fresh - 1.0 / 16.0).abs() < 1e-4, "{left} of {fresh}");
         // And no longer than the longest.
-        let fresh = update(40 * DistanceMean::SHORTEST, 1.0);
+        let fresh = update(40 * span, 1.0);
         let left = update(DistanceMean::LONGEST, 0.0);
         assert!((left / fresh - (-1.0_f64).exp()).abs() < 1e-4, "{left} of {fresh}");
     }

@@ -80,6 +80,13 @@ pub const KERNEL: Section = Section {
             Silent,
             "Above this similarity there is no reward.",
         ),
+        field(
+            "intrinsic.kernel.mean_span",
+            Whole(1, 100_000_000),
+            "distances",
+            Silent,
+            "The mean that distances are divided by is over all until there are so many, then over the last quarter.",
+        ),
     ],
 };
 

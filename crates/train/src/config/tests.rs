@@ -303,6 +303,10 @@ fn presets_leave_the_learning_constants_alone() {
             agent.intrinsic.action_prediction.learning_rate = paper.agent.intrinsic.action_prediction.learning_rate;
             agent.intrinsic.rnd.learning_rate = paper.agent.intrinsic.rnd.learning_rate;
         }
+        // And so does what f's distances are compared with.
+        if preset.name == "tiny" {
+            config.intrinsic.kernel.mean_span = paper.intrinsic.kernel.mean_span;
+        }
         // How often f moves follows from how many updates an episode spans: a matter of size.
         config.intrinsic.embedding_every = paper.intrinsic.embedding_every;
         assert_eq!(agent, paper.agent, "{}", preset.name);
