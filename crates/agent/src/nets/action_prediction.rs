@@ -31,7 +31,7 @@ impl ActionPrediction {
         let encoder = Encoder::new(&mut scope, shape, input);
         let (length, hidden) = (intrinsic.embedding as i64, intrinsic.action_hidden as i64);
         let embedding = Linear::new(scope.scope("embedding"), encoder.outputs(), length);
-        let hidden_layer = Linear::new(scope.scope("hidden"), 2 * length, hidden);
+        let hidden_layer = Linear::before_relu(scope.scope("hidden"), 2 * length, hidden);
         let output = Linear::new(scope.scope("output"), hidden, actions as i64);
         Self { layout: Arc::new(layout), encoder, embedding, hidden: hidden_layer, output }
     }

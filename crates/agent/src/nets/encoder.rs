@@ -36,7 +36,8 @@ impl Encoder {
             InputShape::Image { mut channels, mut height, mut width } => {
                 for (i, conv) in shape.convolutions.iter().enumerate() {
                     let (outputs, window) = (conv.channels as i64, conv.window());
-                    convolutions.push(Conv::new(scope.scope(&format!("conv{}", i + 1)), channels, outputs, window));
+                    let scope = scope.scope(&format!("conv{}", i + 1));
+                    convolutions.push(Conv::before_relu(scope, channels, outputs, window));
                     (height, width) = (window.output(height), window.output(width));
                     flops += 2.0 * (height * width * window.kernel * window.kernel * channels * outputs) as f64;
                     channels = outputs;
@@ -45,7 +46,8 @@ impl Encoder {
             }
             InputShape::Flat(mut inputs) => {
                 for (i, &outputs) in shape.hidden.iter().enumerate() {
-                    linears.push(Linear::new(scope.scope(&format!("linear{}", i + 1)), inputs, outputs as i64));
+                    let scope = scope.scope(&format!("linear{}", i + 1));
+                    linears.push(Linear::before_relu(scope, inputs, outputs as i64));
                     flops += 2.0 * (inputs * outputs as i64) as f64;
                     inputs = outputs as i64;
                 }
@@ -87,5 +89,36 @@ impl ConvConfig {
     /// Kernel, stride and padding.
     pub fn window(&self) -> Window {
         Window { kernel: self.kernel as i64, stride: self.stride as i64, padding: self.padding as i64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tch::{Device, Kind};
+
+    use super::*;
+    use crate::nets::parameters::{Layout, ParameterSet};
+    use crate::random::Random;
+
+    #[test]
+    fn what_goes_in_comes_out_about_as_large() {
+        let mut layout = Layout::default();
+        let convolutions = [64, 64, 64].map(|channels| ConvConfig { channels, kernel: 3, stride: 1, padding: 0 });
+        let shape = EncoderShape { convolutions: &convolutions, hidden: &[256, 256, 256] };
+        let image =
+            Encoder::new(&mut layout.scope("image"), shape, InputShape::Image { channels: 4, height: 9, width: 9 });
+        let flat = Encoder::new(&mut layout.scope("flat"), shape, InputShape::Flat(256));
+        let parameters = ParameterSet::initialised(&Arc::new(layout), &mut Random::new(1), Device::Cpu).unwrap();
+        let weights = parameters.weights();
+        tch::manual_seed(1);
+        for (encoder, size) in [(image, &[8, 4, 9, 9][..]), (flat, &[32, 256][..])] {
+            let x = Tensor::randn(size, (Kind::Float, Device::Cpu));
+            let y = encoder.forward(&weights, &x).unwrap();
+            let share = (y.square().mean(Kind::Double) / x.square().mean(Kind::Double)).double_value(&[]);
+            // In expectation 1; three layers of weights in ±1/√inputs would leave 1/216.
+            assert!((0.5..2.0).contains(&share), "{share}");
+        }
     }
 }

@@ -21,6 +21,13 @@ impl Linear {
         Self { weight, bias }
     }
 
+    /// The same in front of a relu, with weights that keep the size of what they are fed, and biases of 0.
+    pub fn before_relu(mut scope: Scope<'_>, inputs: i64, outputs: i64) -> Self {
+        let weight = scope.declare("weight", &[outputs, inputs], kept_by_relu(inputs));
+        let bias = scope.declare("bias", &[outputs], Init::Constant(0.0));
+        Self { weight, bias }
+    }
+
     /// Computes with weights of this kind from now on; gradients go on to the parameters as they are.
     pub fn convert(&self, weights: &mut Weights, kind: Kind) -> Result<()> {
         for id in [self.weight, self.bias] {
@@ -84,6 +91,14 @@ impl Conv {
         Self { weight, bias, window }
     }
 
+    /// The same in front of a relu, with weights that keep the size of what they are fed, and biases of 0.
+    pub fn before_relu(mut scope: Scope<'_>, inputs: i64, outputs: i64, window: Window) -> Self {
+        let (kernel, init) = (window.kernel, kept_by_relu(inputs * window.kernel * window.kernel));
+        let weight = scope.declare("weight", &[outputs, inputs, kernel, kernel], init);
+        let bias = scope.declare("bias", &[outputs], Init::Constant(0.0));
+        Self { weight, bias, window }
+    }
+
     /// `[frames, inputs, h, w]` to `[frames, outputs, h', w']`.
     pub fn forward(&self, weights: &Weights, x: &Tensor) -> Result<Tensor> {
         let Window { stride, padding, .. } = self.window;
@@ -115,4 +130,9 @@ pub fn linear_relu(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor>
 /// Uniform in ±1/√fan_in.
 pub fn fan_in_uniform(fan_in: i64) -> Init {
     Init::Uniform { bound: 1.0 / (fan_in as f64).sqrt() }
+}
+
+/// Normal with variance 2/fan_in: a relu leaves half of it.
+fn kept_by_relu(fan_in: i64) -> Init {
+    Init::Normal { std: (2.0 / fan_in as f64).sqrt() }
 }
