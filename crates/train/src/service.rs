@@ -38,6 +38,8 @@ pub struct Client {
 impl Service {
     /// Starts the thread, whose time `stopwatch` takes.
     pub fn start(inference: Inference, config: &InferenceConfig, stopwatch: Stopwatch) -> Result<Self> {
+        // Settles the caller's own number of threads: one that is not settled yet follows what another thread sets.
+        tch::get_num_threads();
         let (requests, inbox) = channel();
         let desk = Desk {
             inference,
@@ -111,6 +113,8 @@ struct Waiting {
 
 impl Desk {
     fn serve(mut self) {
+        // A second team of libtorch's threads beside the learner's would spin while it waits, and its steps are small.
+        tch::set_num_threads(1);
         let mut waiting: Vec<Waiting> = Vec::new();
         while let Ok(request) = self.inbox.recv() {
             self.stopwatch.lap(Activity::InferenceWaits);
