@@ -315,6 +315,20 @@ mod tests {
     use crate::config::Sources;
     use crate::run::Value;
 
+    fn actor_episode() -> EpisodeReport {
+        EpisodeReport {
+            role: Role::Actor,
+            environment: 0,
+            policy: 0,
+            epsilon: 0.1,
+            score: 1.0,
+            frames: 4,
+            positions: 0,
+            novelty: NoveltySums::default(),
+            distances: DistanceMean::default(),
+        }
+    }
+
     /// Evaluators see the game as a trained agent plays it, actors as those do who explore.
     #[test]
     fn the_usual_distances_are_an_evaluators_once_there_is_one() {
@@ -323,19 +337,7 @@ mod tests {
         let mut report = |role, distance: f32| {
             let mut distances = DistanceMean::default();
             distances.update(&[distance], 10);
-            let (environment, policy, epsilon, score, frames) = (0, 0, 0.1, 1.0, 4);
-            let (positions, novelty) = (0, NoveltySums::default());
-            books.episode(&EpisodeReport {
-                role,
-                environment,
-                policy,
-                epsilon,
-                score,
-                frames,
-                positions,
-                novelty,
-                distances,
-            });
+            books.episode(&EpisodeReport { role, distances, ..actor_episode() });
             books.distances().mean()
         };
         assert_eq!(report(Role::Actor, 2.0), 2.0);
@@ -367,36 +369,15 @@ mod tests {
         let config = Sources { preset: Some("tiny".to_owned()), file: None, set }.load().unwrap().config;
         let mut books = Books::new(&config);
         let novelty = NoveltySums { observations: 4, ngu: 2.0, rnd: 6.0, episodic: 1.0 };
-        let (positions, distances) = (0, DistanceMean::default());
+        let mut report = |environment, policy, score| {
+            books.episode(&EpisodeReport { environment, policy, score, frames: 12, novelty, ..actor_episode() });
+        };
         for (environment, policy, score) in [(0, 0, 1.0), (1, 2, 5.0), (15, 2, 7.0)] {
-            let (role, epsilon, frames) = (Role::Actor, 0.1, 12);
-            books.episode(&EpisodeReport {
-                role,
-                environment,
-                policy,
-                epsilon,
-                score,
-                frames,
-                positions,
-                novelty,
-                distances,
-            });
+            report(environment, policy, score);
         }
         // Of one policy or band only the last ones count.
         for _ in 0..RECENT_EACH {
-            let (role, epsilon, frames) = (Role::Actor, 0.1, 12);
-            let (environment, policy, score) = (15, 2, 9.0);
-            books.episode(&EpisodeReport {
-                role,
-                environment,
-                policy,
-                epsilon,
-                score,
-                frames,
-                positions,
-                novelty,
-                distances,
-            });
+            report(15, 2, 9.0);
         }
         let bandit = CentralBandit::new(3, &config.bandit, 0);
         let row = books.row(100, &bandit, &replay::Accounting::default());

@@ -105,13 +105,8 @@ impl Bandit {
             self.arms[arm].begun = true;
             return arm;
         }
-        let mut arms: Vec<usize> = (0..self.arms.len()).collect();
-        if explore >= self.parameters.epsilon
-            && let best = self.best(|arm| self.score(arm))
-            && !best.is_empty()
-        {
-            arms = best;
-        }
+        let best = if explore < self.parameters.epsilon { Vec::new() } else { self.best(|arm| self.score(arm)) };
+        let arms = if best.is_empty() { (0..self.arms.len()).collect() } else { best };
         arms.get((which * arms.len() as f64) as usize).or(arms.last()).copied().unwrap_or(0)
     }
 
