@@ -3,11 +3,12 @@
 # goes to stderr. Works in a checkout and in the folder that `make bundle` makes; takes some minutes.
 #
 # MEME=...     the binary (default: target/release/meme, or meme in the bundle)
+# ROUNDS=2     how often each is measured
 # PYTHON=...   a Python that has torch with CUDA (default: MEME_PYTHON, .venv/bin/python or python3)
 set -euo pipefail
 bench=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname -- "$bench")
-rounds=2
+rounds=${ROUNDS:-2}
 
 say() { printf 'compare: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
@@ -17,6 +18,7 @@ first_command() { command -v "$@" 2>/dev/null | head -n 1; }
 
 MEME=${MEME:-$(first_command "$root/target/release/meme" "$root/meme" || true)}
 PYTHON=${PYTHON:-${MEME_PYTHON:-$(first_command "$root/.venv/bin/python" python3 || true)}}
+[[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "ROUNDS is $rounds; it is a number from 1 on."
 command -v "$PYTHON" >/dev/null || fail "no Python was found${PYTHON:+ at $PYTHON}; set PYTHON to one that has torch."
 command -v "$MEME" >/dev/null || fail "no meme was found${MEME:+ at $MEME}; run make build, or set MEME to the binary."
 "$PYTHON" - <<'PREFLIGHT' || exit 1
