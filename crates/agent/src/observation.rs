@@ -123,7 +123,7 @@ impl ObservationInput {
             [height, width] => {
                 let (height, width) = (height as i64, width as i64);
                 // Strides that say "channels last": the bytes are the same, but convolutions choose their layout by it.
-                values.f_as_strided([frames, 1, height, width], [height * width, 1, width, 1], 0)?
+                values.f_as_strided([frames, 1, height, width], [height * width, 1, width, 1], None)?
             }
             [height, width, channels] => {
                 values.f_view([frames, height as i64, width as i64, channels as i64])?.f_permute([0, 3, 1, 2])?
@@ -174,5 +174,13 @@ mod tests {
         let raw = input.upload(&bytes, 1, Device::Cpu).unwrap();
         let values: Vec<f32> = input.prepare(&raw).unwrap().reshape([-1]).try_into().unwrap();
         assert_eq!(values, [1.5, -3.0]);
+    }
+
+    #[test]
+    fn floats_in_the_midst_of_other_things_are_read_from_there() {
+        let input = ObservationInput::new(ObservationSpec { shape: vec![2, 2], kind: ObservationKind::F32 }, None);
+        let all = Tensor::from_slice(&[9.0f32, 9.0, 9.0, 1.0, 2.0, 3.0, 4.0]);
+        let image = input.prepare(&all.narrow(0, 3, 4).view([1, 4])).unwrap();
+        assert_eq!(Vec::<f32>::try_from(image.reshape([-1])).unwrap(), [1.0, 2.0, 3.0, 4.0]);
     }
 }

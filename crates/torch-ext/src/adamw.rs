@@ -3,8 +3,9 @@
 use tch::{Kind, Tensor};
 
 use crate::driver::driver;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::module::{Module, argument};
+use crate::operand::expect;
 
 /// Flat f32 buffers of one length on the GPU, and the constants of a step. What the gradients decide is on the GPU too,
 /// so that nobody has to wait for it.
@@ -60,13 +61,16 @@ struct Arguments {
 
 /// p ← keep · p − rate · m / (√v / root + ε), then average ← average + share · (p − average); nothing if not to apply.
 pub fn adamw(step: &AdamWStep<'_>) -> Result<()> {
-    let is = |tensor: &Tensor, kind| tensor.kind() == kind && tensor.numel() == 1 && tensor.device().is_cuda();
-    if !is(step.apply, Kind::Bool) || !step.scale.is_none_or(|scale| is(scale, Kind::Double)) {
-        let shape = |tensor: &Tensor| format!("{:?} {:?}", tensor.kind(), tensor.size());
-        let found = format!("{} and {}", step.scale.map_or("none".to_owned(), shape), shape(step.apply));
-        let expected = "one f64 and one bool on the GPU".to_owned();
-        return Err(Error::Shape { what: "the optimizer's scale and flag", found, expected });
-    }
+    let (count, device) = (step.parameters.numel() as i64, step.parameters.device());
+    let flat = |what, tensor: &Tensor| expect(what, tensor, Kind::Float, count, device);
+    flat("the optimizer's parameters", step.parameters)?;
+    flat("the gradients", step.gradients)?;
+    flat("the moving average of the gradients", step.first)?;
+    flat("the moving average of their squares", step.second)?;
+    step.keep.map_or(Ok(()), |keep| flat("the weight decay", keep))?;
+    step.average.map_or(Ok(()), |(average, _)| flat("the moving average of the parameters", average))?;
+    step.scale.map_or(Ok(()), |scale| expect("the optimizer's scale", scale, Kind::Double, 1, device))?;
+    expect("the optimizer's flag", step.apply, Kind::Bool, 1, device)?;
     let address = |tensor: &Tensor| tensor.data_ptr() as u64;
     let arguments = Arguments {
         parameters: address(step.parameters),
@@ -77,7 +81,7 @@ pub fn adamw(step: &AdamWStep<'_>) -> Result<()> {
         average: step.average.map_or(0, |(average, _)| address(average)),
         scale: step.scale.map_or(0, address),
         apply: address(step.apply),
-        count: step.parameters.numel() as u64,
+        count: count as u64,
         one_minus_beta1: (1.0 - step.beta1) as f32,
         one_minus_beta2: (1.0 - step.beta2) as f32,
         rate: step.rate as f32,
@@ -87,6 +91,6 @@ pub fn adamw(step: &AdamWStep<'_>) -> Result<()> {
     };
     let module = Module::get(include_str!("kernels/adamw.cu"))?;
     let grid = 8 * driver()?.multiprocessors()? as usize;
-    // SAFETY: all buffers have the length of the parameters; scale and flag are read once.
+    // SAFETY: all buffers have the length of the parameters and one element is read of the others, as checked above.
     unsafe { module.kernel("adamw", 0)?.launch(grid, 512, 0, &[argument(&arguments)]) }
 }

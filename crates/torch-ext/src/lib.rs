@@ -14,6 +14,7 @@ mod graph;
 mod library;
 mod memory;
 mod module;
+mod operand;
 mod shim;
 mod stream;
 
@@ -28,9 +29,7 @@ pub mod upload;
 pub use error::{Error, Result};
 pub use fatal::end_in_a_sentence;
 pub use graph::Graph;
-pub use memory::{
-    MemoryStatistics, PinnedBytes, PinnedPart, memory_statistics, release_cached_memory, reset_peak_memory,
-};
+pub use memory::{MemoryStatistics, PinnedBytes, PinnedPart, memory_statistics};
 pub use stream::{Event, Priority, Stream};
 
 /// Lets libtorch use tensor cores for f32 matrix products (factors of 10 bits, sums in f32), and try cuDNN's algorithms

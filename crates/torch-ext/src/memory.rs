@@ -31,18 +31,6 @@ pub fn memory_statistics() -> Result<MemoryStatistics> {
     Ok(s)
 }
 
-/// Begins to count peaks anew.
-pub fn reset_peak_memory() -> Result<()> {
-    // SAFETY: no arguments.
-    shim::check(unsafe { shim::tx_memory_reset_peak() })
-}
-
-/// Gives memory that is in no tensor back to the GPU.
-pub fn release_cached_memory() -> Result<()> {
-    // SAFETY: no arguments.
-    shim::check(unsafe { shim::tx_memory_release_cached() })
-}
-
 /// Host memory that stays in its place, from which the GPU copies at full speed while the processor does other things.
 #[derive(Debug)]
 pub struct PinnedBytes {

@@ -1,30 +1,55 @@
 //! The returns of all policies in one kernel.
 
-use tch::Tensor;
+use tch::{Kind, Tensor};
 
 use crate::error::{Error, Result};
 use crate::module::{Module, argument};
+use crate::operand::expect;
 
 /// G_t = r_t + d_t (V_{t+1} + λ_{t+1} (G_{t+1} − V_{t+1})), and G = V at the last step: `[B, T, N]`.
 ///
 /// Rewards may be `[B, T, 1]`, the same for all policies.
 pub fn returns(rewards: &Tensor, discounts: &Tensor, values: &Tensor, traces: &Tensor) -> Result<Tensor> {
-    let size = values.size();
     let (sequences, steps, policies) = values.size3()?;
+    let size = [sequences, steps, policies];
     let reward_size = rewards.size();
-    let fits = discounts.size() == size && traces.size() == size && reward_size[..2] == size[..2];
-    if !fits || !(reward_size[2] == 1 || reward_size[2] == policies) || steps == 0 {
+    let shared = reward_size == [sequences, steps, 1];
+    let fits = discounts.size() == size && traces.size() == size && (shared || reward_size == size);
+    if !fits || steps == 0 {
         let found = format!("{reward_size:?} with values of {size:?}");
         return Err(Error::Shape { what: "rewards", found, expected: "of the same batch, steps and policies".into() });
     }
-    let inputs: [Tensor; 4] = [rewards, discounts, values, traces].map(Tensor::contiguous);
-    let out = values.f_empty_like()?.f_contiguous()?;
-    let pointers = [&inputs[0], &inputs[1], &inputs[2], &inputs[3], &out].map(|tensor| tensor.data_ptr() as u64);
-    let numbers = [sequences, steps, policies, reward_size[2]].map(|number| number as i32);
+    let contiguous = |what, tensor: &Tensor| -> Result<Tensor> {
+        let tensor = tensor.f_contiguous()?;
+        expect(what, &tensor, Kind::Float, tensor.numel() as i64, values.device())?;
+        Ok(tensor)
+    };
+    let (rewards, discounts) = (contiguous("rewards", rewards)?, contiguous("discounts", discounts)?);
+    let (values, traces) = (contiguous("values", values)?, contiguous("traces", traces)?);
+    let out = values.f_empty_like()?;
+    let pointers = [&rewards, &discounts, &values, &traces, &out].map(|tensor| tensor.data_ptr() as u64);
+    let numbers = [sequences, steps, policies, if shared { 1 } else { policies }].map(|number| number as i32);
     let arguments: Vec<_> = pointers.iter().map(argument).chain(numbers.iter().map(argument)).collect();
     let module = Module::get(include_str!("kernels/returns.cu"))?;
     let threads = (sequences * policies) as usize;
-    // SAFETY: contiguous tensors of the sizes checked above.
+    // SAFETY: contiguous tensors of the kinds and sizes checked above.
     unsafe { module.kernel("returns", 0)?.launch(threads.div_ceil(64), 64, 0, &arguments)? };
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+
+    use super::*;
+
+    #[test]
+    fn rewards_without_policies_and_tensors_on_the_host_are_refused() {
+        let zeros = |size: &[i64]| Tensor::zeros(size, (Kind::Float, Device::Cpu));
+        let values = zeros(&[2, 3, 4]);
+        let error = returns(&zeros(&[2, 3]), &values, &values, &values).unwrap_err().to_string();
+        assert!(error.contains("[2, 3] with values of [2, 3, 4]"), "{error}");
+        let error = returns(&zeros(&[2, 3, 1]), &values, &values, &values).unwrap_err().to_string();
+        assert!(error.contains("rewards") && error.contains("a GPU"), "{error}");
+    }
 }

@@ -253,10 +253,4 @@ const char* tx_memory(uint64_t* allocated, uint64_t* peak_allocated, uint64_t* r
     *peak_reserved = s.reserved_bytes[0].peak;
   });
 }
-const char* tx_memory_reset_peak() {
-  return attempt([&] { c10::cuda::CUDACachingAllocator::resetPeakStats(0); });
-}
-const char* tx_memory_release_cached() {
-  return attempt([&] { c10::cuda::CUDACachingAllocator::emptyCache(); });
-}
 }

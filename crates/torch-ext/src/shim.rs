@@ -76,8 +76,6 @@ shim! {
     fn tx_on_terminate(end: End);
     fn tx_prefer_speed();
     fn tx_memory(allocated: *mut u64, peak_allocated: *mut u64, reserved: *mut u64, peak_reserved: *mut u64);
-    fn tx_memory_reset_peak();
-    fn tx_memory_release_cached();
 }
 
 macro_rules! release {

@@ -54,12 +54,6 @@ impl Stream {
         Ok(result)
     }
 
-    /// Lets this thread's operations go to this stream from now on.
-    pub fn make_current(&self) -> Result<()> {
-        // SAFETY: a live stream.
-        shim::check(unsafe { shim::tx_stream_set(self.0) })
-    }
-
     /// Waits until all work given to it so far is done.
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: a live stream.

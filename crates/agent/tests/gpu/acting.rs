@@ -223,6 +223,13 @@ fn without_memory_on_flat_observations_too() {
     play(&config, Precision::Auto, &ObservationSpec { shape: vec![6], kind: ObservationKind::F32 });
 }
 
+/// Floats are not converted, so networks read them where they were uploaded, in the midst of other things.
+#[test]
+fn on_images_of_floats_too() {
+    let config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
+    play(&config, Precision::Auto, &ObservationSpec { shape: vec![24, 24], kind: ObservationKind::F32 });
+}
+
 /// Actors and evaluators are two networks over one table of states, whose steps overlap.
 #[test]
 fn two_networks_share_a_table_of_states() {

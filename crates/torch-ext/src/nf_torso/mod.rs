@@ -17,6 +17,7 @@ use tch::{Device, Kind, Tensor};
 use crate::autograd::attach;
 use crate::error::{Error, Result};
 use crate::module::{Module, argument};
+use crate::operand::{expect, expect_at_least};
 use crate::upload::upload;
 use plan::{Plan, Tables};
 
@@ -149,6 +150,15 @@ impl Kept {
         Ok(Self { place: (0..blocks).map(|_| place.shallow_clone()).collect(), frames: vec![frames; blocks] })
     }
 
+    /// Whether it speaks of this many frames, in each of the blocks.
+    fn check(&self, blocks: usize, frames: i64, device: Device) -> Result<()> {
+        if self.place.len() != blocks {
+            let (found, expected) = (format!("for {} blocks", self.place.len()), format!("for {blocks}"));
+            return Err(Error::Shape { what: "the frames that are kept", found, expected });
+        }
+        self.place.iter().try_for_each(|place| expect("the frames that are kept", place, Kind::Int, frames, device))
+    }
+
     fn shallow_clone(&self) -> Self {
         Self { place: self.place.iter().map(Tensor::shallow_clone).collect(), frames: self.frames.clone() }
     }
@@ -192,6 +202,7 @@ impl NfTorso {
     /// `parameters` is the flat f32 buffer that begins with the torso's.
     pub fn prepare(&self, parameters: &Tensor) -> Result<Tensor> {
         let plan = &self.plan;
+        expect_at_least("the torso's parameters", parameters, Kind::Float, plan.spec.length, self.device)?;
         let weights = Tensor::f_empty([plan.weights_length], (Kind::BFloat16, self.device))?;
         let (count, source, rows, target) =
             (plan.rows as i32, address(parameters), address(&self.tables.rows), address(&weights));
@@ -217,13 +228,19 @@ impl NfTorso {
         let frames = images.size()[0];
         let everything = Kept::everything(self.plan.blocks.len(), frames, self.device)?;
         let kept = kept.unwrap_or(&everything).shallow_clone();
+        let images = images.f_view([frames, -1])?.f_contiguous()?;
+        let (spec, device) = (&self.plan.spec, self.device);
+        expect("images", &images, Kind::Uint8, frames * spec.height * spec.width, device)?;
+        expect_at_least("the torso's parameters", parameters, Kind::Float, spec.length, device)?;
+        expect("the torso's prepared weights", prepared, Kind::BFloat16, self.plan.weights_length, device)?;
+        kept.check(self.plan.blocks.len(), frames, device)?;
         let wants_gradient = leaves.iter().any(|leaf| leaf.requires_grad());
         let pass = forward::Pass {
             plan: self.plan.clone(),
             tables: self.tables.shallow_clone(),
             parameters: parameters.f_detach()?,
             prepared: prepared.f_detach()?,
-            images: images.f_view([frames, -1])?.f_contiguous()?,
+            images,
             kept,
             identity: everything.place[0].shallow_clone(),
             device: self.device,

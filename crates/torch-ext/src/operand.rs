@@ -1,0 +1,49 @@
+//! What kernels are given. They read and write without looking, so it is looked at before.
+
+use tch::{Device, Kind, Tensor};
+
+use crate::error::{Error, Result};
+
+/// A tensor of `length` elements of a kind, side by side in the memory of `device`.
+pub(crate) fn expect(what: &'static str, tensor: &Tensor, kind: Kind, length: i64, device: Device) -> Result<()> {
+    let fits = tensor.numel() as i64 == length;
+    expect_of(what, tensor, kind, fits, &format!("{length} elements"), device)
+}
+
+/// The same with at least `length` elements.
+pub(crate) fn expect_at_least(
+    what: &'static str,
+    tensor: &Tensor,
+    kind: Kind,
+    length: i64,
+    device: Device,
+) -> Result<()> {
+    let fits = tensor.numel() as i64 >= length;
+    expect_of(what, tensor, kind, fits, &format!("at least {length} elements"), device)
+}
+
+fn expect_of(what: &'static str, tensor: &Tensor, kind: Kind, fits: bool, length: &str, device: Device) -> Result<()> {
+    if fits && tensor.kind() == kind && tensor.device() == device && device.is_cuda() && tensor.is_contiguous() {
+        return Ok(());
+    }
+    let place = if device.is_cuda() { format!("{device:?}") } else { "a GPU".to_owned() };
+    let layout = if tensor.is_contiguous() { "" } else { ", with gaps" };
+    let found = format!("{:?} {:?} on {:?}{layout}", tensor.kind(), tensor.size(), tensor.device());
+    Err(Error::Shape { what, found, expected: format!("{kind:?}, {length} side by side on {place}") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_elsewhere_or_of_another_kind_is_told_with_what_it_should_be() {
+        let tensor = Tensor::zeros([2, 3], (Kind::Float, Device::Cpu));
+        let error = expect("the gradients", &tensor, Kind::Float, 6, Device::Cpu).unwrap_err().to_string();
+        assert!(error.contains("the gradients") && error.contains("a GPU"), "{error}");
+        let error = expect("the gradients", &tensor, Kind::Half, 7, Device::Cuda(0)).unwrap_err().to_string();
+        assert!(error.contains("Float [2, 3] on Cpu") && error.contains("Half, 7 elements"), "{error}");
+        let error = expect_at_least("x", &tensor.transpose(0, 1), Kind::Float, 7, Device::Cuda(0)).unwrap_err();
+        assert!(error.to_string().contains("with gaps"), "{error}");
+    }
+}
