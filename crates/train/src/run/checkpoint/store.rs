@@ -66,8 +66,8 @@ impl Checkpoints {
     }
 
     /// The newest one that is whole, or `None` where there are none at all. Each damaged one on the way is told to
-    /// `say`, a sentence each. One of another format is not passed over: going on from an older one would throw away
-    /// good training.
+    /// `say`, a sentence each. One of another format is not passed over, nor one that the system does not let us read
+    /// just now: going on from an older one would throw away good training.
     pub fn newest_valid(&self, say: &mut dyn FnMut(&str)) -> Result<Option<Checkpoint>, CheckpointError> {
         self.newest(|_, error| say(&error.to_string()))
     }
@@ -78,10 +78,12 @@ impl Checkpoints {
         while let Some(frames) = known.pop() {
             match self.at(frames) {
                 Ok(checkpoint) => return Ok(Some(checkpoint)),
-                Err(error @ CheckpointError::Version { .. }) => return Err(error),
                 // Removed since it was listed, for newer ones by the process that trains: those are to be found then.
                 Err(CheckpointError::NotThere { known: newer, .. }) if newer.last() > Some(&frames) => known = newer,
-                Err(error) => pass_over(frames, &error),
+                Err(error @ (CheckpointError::Damaged { .. } | CheckpointError::NotThere { .. })) => {
+                    pass_over(frames, &error);
+                }
+                Err(error) => return Err(error),
             }
         }
         match count {
@@ -210,8 +212,13 @@ impl CheckpointStore {
         let _one_at_a_time = self.saving_best.lock().unwrap_or_else(PoisonError::into_inner);
         let start = Instant::now();
         let path = self.checkpoints.best_path();
-        // One that can't be read is no rival.
-        let known = Checkpoint::open_unchecked(&path).ok().and_then(|best| best.score());
+        let known = match found(Checkpoint::open_unchecked(&path)) {
+            Ok(best) => best.and_then(|best| best.score()),
+            // It may be the better one, and readable the next time.
+            Err(error @ CheckpointError::File(_)) => return Err(error),
+            // One that makes no sense is no rival.
+            Err(_) => None,
+        };
         if score.is_nan() || known.is_some_and(|known| score <= known) {
             return Ok(None);
         }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
@@ -187,6 +187,36 @@ fn a_damaged_newest_falls_back_and_does_not_come_back() {
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     save(&store, 150);
     assert_eq!(resume(&store), (Some(150), vec![]));
+}
+
+/// An error of the disk, the network or the permissions may pass; what it says nothing about is the checkpoint.
+#[test]
+fn one_that_can_not_be_read_just_now_stops_the_start_and_stays_what_it_is() {
+    let scratch = Scratch::new();
+    let store = CheckpointStore::open(scratch.path(), 3).unwrap();
+    save(&store, 100);
+    let path = save(&store, 200).path;
+    let elsewhere = scratch.path().join("elsewhere");
+    fs::rename(&path, &elsewhere).unwrap();
+    // A link to itself: the system refuses to open it, whoever asks.
+    symlink(&path, &path).unwrap();
+    let refused = format!("{} can't be opened: ", path.display());
+    for error in [store.resume(&mut |_| {}).unwrap_err(), store.checkpoints().newest_valid(&mut |_| {}).unwrap_err()] {
+        assert!(matches!(error, CheckpointError::File(_)) && error.to_string().starts_with(&refused), "{error}");
+    }
+    assert_eq!(scratch.names(), ["000000000100.ckpt", "000000000200.ckpt", "elsewhere"]);
+    fs::rename(&elsewhere, &path).unwrap();
+    assert_eq!(resume(&store), (Some(200), vec![]));
+
+    // The best is not replaced by a lesser one either.
+    store.save_best(200, 5.0, |writer| write_parts(writer, 200)).unwrap().unwrap();
+    let best = scratch.path().join("best.ckpt");
+    fs::rename(&best, &elsewhere).unwrap();
+    symlink(&best, &best).unwrap();
+    let error = store.save_best(300, 1.0, |writer| write_parts(writer, 300)).unwrap_err();
+    assert!(matches!(error, CheckpointError::File(_)), "{error}");
+    fs::rename(&elsewhere, &best).unwrap();
+    assert_whole(&store.checkpoints().best().unwrap().unwrap(), 200);
 }
 
 #[test]
