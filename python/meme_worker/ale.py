@@ -5,7 +5,7 @@ import random
 import numpy as np
 from ale_py import Action, ALEInterface, ALEState, LoggerMode, roms
 
-from .protocol import Refused
+from .protocol import Foreign, Refused
 from .seeding import episode_seed
 
 NOOP = 0
@@ -149,7 +149,7 @@ class AleEnvironment:
     def restore(self, saved, out):
         """Goes on from what `save` returned; `out` is there to be drawn into, its content does not matter."""
         if saved["options"] != self._options():
-            raise Refused(f"it was saved with {saved['options']}, and this game is played with {self._options()}")
+            raise Foreign(f"it was saved with {saved['options']}, and this game is played with {self._options()}")
         # With the saved one's seed and index too, so that its later episodes are the same.
         self.run_seed, self.index, episode = saved["origin"]
         self.begin(episode, out)

@@ -3,11 +3,11 @@
 import socket
 import struct
 
-VERSION = 2
+VERSION = 3
 MAGIC = "meme-worker"
 
 OPEN, ATTACH, RESET, STEP, SAVE, RESTORE, CLOSE = range(1, 8)
-DONE, REFUSED, FAILED = range(3)
+DONE, REFUSED, FAILED, FOREIGN = range(4)
 
 # Request, group, slot (in a reply: status), unused, environment, bytes that follow, serial number.
 HEADER = struct.Struct("<BBBxIII")
@@ -15,6 +15,10 @@ HEADER = struct.Struct("<BBBxIII")
 
 class Refused(Exception):
     """The request cannot be done, and nothing has changed; its text is for the user."""
+
+
+class Foreign(Exception):
+    """What was saved is of another kind of play, and nothing has changed; its text is for the user."""
 
 
 class Connection:

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import protocol
 from .memory import LAST, SharedMemory
-from .protocol import Connection, Refused
+from .protocol import Connection, Foreign, Refused
 
 
 def serve(connection, memory):
@@ -21,6 +21,8 @@ def serve(connection, memory):
             content = worker.answer(*request)
         except Refused as refusal:
             connection.reply(protocol.REFUSED, str(refusal).encode())
+        except Foreign as foreign:
+            connection.reply(protocol.FOREIGN, str(foreign).encode())
         except Exception as error:
             connection.reply(protocol.FAILED, describe(error).encode())
         else:

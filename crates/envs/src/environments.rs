@@ -145,7 +145,9 @@ pub trait Environments: Send {
     fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError>;
 
     /// Goes on from a [`save`](Self::save) of an environment of the same spec; [`observation`](Self::observation) is
-    /// then the saved one.
+    /// then the saved one. Where it can't, [`EnvError::Foreign`] says that the save is of another environment or another
+    /// kind of play, and [`EnvError::Unsupported`] that the environment can't make use of it: then it stays in the
+    /// episode that it was in. Other errors are as in a step: the worker was lost.
     fn restore(&mut self, group: usize, env: usize, saved: &[u8]) -> Result<(), EnvError>;
 
     /// What went wrong and was mended since the last call, a sentence each: lost workers and why.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agent::acting::ObservationRows;
-use envs::{Environments, Step};
+use envs::{EnvError, Environments, Step};
 use replay::{ReplayError, Writer, WriterState};
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +29,8 @@ pub struct Player {
     steps: u64,
     /// Where episodes have been for the first time, until somebody takes it.
     positions: Vec<Position>,
+    /// What went wrong here and was mended, until somebody takes it.
+    faults: Vec<String>,
 }
 
 /// What continues from a saved run, beside the writers' states.
@@ -64,10 +66,13 @@ impl Player {
             turns: Turns::new(observations),
             steps: 0,
             positions: Vec::new(),
+            faults: Vec::new(),
         })
     }
 
-    /// Goes on from a saved player, with a place and a writer (for an evaluator none) for each of its environments.
+    /// Goes on from a saved player, with a place and a writer (for an evaluator none) for each of its environments. An
+    /// episode that can't go on, because its environment could not be saved or can't make use of what was saved, is
+    /// abandoned: learner and replay lose nothing by that.
     pub fn resume(
         mut environments: Box<dyn Environments>,
         places: Vec<SeatPlace>,
@@ -85,16 +90,21 @@ impl Player {
         }
         let mut player = Self::new(environments, Vec::new(), observations)?;
         player.steps = saved.steps;
+        let mut restoring = Restoring::default();
         for (i, ((place, writer), SavedSeat { progress, environment, episodes: _ })) in
             places.into_iter().zip(writers).zip(saved.seats).enumerate()
         {
             let mut seat = Seat::resume(place, progress, writer);
-            match environment {
-                Some(bytes) => player.environments.restore(i / size, i % size, &bytes)?,
-                None => seat.abandon(bandit)?,
+            let goes_on = match environment {
+                Some(bytes) => restoring.restore(player.environments.as_mut(), (i / size, i % size), &bytes)?,
+                None => false,
+            };
+            if !goes_on {
+                seat.abandon(bandit)?;
             }
             player.seats.push(seat);
         }
+        player.faults.extend(restoring.fault());
         Ok(player)
     }
 
@@ -120,7 +130,9 @@ impl Player {
 
     /// What went wrong and was mended since the last call, a sentence each.
     pub fn take_faults(&mut self) -> Vec<String> {
-        self.environments.take_faults()
+        let mut faults = std::mem::take(&mut self.faults);
+        faults.extend(self.environments.take_faults());
+        faults
     }
 
     /// Where episodes have been since the last call; a position comes once for each episode that has been there.
@@ -200,7 +212,7 @@ impl Player {
         for (i, seat) in self.seats.iter().enumerate() {
             let environment = match self.environments.save(i / size, i % size) {
                 Ok(saved) => Some(saved),
-                Err(error @ envs::EnvError::GaveUp { .. }) => return Err(error.into()),
+                Err(error @ EnvError::GaveUp { .. }) => return Err(error.into()),
                 // It has no way to be saved, or its worker was lost just now: then its episode will be cut off anyway.
                 Err(_) => None,
             };
@@ -213,5 +225,48 @@ impl Player {
     /// The writers' states, in the order of the environments.
     pub fn writers(&self) -> Vec<WriterState> {
         self.seats.iter().filter_map(Seat::writer).map(Writer::state).collect()
+    }
+}
+
+/// How far the environments of a player have gone on from what was saved.
+#[derive(Default)]
+struct Restoring {
+    /// The worker was lost on the way and replaced: none of its episodes goes on, and each ends with its next step.
+    lost: bool,
+    /// Why the first environment could not make use of what was saved, and how many could not.
+    refused: Option<(EnvError, usize)>,
+}
+
+impl Restoring {
+    /// Whether the environment goes on from `saved`. A save of another game or another kind of play is an error: what
+    /// the agent has learned is not about this one.
+    fn restore(
+        &mut self,
+        environments: &mut dyn Environments,
+        (group, env): (usize, usize),
+        saved: &[u8],
+    ) -> Result<bool> {
+        if self.lost {
+            return Ok(false);
+        }
+        match environments.restore(group, env, saved) {
+            Ok(()) => return Ok(true),
+            Err(error @ EnvError::Unsupported { .. }) => {
+                let (_, count) = self.refused.get_or_insert((error, 0));
+                *count += 1;
+            }
+            // The set says so itself, with its other faults.
+            Err(
+                EnvError::Raised { .. } | EnvError::Lost { .. } | EnvError::Timeout { .. } | EnvError::Protocol { .. },
+            ) => self.lost = true,
+            Err(error) => return Err(error.into()),
+        }
+        Ok(false)
+    }
+
+    /// A sentence for all that were refused: mostly all are, for the same reason.
+    fn fault(self) -> Option<String> {
+        let (error, count) = self.refused?;
+        Some(format!("{error}; the episodes that can't go on, {count} in this worker, are abandoned"))
     }
 }

@@ -41,3 +41,23 @@ class Unsavable(Sick):
 
 
 gymnasium.register("Unsavable-v0", entry_point=Unsavable)
+
+
+class Moved(Sick):
+    """Can be saved. How it goes on is what a file says that is named after the process that trains: `refuse`, or `die`
+    with the second environment of a worker."""
+
+    restored = 0
+
+    def __setstate__(self, state):
+        Moved.restored += 1
+        path = os.path.join(tempfile.gettempdir(), f"meme-test-moved-{os.getppid()}")
+        how = open(path).read() if os.path.exists(path) else ""
+        if how == "refuse":
+            raise AttributeError("there is no class of that name any more")
+        if how == "die" and Moved.restored == 2:
+            os._exit(7)
+        self.__dict__.update(state)
+
+
+gymnasium.register("Moved-v0", entry_point=Moved)

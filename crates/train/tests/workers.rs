@@ -119,3 +119,33 @@ fn an_environment_that_can_not_be_saved_goes_on_with_episodes_it_has_not_played(
     // 4 environments, 25 steps in each of three goes, 10 steps an episode.
     assert_eq!((played.len(), different.len()), (36, 36), "{played:?}");
 }
+
+/// Networks and replay are worth days, an episode minutes.
+#[test]
+fn environments_that_can_not_go_on_from_what_was_saved_begin_new_episodes() {
+    let _alone = ALONE.lock();
+    let moved = std::env::temp_dir().join(format!("meme-test-moved-{}", std::process::id()));
+    let name = "gym:tests.train_envs:Moved-v0";
+    let settings = ["actors.environments_per_worker=4", "run.lockstep=true", "run.frames=100"];
+    let refused = format!(
+        "{name} cannot restore: it cannot be unpickled (AttributeError: there is no class of that name any more); the \
+         episodes that can't go on, "
+    );
+    let died = format!("the environment worker of {name} was lost during `restore` (");
+    for (how, said_by_actors, said_in_all) in [("refuse", &refused, 2), ("die", &died, 1)] {
+        let scratch = Scratch::new();
+        let mut config = small(&settings);
+        train(scratch.path(), "run", name, &config);
+        fs::write(&moved, how).unwrap();
+        config.run.frames = 200;
+        let outcome = train_watched(scratch.path(), "run", name, &config, &Stop::new(), |_| {});
+        fs::remove_file(&moved).unwrap();
+        let (status, said) = outcome.unwrap();
+        assert_eq!((status.frames, said[0].as_str()), (200, "going on from 100 frames"));
+        assert!(said[1].starts_with(said_by_actors.as_str()) && said.len() == 1 + said_in_all, "{said:?}");
+        // What was begun anew is saved and goes on like any other.
+        config.run.frames = 300;
+        let (status, said) = train(scratch.path(), "run", name, &config);
+        assert_eq!((status.frames, said), (300, vec!["going on from 200 frames".to_owned()]));
+    }
+}

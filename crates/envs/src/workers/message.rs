@@ -1,7 +1,7 @@
 //! The fixed 16 bytes that begin every request and every reply.
 
 /// The version of the protocol; both sides must speak the same.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;
@@ -50,6 +50,8 @@ pub enum Status {
     Refused,
     /// It failed, for the reason that follows, and the worker can no longer be relied on.
     Failed,
+    /// What it is to go on from is of another kind of play, as the text that follows says, and nothing has changed.
+    Foreign,
 }
 
 /// A request's or a reply's first bytes, little-endian: request, group, slot or status, 0 (u8 each), environment,
@@ -102,6 +104,7 @@ impl Header {
             0 => Some(Status::Done),
             1 => Some(Status::Refused),
             2 => Some(Status::Failed),
+            3 => Some(Status::Foreign),
             _ => None,
         }
     }

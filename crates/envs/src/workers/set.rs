@@ -472,7 +472,7 @@ impl Environments for WorkerEnvironments {
                 self.environments[index].next = episode.number + 1;
                 Ok(())
             }
-            Err(refused @ EnvError::Unsupported { .. }) => Err(refused),
+            Err(refused @ (EnvError::Unsupported { .. } | EnvError::Foreign { .. })) => Err(refused),
             Err(error) => {
                 self.replace_worker(&error)?;
                 Err(error)

@@ -127,6 +127,7 @@ impl Worker {
             }
             Status::Refused => Err(EnvError::Unsupported { name, request, reason: text() }),
             Status::Failed => Err(EnvError::Raised { name, request, text: text() }),
+            Status::Foreign => Err(EnvError::Foreign { name, reason: text() }),
         }
     }
 
