@@ -20,6 +20,9 @@ const RECENT: usize = 100;
 const RECENT_EACH: usize = 20;
 /// Bands that the actors' ε are told apart by, at most.
 const BANDS: usize = 8;
+/// Positions that are remembered, at most: bytes of RAM that hold a clock would make new ones for ever, and all of them
+/// are copied at each save.
+const MOST_POSITIONS: usize = 1 << 20;
 
 /// Sums since the last row, and recent episodes.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -39,7 +42,7 @@ pub struct Books {
     /// Mean ε of each band.
     epsilon: Vec<f64>,
     environments: usize,
-    /// Where actors have been, as far as that is reported.
+    /// Where actors have been, as far as that is reported and [`MOST_POSITIONS`] reach.
     positions: BTreeSet<Position>,
     /// The area that the run began in, and how many of the positions lie in it.
     first_area: Option<u8>,
@@ -131,9 +134,12 @@ impl Books {
         }
     }
 
-    /// Actors have been somewhere.
+    /// Actors have been somewhere. Once there are too many positions, no more are counted.
     pub fn positions(&mut self, positions: &[Position]) {
         for &position in positions {
+            if self.positions.len() == MOST_POSITIONS {
+                return;
+            }
             let first = *self.first_area.get_or_insert(position.area());
             let is_new = self.positions.insert(position);
             self.positions_in_first_area += u64::from(is_new && position.area() == first);
@@ -361,6 +367,20 @@ mod tests {
         assert_eq!(counted(&[[1, 77, 235], [1, 77, 236], [1, 77, 235]]), [Some(2.0), Some(2.0)]);
         // The same corner of another room is another position.
         assert_eq!(counted(&[[2, 77, 235], [1, 235, 77]]), [Some(4.0), Some(3.0)]);
+    }
+
+    #[test]
+    fn no_more_positions_are_counted_than_can_be_copied_at_each_save() {
+        let mut books = Books::default();
+        let position = |number: u32| Position::new(&number.to_le_bytes()).unwrap();
+        let all: Vec<Position> = (0..MOST_POSITIONS as u32 + 1000).map(position).collect();
+        for part in all.chunks(1000) {
+            books.positions(part);
+        }
+        assert_eq!(books.positions.len(), MOST_POSITIONS);
+        // One in 256 has the first byte of the first.
+        assert_eq!(books.positions_in_first_area, MOST_POSITIONS as u64 / 256);
+        assert!(books.positions.contains(&position(MOST_POSITIONS as u32 - 1)));
     }
 
     #[test]
