@@ -96,10 +96,12 @@ impl Parts {
         let embedding = learner.networks().embedding_length();
         let mut learning = Learning::new(learner, Arc::clone(&replay), config.intrinsic.embedding_every)?;
         let slots = config.actors.environments + config.evaluation.evaluators;
-        let mut published = learning.publish()?;
+        if let Some(checkpoint) = checkpoint {
+            learning.restore_embedding(&saving::embedding(checkpoint)?)?;
+        }
+        let mut published = learning.published()?;
         if let Some(acting) = checkpoint.map(saving::acting).transpose()?.flatten() {
             published.restore(&acting)?;
-            learning.hold(published.embedding()?);
         }
         let mut inference =
             Inference::new(&config.agent, &config.intrinsic, &observation, spec.actions(), slots, device, &published)?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agent::TensorFile;
 use agent::learner::{Learner, StepOptions, StepReport};
 use agent::loader::LoadedBatch;
 use replay::{Key, Replay};
@@ -41,9 +42,14 @@ impl Learning {
         Ok(Self { learner, replay, embedding, embedding_every, under_way: None })
     }
 
-    /// Goes on with the f that was acted with.
-    pub fn hold(&mut self, embedding: Embedding) {
-        self.embedding = embedding;
+    /// The f that is acted with, as a checkpoint keeps it.
+    pub fn save_embedding(&self) -> Result<TensorFile> {
+        self.embedding.save()
+    }
+
+    /// Goes on with the f that was acted with: episodic memories that go on can be compared with no other.
+    pub fn restore_embedding(&mut self, saved: &TensorFile) -> Result<()> {
+        self.embedding.restore(saved)
     }
 
     /// The learner.
@@ -51,7 +57,14 @@ impl Learning {
         &self.learner
     }
 
-    /// What actors and evaluators go on with.
+    /// What actors and evaluators begin with: the newest parameters, beside the f that is held.
+    pub fn published(&self) -> Result<Published> {
+        let mut published = Published::of(&self.learner)?;
+        published.keep_embedding(&self.embedding)?;
+        Ok(published)
+    }
+
+    /// What actors and evaluators go on with; f is the newest where its turn has come.
     pub fn publish(&mut self) -> Result<Published> {
         let mut published = Published::of(&self.learner)?;
         if published.version / self.embedding_every > self.embedding.version / self.embedding_every {

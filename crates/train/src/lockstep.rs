@@ -105,7 +105,7 @@ impl Session for Lockstep {
             actors: actors.iter_mut().map(Player::save).collect::<Result<_>>()?,
             evaluators: evaluators.iter_mut().map(Player::save).collect::<Result<_>>()?,
         };
-        let copied = Copied::new(frames, learning.learner().save()?, Snapshot::take(replay, writers), play);
+        let copied = Copied::new(frames, learning, Snapshot::take(replay, writers), play)?;
         Ok(copied.acting_on(published.save()?))
     }
 }

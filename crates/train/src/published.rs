@@ -15,6 +15,8 @@ const ONLINE: &str = "online.";
 const AVERAGE: &str = "average.";
 /// Under which the numbers beside the tensors are kept.
 const METADATA: &str = "published";
+/// Under which the number beside the tensors of f alone is kept.
+const EMBEDDING: &str = "embedding_version";
 
 /// Parameters of one version, for both roles.
 #[derive(Debug)]
@@ -42,6 +44,26 @@ pub struct Embedding {
     /// The number of updates.
     pub version: u64,
     parameters: ParameterSet,
+}
+
+impl Embedding {
+    /// A copy, to act with the same f when a run goes on.
+    pub fn save(&self) -> Result<TensorFile> {
+        let mut file = TensorFile::default();
+        export(&mut file, "", &self.parameters)?;
+        file.metadata.insert(EMBEDDING.to_owned(), self.version.to_string());
+        Ok(file)
+    }
+
+    /// Takes over what [`save`](Self::save) gave.
+    pub fn restore(&mut self, file: &TensorFile) -> Result<()> {
+        let version = file.metadata.get(EMBEDDING).and_then(|version| version.parse().ok());
+        let reason = || "it does not say how many updates made it".to_owned();
+        let version = version.ok_or_else(|| TrainError::Part { part: EMBEDDING, reason: reason() })?;
+        import(file, &mut [("", &mut self.parameters)])?;
+        self.version = version;
+        Ok(())
+    }
 }
 
 #[derive(Serialize, Deserialize)]

@@ -11,10 +11,12 @@ use crate::bandit::BanditState;
 use crate::books::Books;
 use crate::error::{Result, TrainError};
 use crate::inference::SavedStates;
+use crate::learning::Learning;
 use crate::player::SavedPlayer;
 use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
 
 const LEARNER: &str = "learner";
+const EMBEDDING: &str = "embedding";
 const ACTING: &str = "acting";
 /// What is remembered, by far the largest part.
 pub(crate) const REPLAY: &str = "replay";
@@ -25,6 +27,7 @@ const BOOKS: &str = "books";
 pub struct Copied {
     frames: u64,
     learner: TensorFile,
+    embedding: TensorFile,
     replay: Snapshot,
     play: Play,
     acting: Option<TensorFile>,
@@ -45,12 +48,14 @@ pub struct Play {
 
 impl Copied {
     /// A copy of these parts, all of the same moment.
-    pub fn new(frames: u64, learner: TensorFile, replay: Snapshot, play: Play) -> Self {
-        Self { frames, learner, replay, play, acting: None }
+    pub fn new(frames: u64, learning: &Learning, replay: Snapshot, play: Play) -> Result<Self> {
+        let (learner, embedding) = (learning.learner().save()?, learning.save_embedding()?);
+        Ok(Self { frames, learner, embedding, replay, play, acting: None })
     }
 
     /// With the parameters that decide, which may be older than the learner's. Without them a run that goes on acts on
-    /// the learner's own: as good, but not the same bit for bit, and at full size hundreds of megabytes less.
+    /// the learner's own, beside the f that was held: as good, but not the same bit for bit, and at full size hundreds
+    /// of megabytes less.
     pub fn acting_on(self, published: TensorFile) -> Self {
         Self { acting: Some(published), ..self }
     }
@@ -62,9 +67,10 @@ impl Copied {
 
     /// Writes the copy as the parts of a checkpoint, beside the books of the same moment.
     pub fn write(self, books: &Books, checkpoint: &mut CheckpointWriter) -> Result<(), CheckpointError> {
-        let Self { learner, replay, play, acting, .. } = self;
+        let Self { learner, embedding, replay, play, acting, .. } = self;
         checkpoint.part(BOOKS, |out| postcard::to_io(books, out).map(drop))?;
         checkpoint.part(LEARNER, |mut out: &mut dyn Write| learner.write_to(&mut out))?;
+        checkpoint.part(EMBEDDING, |mut out: &mut dyn Write| embedding.write_to(&mut out))?;
         if let Some(acting) = acting {
             checkpoint.part(ACTING, |mut out: &mut dyn Write| acting.write_to(&mut out))?;
         }
@@ -76,6 +82,11 @@ impl Copied {
 /// The learner of a checkpoint.
 pub fn learner(checkpoint: &Checkpoint) -> Result<TensorFile> {
     Ok(TensorFile::read_from(&mut checkpoint.part(LEARNER)?)?)
+}
+
+/// The f that was acted with.
+pub fn embedding(checkpoint: &Checkpoint) -> Result<TensorFile> {
+    Ok(TensorFile::read_from(&mut checkpoint.part(EMBEDDING)?)?)
 }
 
 /// The parameters that decided, where they were kept.

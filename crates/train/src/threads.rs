@@ -222,7 +222,7 @@ impl Session for Threads {
         let replay = Snapshot::take(&self.replay, writers);
         let frames = self.frames();
         self.crew.end_rest();
-        Ok(Copied::new(frames, self.learning.learner().save()?, replay, play))
+        Copied::new(frames, &self.learning, replay, play)
     }
 }
 

@@ -16,6 +16,7 @@ use train::config::Config;
 use train::learning::Update;
 use train::messages::{EpisodeReport, Position, Role};
 use train::player::Player;
+use train::published::Published;
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
 use train::run::{Row, Rows};
@@ -56,6 +57,41 @@ fn a_run_ends_saves_and_goes_on() {
         // Time goes on from where it was.
         let seconds: Vec<f64> = rows.iter().filter_map(|row| row.get("speed/seconds")).collect();
         assert!(seconds.len() == rows.len() && seconds[0] > 0.0 && seconds.is_sorted(), "{seconds:?}");
+    });
+}
+
+/// What an episodic memory holds can be compared only with embeddings of the same f.
+#[test]
+fn the_f_that_was_acted_with_is_held_when_a_run_goes_on() {
+    within_patience(|| {
+        let scratch = Scratch::new();
+        let root = scratch.path();
+        let mut config = config(&["run.frames=400", "intrinsic.embedding_every=1000"]);
+        let f = |parts: &Parts| {
+            let Published { embedding_version, online, average, .. } = &parts.published;
+            (*embedding_version, [online, average].map(|all| all.action_prediction.flat().copy()))
+        };
+        let parts = |config: &Config, checkpoint: Option<&Checkpoint>| {
+            Parts::new(&task("catch"), config, tch::Device::Cpu, checkpoint).unwrap()
+        };
+        let begun = f(&parts(&config, None));
+        train(root, "run", "catch", &config);
+        let checkpoint = Checkpoint::open(checkpoints(root, "run").last().unwrap()).unwrap();
+        let mut resumed = parts(&config, Some(&checkpoint));
+        assert!(resumed.published.version > 0, "nothing was learned");
+        assert_eq!(begun, f(&resumed));
+        // Held on, until its turn comes.
+        resumed.published = resumed.learning.publish().unwrap();
+        assert_eq!(begun, f(&resumed));
+
+        // Its turn has come, but no publication yet: the next one hands it over, and not the resume.
+        config.intrinsic.embedding_every = 1;
+        let mut resumed = parts(&config, Some(&checkpoint));
+        assert_eq!(begun, f(&resumed));
+        resumed.published = resumed.learning.publish().unwrap();
+        let (version, newest) = f(&resumed);
+        assert_eq!(version, resumed.published.version);
+        assert_ne!(newest, begun.1);
     });
 }
 

@@ -21,7 +21,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::CheckpointError;
 
 /// The format that this program writes and reads.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 /// Length of the header.
 pub(super) const HEADER: usize = 24;
 /// Length of the footer.
@@ -150,8 +150,8 @@ mod tests {
     #[test]
     fn the_header_is_as_documented() {
         let header = header();
-        assert_eq!(header[..16], *b"MEMECKPT\x05\0\0\0\0\0\0\0");
-        assert_eq!(u64_at(&header, 16), xxh3_64(b"MEMECKPT\x05\0\0\0\0\0\0\0"));
+        assert_eq!(header[..16], *b"MEMECKPT\x06\0\0\0\0\0\0\0");
+        assert_eq!(u64_at(&header, 16), xxh3_64(b"MEMECKPT\x06\0\0\0\0\0\0\0"));
         check_header(Path::new("x"), &header).unwrap();
     }
 
@@ -161,7 +161,7 @@ mod tests {
         let error = check_header(path, &header_of(7)).unwrap_err().to_string();
         assert_eq!(
             error,
-            "checkpoint a.ckpt has format 7, and this program reads format 5; use the version of meme that wrote it"
+            "checkpoint a.ckpt has format 7, and this program reads format 6; use the version of meme that wrote it"
         );
         let mut flipped = header();
         flipped[8] ^= 2;
