@@ -3,6 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use replay::{ReplayError, WriterState};
 
@@ -120,11 +121,13 @@ impl PlayerThread {
             if self.role == Role::Actor {
                 continue;
             }
+            let away = self.client.away();
             while self.crew.is_ahead(self.player.steps_each()) {
                 if self.crew.wanted_rest().is_some() || self.crew.is_stopping() {
                     break;
                 }
             }
+            drop(away);
             self.stopwatch.lap(Activity::EvaluatorWaitsForActors);
         }
     }
@@ -151,8 +154,10 @@ impl PlayerThread {
 
     /// Puts sequences into replay, as long as that takes; false when all stop.
     fn flush(&mut self) -> Result<bool> {
+        // Mostly there is room, and nothing to wait for.
+        let (mut away, mut patience) = (None, Duration::ZERO);
         loop {
-            match self.player.flush(PATIENCE) {
+            match self.player.flush(patience) {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
                 Err(TrainError::Replay(ReplayError::Stopped)) => return Ok(false),
@@ -165,6 +170,8 @@ impl PlayerThread {
                 // What can't be put in now is saved with the writers.
                 return Ok(true);
             }
+            away.get_or_insert_with(|| self.client.away());
+            patience = PATIENCE;
         }
     }
 
@@ -175,7 +182,9 @@ impl PlayerThread {
         }
         let (player, writers) = (self.player.save()?, self.player.writers());
         drop(self.tell.send(News::Saved { role: self.role, index: self.index, player, writers }));
+        let away = self.client.away();
         self.crew.wait_out_rest(rest);
+        drop(away);
         self.stopwatch.lap(self.activities().rests);
         Ok(())
     }

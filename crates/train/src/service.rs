@@ -13,7 +13,14 @@ use crate::timesheet::{Activity, Stopwatch};
 
 /// What the service is asked.
 enum Request {
-    Decide { turns: Turns, answer: Sender<Result<Answer>> },
+    /// A client is there, or is there again: it may ask.
+    Arrive,
+    /// A client is away or gone: it does not ask.
+    Leave,
+    Decide {
+        turns: Turns,
+        answer: Sender<Result<Answer>>,
+    },
     Refresh(Box<Published>),
     Save(Sender<Result<SavedStates>>),
 }
@@ -30,9 +37,15 @@ pub struct Service {
     thread: JoinHandle<()>,
 }
 
-/// A player's connection to the service.
+/// A player's connection to the service. It has one question at a time, so that a batch is complete once every client
+/// has asked that is not [`away`](Self::away).
 pub struct Client {
     requests: Sender<Request>,
+}
+
+/// While it lives, its client does not ask, and nobody waits for that.
+pub struct Away<'a> {
+    client: &'a Client,
 }
 
 impl Service {
@@ -46,6 +59,7 @@ impl Service {
             inbox,
             max_batch: config.max_batch,
             max_wait: Duration::from_micros(config.max_wait_microseconds),
+            present: 0,
             published: None,
             failure: None,
             stopwatch,
@@ -56,7 +70,9 @@ impl Service {
 
     /// A connection for one player.
     pub fn client(&self) -> Client {
-        Client { requests: self.requests.clone() }
+        let client = Client { requests: self.requests.clone() };
+        client.tell(Request::Arrive);
+        client
     }
 
     /// Hands newer parameters over; they are used from the next batch on, or once they are complete.
@@ -82,6 +98,31 @@ fn gone() -> TrainError {
     TrainError::Gone { role: "inference" }
 }
 
+impl Client {
+    /// For what may take longer than gathering a batch: meanwhile no batch waits for this client.
+    pub fn away(&self) -> Away<'_> {
+        self.tell(Request::Leave);
+        Away { client: self }
+    }
+
+    /// If the service is gone, whoever asks it next will hear of that.
+    fn tell(&self, request: Request) {
+        let _ = self.requests.send(request);
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.tell(Request::Leave);
+    }
+}
+
+impl Drop for Away<'_> {
+    fn drop(&mut self) {
+        self.client.tell(Request::Arrive);
+    }
+}
+
 impl Decide for Client {
     fn decide(&mut self, turns: &mut Turns) -> Result<Vec<Decision>> {
         // The service holds the only sender: if its thread dies over this request, the wait ends.
@@ -99,6 +140,8 @@ struct Desk {
     inbox: Receiver<Request>,
     max_batch: usize,
     max_wait: Duration,
+    /// Clients that may ask.
+    present: usize,
     /// The newest parameters, until they are taken over.
     published: Option<Box<Published>>,
     /// Why newer parameters could not be taken over. Nobody waits for a refresh, so whoever asks next hears of it.
@@ -120,9 +163,9 @@ impl Desk {
             self.stopwatch.lap(Activity::InferenceWaits);
             self.take(request, &mut waiting);
             self.stopwatch.lap(Activity::InferenceWorks);
-            // The first turn of a batch waits for others, but not long.
+            // The first turn of a batch waits for others, but not long, and not once everybody waits.
             let until = Instant::now() + self.max_wait;
-            while !waiting.is_empty() && rows(&waiting) < self.max_batch {
+            while !waiting.is_empty() && waiting.len() < self.present && rows(&waiting) < self.max_batch {
                 match self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
                     Ok(request) => self.take(request, &mut waiting),
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
@@ -138,6 +181,8 @@ impl Desk {
 
     fn take(&mut self, request: Request, waiting: &mut Vec<Waiting>) {
         match request {
+            Request::Arrive => self.present += 1,
+            Request::Leave => self.present -= 1,
             Request::Decide { turns, answer } => waiting.push(Waiting { turns, answer }),
             Request::Refresh(published) => {
                 // Those before may have become complete meanwhile, and these may not be for a while.
@@ -208,40 +253,101 @@ mod tests {
     use crate::config::{Config, Sources};
     use crate::messages::{Place, Previous, Role, Seen, Turn};
 
-    fn config(core: usize) -> Config {
-        let set = vec![format!("agent.network.core={core}")];
-        Sources { preset: Some("tiny".to_owned()), file: None, set }.load().unwrap().config
+    fn config(settings: &[String]) -> Config {
+        Sources { preset: Some("tiny".to_owned()), file: None, set: settings.to_vec() }.load().unwrap().config
     }
 
-    fn published(config: &Config, observation: &ObservationSpec) -> Published {
-        Published::of(&Learner::new(&config.agent, observation, 2, 1, Device::Cpu).unwrap()).unwrap()
+    fn published(config: &Config) -> Published {
+        Published::of(&Learner::new(&config.agent, &observation(), 2, 1, Device::Cpu).unwrap()).unwrap()
+    }
+
+    fn observation() -> ObservationSpec {
+        ObservationSpec { shape: vec![4], kind: ObservationKind::F32 }
+    }
+
+    fn start(config: &Config, published: &Published, slots: usize) -> Service {
+        let Config { agent, intrinsic, .. } = config;
+        let inference = Inference::new(agent, intrinsic, &observation(), 2, slots, Device::Cpu, published).unwrap();
+        Service::start(inference, &config.inference, Stopwatch::new(&Arc::default())).unwrap()
+    }
+
+    /// One turn of an environment's first observation; how many decisions came.
+    fn ask(client: &mut Client, config: &Config, slot: usize) -> Result<usize> {
+        let previous = Previous::nothing(config.agent.network.intrinsic.embedding);
+        let (role, place) = (Role::Actor, Place::First);
+        let turn = Turn { slot, role, place, policy: 0, wants_state: false, previous, observation: Seen::Row(0) };
+        let observations = ObservationRows::on_host(1, observation().bytes());
+        client.decide(&mut Turns { turns: vec![turn], observations }).map(|all| all.len())
     }
 
     /// Nobody waits for a refresh: the next who asks must hear that it failed, instead of old decisions for ever.
     #[test]
     fn a_refresh_that_failed_is_told_to_whoever_asks_next() {
-        let observation = ObservationSpec { shape: vec![4], kind: ObservationKind::F32 };
-        let (config, other) = (config(16), config(24));
-        let good = published(&config, &observation);
-        let inference =
-            Inference::new(&config.agent, &config.intrinsic, &observation, 2, 1, Device::Cpu, &good).unwrap();
-        let stopwatch = Stopwatch::new(&Arc::default());
-        let service = Service::start(inference, &config.inference, stopwatch).unwrap();
+        let (config, other) = (config(&[]), config(&["agent.network.core=24".to_owned()]));
+        let good = published(&config);
+        let service = start(&config, &good, 1);
         let mut client = service.client();
-        let previous = Previous::nothing(config.agent.network.intrinsic.embedding);
-        let (role, place) = (Role::Actor, Place::First);
-        let turn = Turn { slot: 0, role, place, policy: 0, wants_state: false, previous, observation: Seen::Row(0) };
-        let mut ask = || {
-            let observations = ObservationRows::on_host(1, observation.bytes());
-            client.decide(&mut Turns { turns: vec![turn.clone()], observations }).map(|all| all.len())
-        };
+        let mut ask = || ask(&mut client, &config, 0);
         assert_eq!(ask().unwrap(), 1);
-        service.refresh(published(&other, &observation)).unwrap();
+        service.refresh(published(&other)).unwrap();
         let error = ask().unwrap_err();
         assert!(matches!(error, TrainError::Inference(_)), "{error}");
         service.refresh(good).unwrap();
         assert_eq!(ask().unwrap(), 1);
         drop(client);
+        service.finish().unwrap();
+    }
+
+    /// A service that gathers for so long, and three clients.
+    fn three_clients(max_wait: Duration) -> (Config, Service, [Client; 3]) {
+        let config = config(&[format!("inference.max_wait_microseconds={}", max_wait.as_micros())]);
+        let service = start(&config, &published(&config), 3);
+        let clients = [(); 3].map(|()| service.client());
+        (config, service, clients)
+    }
+
+    #[test]
+    fn a_batch_is_complete_once_everybody_has_asked_who_is_there() {
+        const LONG: Duration = Duration::from_secs(10);
+        let (config, service, [mut first, mut second, mut third]) = three_clients(LONG);
+        let config = &config;
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            for (slot, client) in [&mut first, &mut second, &mut third].into_iter().enumerate() {
+                scope.spawn(move || ask(client, config, slot).unwrap());
+            }
+        });
+        let away = third.away();
+        thread::scope(|scope| {
+            scope.spawn(|| ask(&mut first, config, 0).unwrap());
+            ask(&mut second, config, 1).unwrap();
+        });
+        drop(away);
+        // Back, it is waited for, until it goes for good.
+        thread::scope(|scope| {
+            let asked = [(0, &mut first), (1, &mut second)]
+                .map(|(slot, client)| scope.spawn(move || ask(client, config, slot).unwrap()));
+            thread::sleep(Duration::from_millis(100));
+            assert!(asked.iter().all(|asked| !asked.is_finished()));
+            drop(third);
+        });
+        drop((first, second));
+        service.finish().unwrap();
+        assert!(begun.elapsed() < LONG, "somebody waited for nobody");
+    }
+
+    #[test]
+    fn who_could_ask_and_does_not_is_waited_for_no_longer_than_configured() {
+        const WAIT: Duration = Duration::from_millis(200);
+        let (config, service, [mut first, silent, mut third]) = three_clients(WAIT);
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| ask(&mut first, &config, 0).unwrap());
+            ask(&mut third, &config, 2).unwrap();
+        });
+        let took = begun.elapsed();
+        assert!(took >= WAIT && took < Duration::from_secs(10), "{took:?}");
+        drop((first, silent, third));
         service.finish().unwrap();
     }
 }

@@ -95,9 +95,9 @@ section! {
 section! {
     /// The networks that choose actions, for many environments at a time.
     InferenceConfig in "inference" {
-        /// Most environments that are computed at once.
+        /// A batch of so many environments waits for no others.
         max_batch: usize = 128, Whole(1, 65_536), "environments", Ours;
-        /// How long the first request of a batch waits for others.
+        /// How long the first request of a batch waits for others, unless everybody who could ask has asked.
         max_wait_microseconds: u64 = 2000, Whole(0, 10_000_000), "µs", Ours;
     }
 }
