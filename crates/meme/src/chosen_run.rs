@@ -13,7 +13,7 @@ use train::run::RunFiles;
 use train::run::checkpoint::Checkpoint;
 use train::trained::Which;
 
-use crate::home;
+use crate::{home, output};
 
 /// Which run, and which of its checkpoints.
 #[derive(Args)]
@@ -58,7 +58,7 @@ impl ChosenRun {
         if config.run.threads > 0 {
             tch::set_num_threads(i32::try_from(config.run.threads)?);
         }
-        let checkpoint = self.checkpoint.find(&files, &mut |sentence| eprintln!("meme: {sentence}"))?;
+        let checkpoint = self.checkpoint.find(&files, &mut |sentence| output::say(format_args!("meme: {sentence}")))?;
         let task = Task { environment, python: home::python()?, package: home::worker_package()? };
         let seed = self.seed.unwrap_or(config.run.seed);
         Ok(OpenRun { name: self.run.clone(), task, config, checkpoint, seed })

@@ -103,7 +103,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
 fn play(evaluation: &mut Evaluation, episodes: u32) -> Result<()> {
     let mut progress = Progress::new();
     while !evaluation.is_complete() {
-        evaluation.advance(&mut |fault| eprintln!("meme: {fault}"))?;
+        evaluation.advance(&mut |fault| progress.say(format_args!("meme: {fault}")))?;
         progress.show(|| {
             let frames = evaluation.steps() * u64::from(evaluation.spec().frames_per_step);
             format!("{} of {episodes} episodes, {} frames", evaluation.episodes().count(), grouped(frames))

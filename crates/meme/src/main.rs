@@ -75,9 +75,9 @@ fn main() -> ExitCode {
     match run(Arguments::parse().command) {
         Ok(code) => code,
         // A reader that has seen enough, `meme games | head`, is no failure.
-        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if error.is::<output::Unread>() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("meme: {error:#}");
+            output::say(format_args!("meme: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -1,17 +1,32 @@
-//! What commands print: lines or JSON on standard output, progress on standard error.
+//! What commands print: lines or JSON on standard output, progress and remarks on standard error.
 
+use std::error::Error;
+use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
 
-/// Writes a report to standard output; a reader that went away is an error, not a panic.
+/// Nobody reads standard output any more.
+#[derive(Debug)]
+pub struct Unread;
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("nobody reads the output any more")
+    }
+}
+
+impl Error for Unread {}
+
+/// Writes a report to standard output; a reader that went away is the error [`Unread`], not a panic.
 pub fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
-    Ok(())
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Unread.into()),
+        written => Ok(written?),
+    }
 }
 
 /// Writes one JSON document to standard output.
@@ -19,9 +34,9 @@ pub fn print_json(report: &impl Serialize) -> Result<()> {
     print(&format!("{}\n", serde_json::to_string_pretty(report)?))
 }
 
-/// Whether the error is that nobody reads the output any more.
-pub fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().filter_map(|cause| cause.downcast_ref::<io::Error>()).any(|e| e.kind() == ErrorKind::BrokenPipe)
+/// Says a sentence on standard error. Where that is closed it goes unsaid: the work must not end for it.
+pub fn say(sentence: impl fmt::Display) {
+    let _ = writeln!(io::stderr(), "{sentence}");
 }
 
 /// Says on standard error how far long work has come: rewritten in place on a terminal, else a new line every ten
@@ -64,6 +79,12 @@ impl Progress {
         } else {
             writeln!(io::stderr(), "{}", lines.join("; "))
         };
+    }
+
+    /// Says a sentence above what is shown next.
+    pub fn say(&mut self, sentence: impl fmt::Display) {
+        self.clear();
+        say(sentence);
     }
 
     /// Clears what is shown, so that what is printed next starts at the left.
@@ -121,12 +142,5 @@ mod tests {
         let lines = ["one", "two"].map(str::to_owned);
         assert_eq!(block(&lines, 0), "\r\x1b[?7l\x1b[Kone\n\x1b[Ktwo\x1b[J\x1b[?7h");
         assert_eq!(block(&lines[..1], 3), "\r\x1b[2A\x1b[?7l\x1b[Kone\x1b[J\x1b[?7h");
-    }
-
-    #[test]
-    fn a_closed_pipe_is_told_from_other_errors() {
-        let closed = anyhow::Error::from(io::Error::from(ErrorKind::BrokenPipe)).context("while printing");
-        assert!(is_closed_pipe(&closed));
-        assert!(!is_closed_pipe(&io::Error::from(ErrorKind::NotFound).into()));
     }
 }

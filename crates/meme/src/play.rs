@@ -151,8 +151,7 @@ fn play(
         set.start(0, &[action])?;
         let step = set.finish(0)?[0];
         for fault in set.take_faults() {
-            progress.clear();
-            eprintln!("meme: {fault}");
+            progress.say(format_args!("meme: {fault}"));
         }
         steps += 1;
         score += step.reward;

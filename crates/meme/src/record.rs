@@ -84,7 +84,7 @@ fn film(
     let policy = play.policy();
     while (scores.len() as u64) < episodes {
         let Moment { observation, decision, novelty, action, reward, end } =
-            play.step(&mut |fault| eprintln!("meme: {fault}"))?;
+            play.step(&mut |fault| progress.say(format_args!("meme: {fault}")))?;
         let mut probabilities = vec![0.0; decision.preferences.len()];
         target_policy(&decision.preferences, 1.0, &mut probabilities);
         let bars = if distilled { Bars::Policy(&probabilities) } else { Bars::Values };

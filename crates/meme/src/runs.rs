@@ -55,7 +55,7 @@ pub fn run(args: &RunsArgs) -> Result<()> {
     for run in &runs {
         match report(run) {
             Ok(report) => reports.push(report),
-            Err(error) => eprintln!("meme: run `{}` is left out: {error:#}", run.name()),
+            Err(error) => output::say(format_args!("meme: run `{}` is left out: {error:#}", run.name())),
         }
     }
     if args.json {

@@ -95,9 +95,12 @@ fn open(
     let description = RunDescription::new(&environment.to_string(), preset, config.run.seed);
     let start = if args.fresh { Start::Fresh } else { Start::Continue };
     let (directory, opening) = RunDirectory::open(&args.runs, name, start, description, &config.to_toml()?)?;
+    let folder = directory.files().folder().display();
     match opening {
-        Opening::Created => eprintln!("run {name} in {}", directory.files().folder().display()),
-        Opening::SetAside(old) => eprintln!("run {name} starts over; the one before is in {}", old.display()),
+        Opening::Created => output::say(format_args!("run {name} in {folder}")),
+        Opening::SetAside(old) => {
+            output::say(format_args!("run {name} starts over; the one before is in {}", old.display()));
+        }
         Opening::Continued => {
             let mut known = read_config(directory.files())?;
             let frames = config.run.frames;
@@ -109,7 +112,7 @@ fn open(
                 );
             }
             directory.replace_config(&config.to_toml()?)?;
-            eprintln!("run {name} goes on in {}", directory.files().folder().display());
+            output::say(format_args!("run {name} goes on in {folder}"));
         }
     }
     Ok((directory, config))
@@ -139,7 +142,6 @@ impl Screen for Terminal {
     }
 
     fn say(&mut self, sentence: &str) {
-        self.progress.clear();
-        eprintln!("meme: {sentence}");
+        self.progress.say(format_args!("meme: {sentence}"));
     }
 }

@@ -266,8 +266,7 @@ impl Screen for Bench {
     }
 
     fn say(&mut self, sentence: &str) {
-        self.progress.clear();
-        eprintln!("meme: {sentence}");
+        self.progress.say(format_args!("meme: {sentence}"));
     }
 }
 
