@@ -1,5 +1,6 @@
 //! What a run has measured, as curves over frames.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -43,6 +44,7 @@ impl Curves {
         if rows.is_empty() {
             bail!("{} has no row of metrics yet", file.display());
         }
+        check_of_one_run(&file, &rows)?;
         let task = task.map(str::to_owned).or(description.map(|description| description.task));
         Ok(Self { name, task, config, file, rows })
     }
@@ -54,10 +56,7 @@ impl Curves {
 
     /// The Atari game that was trained on.
     pub fn game(&self) -> Option<&'static Game> {
-        match self.task.as_deref()?.parse() {
-            Ok(EnvId::Atari(rom)) => envs::games::game(&rom),
-            _ => None,
-        }
+        self.task.as_deref()?.parse::<EnvId>().ok()?.game()
     }
 
     /// Actions to choose from, where a game's are known.
@@ -99,10 +98,55 @@ impl Curves {
     }
 }
 
+/// A metric with several values, such as one a policy, has as many in every row of a run. A file that was put together of
+/// two runs may not.
+fn check_of_one_run(file: &Path, rows: &[Row]) -> Result<()> {
+    let mut first = BTreeMap::new();
+    for row in rows {
+        for (metric, value) in &row.values {
+            let Value::Vector(values) = value else { continue };
+            let (count, frames) = *first.entry(metric).or_insert((values.len(), row.frames));
+            if values.len() != count {
+                bail!(
+                    "{} is not of one run: {metric} has {count} values at {frames} frames and {} at {}",
+                    file.display(),
+                    values.len(),
+                    row.frames
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
 /// What a run's folder says of it.
 fn described(folder: &Path) -> Result<(RunDescription, Config)> {
     let root = folder.parent().unwrap_or(Path::new("."));
     let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let run = RunFiles::find(root, name).with_context(|| format!("{} is no run's folder", folder.display()))?;
     Ok((run.description()?, Config::read(&run.config_file())?))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{env, fs, process};
+
+    use super::*;
+
+    #[test]
+    fn rows_of_two_runs_in_one_file_are_refused() {
+        let file = env::temp_dir().join(format!("meme-two-runs-{}.jsonl", process::id()));
+        let which = file.to_str().unwrap();
+        let read = |rows: &str| {
+            fs::write(&file, rows).unwrap();
+            Curves::read(Path::new("runs"), which, None)
+        };
+        let row = |frames: u64, pulls: &str| format!("{{\"frames\":{frames},\"bandit/pulls\":[{pulls}]}}\n");
+        let one = read(&(row(100, "3,4") + "{\"frames\":150}\n" + &row(200, "5,4")));
+        let two = read(&(row(100, "3,4") + &row(200, "5,4") + &row(50, "1,1,1")));
+        fs::remove_file(&file).unwrap();
+        assert_eq!(one.unwrap().vector("bandit/pulls").len(), 2);
+        let complaint = format!("{which} is not of one run: bandit/pulls has 2 values at 100 frames and 3 at 50");
+        assert_eq!(two.unwrap_err().to_string(), complaint);
+    }
 }
