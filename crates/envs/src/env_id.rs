@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::error::EnvError;
-use crate::games;
+use crate::games::{self, Game};
 use crate::tasks::{self, BuiltIn};
 
 /// Which environment: an Atari game, a built-in task or a Gymnasium environment.
@@ -21,6 +21,16 @@ pub enum EnvId {
     },
     /// A built-in task, with its parameter if one was given: `catch`, `memory:20`.
     Task(String),
+}
+
+impl EnvId {
+    /// The Atari game, if it is one.
+    pub fn game(&self) -> Option<&'static Game> {
+        match self {
+            Self::Atari(rom) => games::game(rom),
+            Self::Gym { .. } | Self::Task(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for EnvId {
@@ -121,6 +131,8 @@ mod tests {
     #[test]
     fn names_of_all_kinds_are_understood() {
         assert_eq!(parsed("pong"), EnvId::Atari("pong".into()));
+        assert_eq!(parsed("pong").game(), games::game("pong"));
+        assert_eq!(parsed("catch").game(), None);
         assert_eq!(parsed("gym:CartPole-v1"), EnvId::Gym { module: None, id: "CartPole-v1".into() });
         assert_eq!(parsed("gym:ALE/Pong-v5"), EnvId::Gym { module: None, id: "ALE/Pong-v5".into() });
         assert_eq!(parsed("gym:mine.envs:A-v0"), EnvId::Gym { module: Some("mine.envs".into()), id: "A-v0".into() });

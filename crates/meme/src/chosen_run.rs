@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::Args;
 use envs::EnvId;
-use envs::games::Game;
 use serde::Serialize;
 use train::assembly::Task;
 use train::config::{ActionSet, Config, Device};
@@ -66,14 +65,6 @@ impl ChosenRun {
 }
 
 impl OpenRun {
-    /// The Atari game it plays, if it plays one.
-    pub fn game(&self) -> Option<&'static Game> {
-        match &self.task.environment {
-            EnvId::Atari(rom) => envs::games::game(rom),
-            _ => None,
-        }
-    }
-
     /// Adds to an error whose checkpoint it comes from.
     pub fn because_of_checkpoint<T>(&self, result: train::Result<T>) -> Result<T> {
         result.with_context(|| format!("{} can't be played", self.checkpoint.path().display()))

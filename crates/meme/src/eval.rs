@@ -83,7 +83,7 @@ struct Protocol {
 pub fn run(args: &EvalArgs) -> Result<()> {
     let mut run = args.run.open()?;
     if args.sticky {
-        if run.game().is_none() {
+        if run.task.environment.game().is_none() {
             bail!("sticky actions are for Atari games, and {} is none", run.task.environment);
         }
         run.config.env.sticky_probability = STICKY;
@@ -116,12 +116,12 @@ fn play(evaluation: &mut Evaluation, episodes: u32) -> Result<()> {
 fn report(run: &OpenRun, evaluation: &Evaluation, args: &EvalArgs) -> Report {
     let scores: Vec<f64> = evaluation.episodes().map(|episode| episode.score).collect();
     let (mean, std) = mean_and_std(&scores);
-    let game = run.game();
+    let game = run.task.environment.game();
     Report {
         run: run.name.clone(),
         mean,
         std,
-        human_normalised: game.map(|game| (mean - game.random) / (game.human - game.random)),
+        human_normalised: game.map(|game| game.normalised(mean)),
         random_score: game.map(|game| game.random),
         human_score: game.map(|game| game.human),
         scores,

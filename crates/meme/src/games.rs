@@ -30,6 +30,9 @@ fn table(games: &[Game]) -> String {
             game.rom, game.title, game.minimal_actions, game.random, game.human, game.meme_200m.mean, game.meme_1b.mean
         );
     }
+    for (game, random) in games.iter().filter_map(|game| Some((game, game.random_in_paper?))) {
+        text += &format!("The mean of the paper's table 1 takes {random:.1} for the random score of {}.\n", game.rom);
+    }
     text
 }
 
@@ -40,8 +43,10 @@ mod tests {
     #[test]
     fn the_table_has_a_line_a_game_and_its_columns_line_up() {
         let text = table(games());
-        assert_eq!(text.lines().count(), 58);
-        let widths: Vec<usize> = text.lines().map(|line| line.chars().count()).collect();
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 1 + 57 + 1);
+        assert!(lines[58].ends_with("takes 0.0 for the random score of video_pinball."), "{}", lines[58]);
+        let widths: Vec<usize> = lines[..58].iter().map(|line| line.chars().count()).collect();
         assert!(widths.iter().all(|&width| width == widths[0]), "{widths:?}");
     }
 }

@@ -102,10 +102,7 @@ pub fn run(args: &PlayArgs) -> Result<()> {
     }
 
     let frames: u64 = episodes.iter().map(|episode| episode.frames).sum();
-    let game = match &environment {
-        EnvId::Atari(rom) => envs::games::game(rom),
-        _ => None,
-    };
+    let game = environment.game();
     let report = Report {
         environment: environment.to_string(),
         policy: args.policy,
