@@ -85,6 +85,12 @@ enum LineValue {
     Unknown(IgnoredAny),
 }
 
+impl Default for LineValue {
+    fn default() -> Self {
+        Self::Scalar(None)
+    }
+}
+
 impl Line {
     fn into_row(self) -> Row {
         let mut row = Row::new(self.frames);
@@ -99,6 +105,16 @@ impl Line {
         }
         row
     }
+}
+
+/// All that a summary takes of a line. The other values, half a gigabyte of them in a long run, are passed over where
+/// they stand.
+#[derive(Deserialize)]
+struct Standing {
+    frames: u64,
+    // [`EVALUATION_SCORE`], which can't be named here.
+    #[serde(default, rename = "evaluation/score")]
+    evaluation: LineValue,
 }
 
 /// How far a run has come and how well it plays.
@@ -121,20 +137,13 @@ impl MetricsSummary {
             Err(error) if error.cause.kind() == ErrorKind::NotFound => return Ok(summary),
             Err(error) => return Err(error),
         };
-        let mut last = Vec::new();
         while rows.next_line()? {
-            // Only rows of an evaluation are parsed, and the last: a long run has half a gigabyte of the others.
-            if String::from_utf8_lossy(&rows.text).contains(EVALUATION_SCORE)
-                && let Ok(row) = rows.parse()
-                && let Some(score) = row.get(EVALUATION_SCORE).filter(|score| score.is_finite())
-            {
+            let Ok(Standing { frames, evaluation }) = serde_json::from_slice(&rows.text) else { continue };
+            summary.frames = frames;
+            if let LineValue::Scalar(Some(score)) = evaluation {
                 summary.last_evaluation = Some(score);
                 summary.best_evaluation = Some(summary.best_evaluation.map_or(score, |best| best.max(score)));
             }
-            std::mem::swap(&mut last, &mut rows.text);
-        }
-        if let Ok(line) = serde_json::from_slice::<Line>(&last) {
-            summary.frames = line.frames;
         }
         Ok(summary)
     }
@@ -154,7 +163,8 @@ mod tests {
         assert_eq!(MetricsSummary::of(&path).unwrap(), MetricsSummary::default());
         let text = "{\"frames\":4,\"evaluation/score\":-3.5}\n{\"frames\":8,\"evaluation/score\":20}\n\
                     {\"frames\":12,\"evaluation/score\":19.5,\"learner/loss\":1e-3}\nevaluation/score rubbish\n\
-                    {\"frames\":14,\"evaluation/score\":null,\"nonfinite\":1}\n{\"frames\":16,\"note\":\"text\"}\n";
+                    {\"frames\":14,\"evaluation/score\":null,\"nonfinite\":1}\n\
+                    {\"frames\":15,\"evaluation/score\":[99]}\n{\"frames\":16,\"note\":\"text\"}\nrubbish\n";
         fs::write(&path, format!("{text}{{\"frames\":20,\"eval")).unwrap();
         let summary = MetricsSummary::of(&path).unwrap();
         assert_eq!(summary, MetricsSummary { frames: 16, last_evaluation: Some(19.5), best_evaluation: Some(20.0) });
