@@ -109,7 +109,8 @@ fn replay(config: &Config, found: &mut Vec<Combination>) {
             fields: vec!["replay.memory_limit_gb", "replay.minimum_fill", "agent.network.core"],
             what: format!(
                 "replay.memory_limit_gb is {}; it must be above {least:.3}, which the recurrent states of \
-                 replay.minimum_fill, {} sequences, take without any frame, or learning never begins",
+                 replay.minimum_fill, {} sequences, take without any frame, or the first of them would be gone before \
+                 learning begins",
                 shown_number(replay.memory_limit_gb),
                 shown(replay.minimum_fill)
             ),
