@@ -57,10 +57,6 @@ impl Tiles {
         self.streams.iter_mut().for_each(Vec::clear);
     }
 
-    pub(crate) fn capacity(&self) -> usize {
-        self.streams.iter().map(Vec::capacity).sum()
-    }
-
     /// Appends the tiles that turn `before` into `frame`, which is equally long, and does so.
     pub(crate) fn push(&mut self, before: &mut [u8], frame: &[u8]) {
         let map = self.streams[0].len();

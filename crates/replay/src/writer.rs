@@ -185,16 +185,6 @@ impl Writer {
         Ok(())
     }
 
-    /// Bytes of memory that its open episode takes.
-    pub fn open_bytes(&self) -> usize {
-        self.state.episode.as_ref().map_or(0, |episode| {
-            episode.frame.len()
-                + episode.tiles.capacity()
-                + Columns::bytes(episode.columns.action.len(), episode.before.embedding.len())
-                + episode.open.iter().map(|open| size_of_val(&*open.start.state)).sum::<usize>()
-        })
-    }
-
     fn out_of_turn(&self, what: &'static str) -> ReplayError {
         ReplayError::Episode { actor: self.state.actor, what }
     }

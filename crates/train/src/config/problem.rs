@@ -146,14 +146,6 @@ pub enum ConfigError {
     /// All that is wrong, one line each.
     #[error("{}", lines(.0))]
     Invalid(Vec<Problem>),
-    /// The file could not be written.
-    #[error("the config can't be written to {}: {source}", path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
     /// A config made in code holds a number that TOML can't.
     #[error("the config can't be written as TOML: {0}")]
     NoToml(#[from] toml::ser::Error),
@@ -164,7 +156,7 @@ impl ConfigError {
     pub fn problems(&self) -> &[Problem] {
         match self {
             Self::Invalid(problems) => problems,
-            Self::Write { .. } | Self::NoToml(_) => &[],
+            Self::NoToml(_) => &[],
         }
     }
 }

@@ -1,18 +1,16 @@
 //! A config as TOML text, which reads back to the same bits.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::Write;
 use std::path::Path;
 
 use toml::Value;
 
+use super::Config;
 use super::field::Kind;
 use super::fields::{SECTIONS, fields};
 use super::load::{Effective, Sources};
 use super::problem::{ConfigError, Origin};
 use super::text::written;
-use super::{CONFIG_FILE, Config};
 
 impl Config {
     /// Every field's value by its path, in the form that a config file has. Fails where a number is above 2^63, which
@@ -31,20 +29,6 @@ impl Config {
     /// All of it as TOML.
     pub fn to_toml(&self) -> Result<String, ConfigError> {
         toml_text(self, |_| None)
-    }
-
-    /// Writes all of it to `config.toml` in a run's directory: aside first, then renamed, so that it is whole or not
-    /// there.
-    pub fn write(&self, run: &Path) -> Result<(), ConfigError> {
-        let text = self.to_toml()?;
-        let path = run.join(CONFIG_FILE);
-        let aside = run.join(format!("{CONFIG_FILE}.new"));
-        let written = fs::File::create(&aside).and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&aside, &path)
-        });
-        written.map_err(|source| ConfigError::Write { path, source })
     }
 
     /// Reads and checks a config file, or the one in a run's directory. Fields that it does not have get the defaults.

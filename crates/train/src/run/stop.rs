@@ -38,15 +38,9 @@ struct Shared {
     /// other threads are all stuck.
     leaving: Arc<AtomicBool>,
     requested: AtomicBool,
-    sleepers: Mutex<Sleepers>,
+    /// Held by who falls asleep or wakes the others, so that nobody misses it.
+    sleepers: Mutex<()>,
     stopped: Condvar,
-}
-
-#[derive(Default)]
-struct Sleepers {
-    woken: bool,
-    next_id: u64,
-    callbacks: Vec<(u64, Box<dyn FnOnce() + Send>)>,
 }
 
 impl Stop {
@@ -69,6 +63,8 @@ impl Stop {
         let stop = self.clone();
         let watch = move || {
             if signals.forever().next().is_some() {
+                // The handler that sets it may not have got that far.
+                stop.shared.signalled.store(true, Ordering::SeqCst);
                 stop.wake();
                 thread::sleep(SAME_WISH);
                 stop.shared.leaving.store(true, Ordering::SeqCst);
@@ -106,55 +102,18 @@ impl Stop {
         self.is_requested()
     }
 
-    /// Has `wake` called once when a stop is asked for, at once if it is already: for a role that sleeps in something
-    /// of its own. It runs on another thread and must not block. Dropping what is returned takes it back.
-    #[must_use = "dropping it takes the callback back"]
-    pub fn on_request(&self, wake: impl FnOnce() + Send + 'static) -> Wakeup {
-        let mut sleepers = self.sleepers();
-        let id = sleepers.next_id;
-        sleepers.next_id += 1;
-        if sleepers.woken {
-            drop(sleepers);
-            wake();
-        } else {
-            sleepers.callbacks.push((id, Box::new(wake)));
-        }
-        Wakeup { stop: self.clone(), id }
-    }
-
     fn wake(&self) {
-        let callbacks = {
-            let mut sleepers = self.sleepers();
-            sleepers.woken = true;
-            std::mem::take(&mut sleepers.callbacks)
-        };
+        drop(self.sleepers());
         self.shared.stopped.notify_all();
-        // Without the lock: a callback may use this very stop.
-        for (_, callback) in callbacks {
-            callback();
-        }
     }
 
-    fn sleepers(&self) -> MutexGuard<'_, Sleepers> {
+    fn sleepers(&self) -> MutexGuard<'_, ()> {
         self.shared.sleepers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A callback of [`Stop::on_request`] that is taken back when this is dropped.
-pub struct Wakeup {
-    stop: Stop,
-    id: u64,
-}
-
-impl Drop for Wakeup {
-    fn drop(&mut self) {
-        self.stop.sleepers().callbacks.retain(|(id, _)| *id != self.id);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc;
     use std::time::Instant;
 
     use signal_hook::low_level::raise;
@@ -168,15 +127,6 @@ mod tests {
     fn a_request_wakes_all_who_wait() {
         let stop = Stop::new();
         assert!(!stop.wait(Duration::from_millis(1)));
-        let (woken, heard) = mpsc::channel();
-        let kept = stop.on_request({
-            let woken = woken.clone();
-            move || woken.send("kept").unwrap()
-        });
-        drop(stop.on_request({
-            let woken = woken.clone();
-            move || woken.send("taken back").unwrap()
-        }));
         let sleeper = thread::spawn({
             let stop = stop.clone();
             move || {
@@ -190,22 +140,6 @@ mod tests {
         let (requested, slept) = sleeper.join().unwrap();
         assert!(requested && slept < LONG);
         assert!(stop.is_requested() && !stop.is_signalled());
-        let _late = stop.on_request(move || woken.send("late").unwrap());
-        drop(kept);
-        assert_eq!(heard.iter().collect::<Vec<_>>(), ["kept", "late"]);
-    }
-
-    #[test]
-    fn a_callback_may_use_the_stop_it_hangs_on() {
-        let stop = Stop::new();
-        let (sender, receiver) = mpsc::channel();
-        let inner = stop.clone();
-        let _wakeup = stop.on_request(move || {
-            let _nested = inner.on_request(|| {});
-            sender.send(inner.wait(LONG)).unwrap();
-        });
-        stop.request();
-        assert!(receiver.recv_timeout(LONG).unwrap());
     }
 
     #[test]
@@ -223,8 +157,10 @@ mod tests {
             }
             Some(role) => {
                 let stop = Stop::on_signals().unwrap();
-                let (woken, heard) = mpsc::channel();
-                let _wakeup = stop.on_request(move || woken.send(()).unwrap());
+                let sleeper = thread::spawn({
+                    let stop = stop.clone();
+                    move || stop.wait(LONG)
+                });
                 let mut signals = role.split(' ').peekable();
                 if signals.next_if_eq(&"request").is_some() {
                     stop.request();
@@ -233,7 +169,7 @@ mod tests {
                 let number = |name| if name == "int" { SIGINT } else { SIGTERM };
                 raise(number(signals.next().unwrap())).unwrap();
                 assert!(stop.wait(LONG) && stop.is_signalled());
-                heard.recv_timeout(LONG).unwrap();
+                assert!(sleeper.join().unwrap());
                 raise(SIGINT).unwrap();
                 println!("asked, woken, stuck");
                 thread::sleep(4 * SAME_WISH);
