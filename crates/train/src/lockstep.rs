@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::learning::Learning;
 use crate::player::Player;
 use crate::saving::{Copied, Play};
-use crate::session::{Session, Watch};
+use crate::session::{Afterwards, Session, Watch};
 use crate::timesheet::Times;
 
 /// A run that is moved on by hand, a round at a time.
@@ -95,7 +95,8 @@ impl Session for Lockstep {
         None
     }
 
-    fn copy(&mut self, _watch: &mut dyn Watch) -> Result<Copied> {
+    /// Nothing moves but in `advance`, so that all rest anyway.
+    fn copy(&mut self, _afterwards: Afterwards, _watch: &mut dyn Watch) -> Result<Copied> {
         let frames = self.frames();
         let Parts { learning, replay, inference, published, bandit, actors, evaluators } = &mut self.parts;
         let writers = actors.iter().flat_map(Player::writers).collect();

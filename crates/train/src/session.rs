@@ -21,6 +21,15 @@ pub trait Watch {
     fn fault(&mut self, sentence: &str);
 }
 
+/// What the parts of a run do after a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Afterwards {
+    /// They go on as soon as they can.
+    GoOn,
+    /// They rest for good: what is seen of them is what was copied.
+    Rest,
+}
+
 /// A run that is moved on by its caller.
 pub trait Session {
     /// Moves the run on a little: an update, a round of steps, or a short wait.
@@ -35,6 +44,6 @@ pub trait Session {
     fn learning(&self) -> &Learning;
     /// How the roles have spent their time, where each has threads of its own.
     fn times(&self) -> Option<Times>;
-    /// Brings all parts to rest, copies everything that continues, and lets them go on.
-    fn copy(&mut self, watch: &mut dyn Watch) -> Result<Copied>;
+    /// Brings all parts to rest and copies everything that continues.
+    fn copy(&mut self, afterwards: Afterwards, watch: &mut dyn Watch) -> Result<Copied>;
 }

@@ -88,8 +88,8 @@ pub struct Status {
     pub favourite_policy: usize,
     /// What the learner waits for, if it has not begun.
     pub waits_for: Option<String>,
-    /// Whether a checkpoint is being written.
-    pub saving: bool,
+    /// Bytes written so far of the checkpoint that is being saved, if one is.
+    pub saving: Option<u64>,
     /// How the roles have spent their time since the run was started, where each has threads of its own.
     #[serde(skip)]
     pub times: Option<Times>,
@@ -109,14 +109,13 @@ impl Status {
         books: &Books,
         rates: &Rates,
         game: Option<&Game>,
-        saving: bool,
+        saving: Option<u64>,
     ) -> Self {
         let accounting = session.replay().accounting();
         let fill = config.replay.minimum_fill as u64;
         let waits_for = (accounting.inserted < fill)
             .then(|| format!("{} of {fill} sequences before learning begins", accounting.inserted));
         let evaluation_score = books.evaluation();
-        let normalised = |(score, game): (f64, &Game)| (score - game.random) / (game.human - game.random);
         Self {
             frames: session.frames(),
             budget: config.run.frames,
@@ -134,7 +133,7 @@ impl Status {
             intrinsic_return: books.intrinsic_return(),
             evaluation_score,
             last_evaluation_score: books.last_evaluation_score(),
-            human_normalised: evaluation_score.zip(game).map(normalised),
+            human_normalised: evaluation_score.zip(game).map(|(score, game)| game.normalised(score)),
             loss: books.last_loss(),
             favourite_policy: session.bandit().greedy(),
             waits_for,
@@ -153,8 +152,8 @@ impl Status {
         if let Some(waits_for) = &self.waits_for {
             far += &format!(", waiting for {waits_for}");
         }
-        if self.saving {
-            far += ", saving";
+        if let Some(bytes) = self.saving {
+            far += &format!(", saving ({:.0} MB so far)", bytes as f64 / 1e6);
         }
         let mut well = Vec::new();
         if let (Some(mean), Some(last)) = (self.actor_score, self.last_actor_score) {
@@ -221,7 +220,7 @@ mod tests {
             loss: None,
             favourite_policy: 4,
             waits_for: Some("3 of 5 sequences before learning begins".to_owned()),
-            saving: false,
+            saving: None,
             times: None,
         };
         assert_eq!(
@@ -236,13 +235,13 @@ mod tests {
             last_evaluation_score: Some(3.0),
             loss: Some(0.25),
             waits_for: None,
-            saving: true,
+            saving: Some(1_234_000_000),
             samples_per_insert: 6.0,
             updates: 7,
             ..status
         };
         let [far, well, learner] = status.lines();
-        assert_eq!(far, "250 frames (25 %), 5 frames/s, 2 min left, saving");
+        assert_eq!(far, "250 frames (25 %), 5 frames/s, 2 min left, saving (1234 MB so far)");
         assert_eq!(well, "score 1.00 (last 2.00), evaluation (last 3.00), intrinsic 12.50, policy 4");
         assert_eq!(learner, "update 7 (0.0/s), loss 0.250, 6.0 samples an insert, replay 3 of 10 (2 MB)");
         status = Status { evaluation_score: Some(4.0), human_normalised: Some(0.5), ..status };

@@ -18,7 +18,7 @@ use crate::player::{Player, SavedPlayer};
 use crate::player_thread::{News, PlayerThread};
 use crate::saving::{Copied, Play};
 use crate::service::Service;
-use crate::session::{Session, Watch};
+use crate::session::{Afterwards, Session, Watch};
 use crate::timesheet::{Activity, Stopwatch, Times, Timesheet};
 
 /// A run on many threads. The caller's thread is the learner's.
@@ -191,7 +191,7 @@ impl Session for Threads {
         Some(self.timesheet.times())
     }
 
-    fn copy(&mut self, watch: &mut dyn Watch) -> Result<Copied> {
+    fn copy(&mut self, afterwards: Afterwards, watch: &mut dyn Watch) -> Result<Copied> {
         self.finish_update(watch)?;
         self.crew.begin_rest();
         let mut saved: Vec<(Role, usize, SavedPlayer, Vec<WriterState>)> = Vec::new();
@@ -221,7 +221,10 @@ impl Session for Threads {
         }
         let replay = Snapshot::take(&self.replay, writers);
         let frames = self.frames();
-        self.crew.end_rest();
+        if afterwards == Afterwards::GoOn {
+            // Nothing changes the learner but this thread, so nobody need rest for its copy.
+            self.crew.end_rest();
+        }
         Copied::new(frames, &self.learning, replay, play)
     }
 }

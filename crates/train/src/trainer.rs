@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use envs::EnvId;
 use envs::games::Game;
 
 use crate::assembly::{Parts, Task};
@@ -15,7 +14,8 @@ use crate::messages::{EpisodeReport, Position};
 use crate::run::checkpoint::{Checkpoint, CheckpointStore, Saving};
 use crate::run::stop::Stop;
 use crate::run::{EventWriter, MetricsWriter, RunDirectory, RunFiles};
-use crate::session::{Session, Watch};
+use crate::saving::Copied;
+use crate::session::{Afterwards, Session, Watch};
 use crate::status::{Rates, Status, samples_per_insert};
 use crate::threads::Threads;
 use crate::timesheet::{Share, Times};
@@ -140,10 +140,7 @@ impl<'a> Trainer<'a> {
         let now = Instant::now();
         Ok(Self {
             config,
-            game: match &task.environment {
-                EnvId::Atari(rom) => envs::games::game(rom),
-                _ => None,
-            },
+            game: task.environment.game(),
             rates: Rates::new(session.frames(), books.last_update()),
             session,
             books,
@@ -173,21 +170,23 @@ impl<'a> Trainer<'a> {
         Ok(())
     }
 
-    /// The last row of metrics, and a last checkpoint.
+    /// The last row of metrics, and a last checkpoint; how the run stands in it.
     fn finish(&mut self, screen: &mut dyn Screen) -> Result<Status> {
         self.write_last_row(screen);
         self.finish_saving(true, screen);
-        // Nothing goes on after this one, and no next save is tried.
-        match self.begin_save(screen)?.and_then(|saving| Ok(saving.finish()?)) {
+        // Nothing goes on after this copy, and no next save is tried.
+        let copied = self.copy(Afterwards::Rest, screen)?;
+        let status = self.status();
+        match self.begin_save(copied).and_then(|saving| Ok(saving.finish()?)) {
             Ok(saved) => saved.not_removed.iter().for_each(|error| screen.say(&error.to_string())),
             Err(error) => return Err(TrainError::LastSave { error: Box::new(error) }),
         }
-        Ok(self.status())
+        Ok(status)
     }
 
     fn status(&mut self) -> Status {
         self.rates.measure(self.session.frames(), self.books.last_update());
-        let saving = self.saving.is_some();
+        let saving = self.saving.as_ref().map(Saving::bytes);
         Status::new(self.config, self.session.as_ref(), &self.books, &self.rates, self.game, saving)
     }
 
@@ -265,27 +264,30 @@ impl<'a> Trainer<'a> {
         if self.saving.is_some() {
             return Ok(());
         }
-        match self.begin_save(screen)? {
+        let copied = self.copy(Afterwards::GoOn, screen)?;
+        match self.begin_save(copied) {
             Ok(saving) => self.saving = Some(saving),
             Err(error) => screen.say(&format!("saving failed, and training goes on: {error}")),
         }
         Ok(())
     }
 
-    /// Copies everything, which can fail only as training itself can, and has it written on a thread of its own.
-    fn begin_save(&mut self, screen: &mut dyn Screen) -> Result<Result<Saving>> {
-        let copied = self.session.copy(&mut Desk { books: &mut self.books, screen })?;
+    /// Copies everything, which can fail only as training itself can.
+    fn copy(&mut self, afterwards: Afterwards, screen: &mut dyn Screen) -> Result<Copied> {
+        let copied = self.session.copy(afterwards, &mut Desk { books: &mut self.books, screen })?;
         if !self.config.run.lockstep {
             self.spend_time();
         }
+        Ok(copied)
+    }
+
+    /// Has a copy written on a thread of its own, with the books as they are.
+    fn begin_save(&mut self, copied: Copied) -> Result<Saving> {
         let (books, frames) = (self.books.clone(), copied.frames());
         self.last_save = Instant::now();
         // Rows up to the checkpoint stay when the run goes on from it, so they must be on the disk before it.
-        if let Err(error) = self.files.metrics.sync() {
-            return Ok(Err(error.into()));
-        }
-        let saving = self.files.store.save_in_background(frames, move |checkpoint| copied.write(&books, checkpoint));
-        Ok(saving.map_err(TrainError::from))
+        self.files.metrics.sync()?;
+        Ok(self.files.store.save_in_background(frames, move |checkpoint| copied.write(&books, checkpoint))?)
     }
 
     fn finish_saving(&mut self, wait: bool, screen: &mut dyn Screen) {

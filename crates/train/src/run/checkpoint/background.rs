@@ -32,11 +32,6 @@ impl Saving {
         Ok(Self { thread, frames, bytes })
     }
 
-    /// The frame count it is saved at.
-    pub fn frames(&self) -> u64 {
-        self.frames
-    }
-
     /// Bytes written so far.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)

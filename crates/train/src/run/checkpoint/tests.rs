@@ -78,16 +78,15 @@ fn a_large_part_is_streamed_with_progress() {
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     let block = Random(9).bytes(100_003);
     let mut heard = Vec::new();
-    let mut hear = |progress: Progress| heard.push((progress.part.to_owned(), progress.bytes));
+    let mut hear = |progress: Progress| heard.push(progress.bytes);
     let saved = store.save(7, &mut hear, |writer| {
         writer.part_bytes("small", b"x")?;
         writer.part("replay", |part| (0..300).try_for_each(|_| part.write_all(&block)))
     });
     saved.unwrap();
-    assert_eq!(heard[0], ("small".to_owned(), 25));
-    assert_eq!(*heard.last().unwrap(), ("replay".to_owned(), 25 + 300 * 100_003));
+    assert_eq!((heard[0], *heard.last().unwrap()), (25, 25 + 300 * 100_003));
     assert_eq!(heard.len(), 2 + 3, "{heard:?}");
-    assert!(heard.is_sorted_by_key(|(_, bytes)| *bytes));
+    assert!(heard.is_sorted());
 
     let checkpoint = store.checkpoints().at(7).unwrap();
     let mut reader = checkpoint.part("replay").unwrap();
@@ -306,7 +305,6 @@ fn saving_goes_on_beside_other_work() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(!saving.is_finished());
-    assert_eq!(saving.frames(), 100);
     // The best does not wait for it.
     store.save_best(100, 1.0, |writer| writer.part_bytes("networks", b"")).unwrap().unwrap();
     assert_eq!(scratch.names(), ["000000000100.tmp", "best.ckpt"]);

@@ -19,9 +19,7 @@ const BUFFER: usize = 1 << 20;
 
 /// How far a save has come.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Progress<'a> {
-    /// The part that is being written.
-    pub part: &'a str,
+pub struct Progress {
     /// Bytes of the whole file so far.
     pub bytes: u64,
 }
@@ -76,7 +74,7 @@ impl<'a> CheckpointWriter<'a> {
             return refuse("there is one already");
         }
         let start = self.bytes;
-        let mut part = PartWriter { checkpoint: self, name, hash: Xxh3::new(), reported: start, failure: None };
+        let mut part = PartWriter { checkpoint: self, hash: Xxh3::new(), reported: start, failure: None };
         let outcome = write(&mut part);
         let PartWriter { hash, failure, .. } = part;
         // What the disk said is worth more than what the part's owner made of it, and must not get lost in there.
@@ -84,7 +82,7 @@ impl<'a> CheckpointWriter<'a> {
             return Err(FileError::at("written", &self.aside)(cause).into());
         }
         outcome.map_err(|cause| CheckpointError::Part { name: name.to_owned(), cause: cause.into().to_string() })?;
-        (self.progress)(Progress { part: name, bytes: self.bytes });
+        (self.progress)(Progress { bytes: self.bytes });
         let hash = format::hash_text(hash.digest());
         self.index.parts.push(PartEntry { name: name.to_owned(), length: self.bytes - start, hash });
         Ok(())
@@ -126,7 +124,6 @@ impl Drop for CheckpointWriter<'_> {
 /// Hashes and counts what goes into a part.
 struct PartWriter<'w, 'a> {
     checkpoint: &'w mut CheckpointWriter<'a>,
-    name: &'w str,
     hash: Xxh3,
     reported: u64,
     failure: Option<io::Error>,
@@ -144,7 +141,7 @@ impl PartWriter<'_, '_> {
             checkpoint.synced = checkpoint.bytes;
         }
         if checkpoint.bytes - self.reported >= REPORT_EVERY {
-            (checkpoint.progress)(Progress { part: self.name, bytes: checkpoint.bytes });
+            (checkpoint.progress)(Progress { bytes: checkpoint.bytes });
             self.reported = checkpoint.bytes;
         }
         Ok(length)
