@@ -44,7 +44,6 @@ fn a_run_ends_saves_and_goes_on() {
         let (first, _) = train(root, "run", "catch", &config);
         assert!(first.frames >= 400 && first.updates > 0, "{first}");
         let saved = Checkpoint::open(checkpoints(root, "run").last().unwrap()).unwrap().frames();
-        // Nobody plays on after that.
         assert_eq!(saved, first.frames);
 
         config.run.frames = 800;
@@ -93,6 +92,17 @@ fn the_f_that_was_acted_with_is_held_when_a_run_goes_on() {
         let (version, newest) = f(&resumed);
         assert_eq!(version, resumed.published.version);
         assert_ne!(newest, begun.1);
+    });
+}
+
+/// Before learning begins nothing holds actors up, so they would play on while the end is saved.
+#[test]
+fn what_is_reported_at_the_end_is_what_was_saved() {
+    within_patience(|| {
+        let scratch = Scratch::new();
+        let (status, _) = train(scratch.path(), "run", "catch", &config(&["run.frames=60", "replay.minimum_fill=200"]));
+        let saved = Checkpoint::open(checkpoints(scratch.path(), "run").last().unwrap()).unwrap();
+        assert_eq!((status.frames, status.updates), (saved.frames(), 0));
     });
 }
 
