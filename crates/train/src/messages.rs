@@ -1,4 +1,5 @@
-//! What roles say to one another: plain, serialisable values, so that a role may as well be another process.
+//! What roles say to one another: plain, serialisable values, though all roles are threads of one process today. A role
+//! that becomes another process, or moves to another machine, needs no other messages.
 
 use std::fmt;
 
