@@ -3,7 +3,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
 
 use replay::{ReplayError, WriterState};
 
@@ -154,10 +153,9 @@ impl PlayerThread {
 
     /// Puts sequences into replay, as long as that takes; false when all stop.
     fn flush(&mut self) -> Result<bool> {
-        // Mostly there is room, and nothing to wait for.
-        let (mut away, mut patience) = (None, Duration::ZERO);
+        // Not away: where actors wait here the learner is the slowest, and few large batches leave it more of the device.
         loop {
-            match self.player.flush(patience) {
+            match self.player.flush(PATIENCE) {
                 Ok(true) => return Ok(true),
                 Ok(false) => {}
                 Err(TrainError::Replay(ReplayError::Stopped)) => return Ok(false),
@@ -170,8 +168,6 @@ impl PlayerThread {
                 // What can't be put in now is saved with the writers.
                 return Ok(true);
             }
-            away.get_or_insert_with(|| self.client.away());
-            patience = PATIENCE;
         }
     }
 
