@@ -4,7 +4,6 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use super::super::durable::{self, FileError};
 use super::reader::Checkpoint;
@@ -131,8 +130,6 @@ pub struct Saved {
     pub path: PathBuf,
     /// Its length.
     pub bytes: u64,
-    /// How long it took.
-    pub took: Duration,
     /// Older ones that should have been removed and could not be.
     pub not_removed: Vec<FileError>,
 }
@@ -194,11 +191,10 @@ impl CheckpointStore {
         write: impl FnOnce(&mut CheckpointWriter) -> Result<(), CheckpointError>,
     ) -> Result<Saved, CheckpointError> {
         let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = Instant::now();
         let path = self.checkpoints.path_of(frames);
         let bytes = self.write(&path, frames, None, progress, write)?;
         let not_removed = self.remove_old(frames)?;
-        Ok(Saved { path, bytes, took: start.elapsed(), not_removed })
+        Ok(Saved { path, bytes, not_removed })
     }
 
     /// Keeps what `write` adds as the best so far, if `score` is above that of the one kept: `None` if not. It is a
@@ -210,7 +206,6 @@ impl CheckpointStore {
         write: impl FnOnce(&mut CheckpointWriter) -> Result<(), CheckpointError>,
     ) -> Result<Option<Saved>, CheckpointError> {
         let _one_at_a_time = self.saving_best.lock().unwrap_or_else(PoisonError::into_inner);
-        let start = Instant::now();
         let path = self.checkpoints.best_path();
         let known = match found(Checkpoint::open_unchecked(&path)) {
             Ok(best) => best.and_then(|best| best.score()),
@@ -223,7 +218,7 @@ impl CheckpointStore {
             return Ok(None);
         }
         let bytes = self.write(&path, frames, Some(score), &mut |_| {}, write)?;
-        Ok(Some(Saved { path, bytes, took: start.elapsed(), not_removed: Vec::new() }))
+        Ok(Some(Saved { path, bytes, not_removed: Vec::new() }))
     }
 
     /// Saves on a thread of its own.
