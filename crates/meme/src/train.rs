@@ -52,6 +52,8 @@ pub struct TrainArgs {
 
 /// Trains, or goes on with a run of the same name.
 pub fn run(args: &TrainArgs) -> Result<()> {
+    // Before there are threads of libtorch, which must not take signals.
+    let stop = Stop::on_signals()?;
     let environment: EnvId = args.environment.parse()?;
     let mut set = args.set.clone();
     set.extend(args.frames.map(|frames| format!("run.frames={frames}")));
@@ -68,7 +70,6 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     if config.run.threads > 0 {
         tch::set_num_threads(i32::try_from(config.run.threads)?);
     }
-    let stop = Stop::on_signals()?;
     let mut screen = Terminal { progress: Progress::new() };
     let status = trainer::train(&task, &config, &directory, &stop, &mut screen)?;
     screen.progress.clear();

@@ -24,6 +24,7 @@ pub mod lstm_cell;
 pub mod nf_torso;
 pub mod relu_dgrad;
 pub mod returns;
+pub mod signals;
 pub mod upload;
 
 pub use error::{Error, Result};

@@ -1,4 +1,4 @@
-//! Stopping: Ctrl-C and SIGTERM ask once, and the second time the process leaves at once.
+//! Stopping: Ctrl-C, SIGTERM and a terminal that is closed ask once, and the second time the process leaves at once.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,10 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use thiserror::Error;
+use torch_ext::signals;
 
 /// The status a process ends with at the second signal: a shell's for "interrupted".
 pub const INTERRUPTED: i32 = 130;
@@ -49,8 +50,12 @@ impl Stop {
         Self::default()
     }
 
-    /// A wish that Ctrl-C or SIGTERM makes too. The next of either, unless it comes in the same half second, ends the
-    /// process with status 130. One that comes after `request` is the first: the end of training may still be saved.
+    /// A wish that Ctrl-C, SIGTERM or SIGHUP (unless it is to be ignored) makes too. The next of them, unless it comes in
+    /// the same half second, ends the process with status 130. One that comes after `request` is the first: the end of
+    /// training may still be saved.
+    ///
+    /// From then on this thread and those that it starts take no such signal, only one of its own does: call it before
+    /// anything computes.
     pub fn on_signals() -> Result<Self, StopError> {
         let stop = Self::new();
         stop.watch_signals().map_err(|cause| StopError { cause })?;
@@ -58,11 +63,23 @@ impl Stop {
     }
 
     fn watch_signals(&self) -> io::Result<()> {
-        // The thread first: where it can't be had, signals keep their usual meaning.
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
+        let mut asking = vec![SIGINT, SIGTERM];
+        if !signals::is_ignored(SIGHUP)? {
+            asking.push(SIGHUP);
+        }
+        let mut received = Signals::new(&asking)?;
         let stop = self.clone();
+        let taken = asking.clone();
         let watch = move || {
-            if signals.forever().next().is_some() {
+            // As many as could be refused below can be taken.
+            let _ = signals::take(&taken);
+            let mut asked = false;
+            // For ever: this is where the handlers run.
+            for _ in received.forever() {
+                if asked {
+                    continue;
+                }
+                asked = true;
                 // The handler that sets it may not have got that far.
                 stop.shared.signalled.store(true, Ordering::SeqCst);
                 stop.wake();
@@ -70,8 +87,9 @@ impl Stop {
                 stop.shared.leaving.store(true, Ordering::SeqCst);
             }
         };
+        signals::refuse(&asking)?;
         thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
-        for signal in [SIGINT, SIGTERM] {
+        for signal in asking {
             flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&self.shared.leaving))?;
             flag::register(signal, Arc::clone(&self.shared.signalled))?;
         }
@@ -114,9 +132,8 @@ impl Stop {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{self, Command};
     use std::time::Instant;
-
-    use signal_hook::low_level::raise;
 
     use super::*;
     use crate::run::scratch::{child, child_role};
@@ -146,7 +163,7 @@ mod tests {
     fn the_first_signal_asks_and_the_second_leaves() {
         match child_role().as_deref() {
             None => {
-                for role in ["int int", "term term", "int term", "request int int"] {
+                for role in ["INT INT", "TERM TERM", "HUP TERM", "INT TERM", "request INT INT"] {
                     let test = "the_first_signal_asks_and_the_second_leaves";
                     let output = child(&[], module_path!(), test, role).output().unwrap();
                     let said = String::from_utf8_lossy(&output.stdout);
@@ -166,16 +183,20 @@ mod tests {
                     stop.request();
                     assert!(!stop.is_signalled());
                 }
-                let number = |name| if name == "int" { SIGINT } else { SIGTERM };
-                raise(number(signals.next().unwrap())).unwrap();
+                let send = |signal: &str| {
+                    let kill = format!("kill -{signal} {}", process::id());
+                    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+                };
+                send(signals.next().unwrap());
                 assert!(stop.wait(LONG) && stop.is_signalled());
                 assert!(sleeper.join().unwrap());
-                raise(SIGINT).unwrap();
+                send("INT");
                 println!("asked, woken, stuck");
                 thread::sleep(4 * SAME_WISH);
                 // Every lock is held and nobody looks: the handler alone must end it.
                 let _held = stop.sleepers();
-                raise(number(signals.next().unwrap())).unwrap();
+                send(signals.next().unwrap());
+                thread::sleep(LONG);
                 println!("still here");
             }
         }

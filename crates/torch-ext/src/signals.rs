@@ -1,0 +1,89 @@
+//! Signals, kept away from the threads that compute.
+//!
+//! A signal handler that runs on a thread inside libtorch's LSTM for CPUs destroys what that was computing: the process
+//! crashes a moment later, with "corrupted size vs. prev_size" or without a word. So no such thread may take a signal
+//! that has a handler.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::ptr;
+
+/// This thread, and each one that it starts from now on, no longer takes these signals; they wait for a thread that does.
+/// Programs that are started get all signals, as ever.
+pub fn refuse(signals: &[i32]) -> io::Result<()> {
+    change(libc::SIG_BLOCK, signals)
+}
+
+/// This thread takes these signals again.
+pub fn take(signals: &[i32]) -> io::Result<()> {
+    change(libc::SIG_UNBLOCK, signals)
+}
+
+/// Whether whoever started this process wants it to ignore a signal, as `nohup` does with SIGHUP.
+pub fn is_ignored(signal: i32) -> io::Result<bool> {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: no new action is given, and the present one is written whole where the call succeeds.
+    unsafe {
+        if libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(action.assume_init().sa_sigaction == libc::SIG_IGN)
+    }
+}
+
+fn change(how: i32, signals: &[i32]) -> io::Result<()> {
+    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: `sigemptyset` makes the set before anything reads it; nothing but this thread's mask is changed.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for &signal in signals {
+            if libc::sigaddset(set.as_mut_ptr(), signal) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        match libc::pthread_sigmask(how, set.as_ptr(), ptr::null_mut()) {
+            0 => Ok(()),
+            code => Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, thread};
+
+    use super::*;
+
+    /// The signals that this thread does not take, as the system tells it.
+    fn refused() -> u64 {
+        let status = fs::read_to_string("/proc/thread-self/status").unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
+        u64::from_str_radix(mask.trim(), 16).unwrap()
+    }
+
+    #[test]
+    fn threads_refuse_what_their_parent_refused_until_they_take_it() {
+        let bit = |signal: i32| 1 << (signal - 1);
+        let (hup, usr1) = (libc::SIGHUP, libc::SIGUSR1);
+        let ours = bit(hup) | bit(usr1);
+        assert_eq!(refused() & ours, 0);
+        refuse(&[hup, usr1]).unwrap();
+        let child = thread::spawn(move || {
+            assert_eq!(refused() & ours, ours);
+            take(&[hup]).unwrap();
+            refused() & ours
+        });
+        assert_eq!(child.join().unwrap(), bit(usr1));
+        assert_eq!(refused() & ours, ours);
+        take(&[hup, usr1]).unwrap();
+        assert!(refuse(&[0]).is_err());
+    }
+
+    #[test]
+    fn only_signals_that_are_ignored_are_said_to_be() {
+        // Rust's runtime ignores it from the start.
+        assert!(is_ignored(libc::SIGPIPE).unwrap());
+        assert!(!is_ignored(libc::SIGUSR2).unwrap());
+        assert!(is_ignored(-1).is_err());
+    }
+}
