@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes dist/meme-VERSION-linux-x86_64/ and the tarball of it: the binary with CUDA, the worker package, the presets and
-# the comparison with PyTorch, for a machine that has torch 2.11, Python and a GPU but no Rust. Nothing in it refers to
-# this checkout.
+# Makes dist/meme-VERSION-linux-x86_64/ and the tarball of it: the binary with CUDA, the worker package, the presets,
+# the comparison with PyTorch and what checks it all there, for a machine that has torch 2.11, Python and a GPU but no
+# Rust. Nothing in it refers to this checkout.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
@@ -11,15 +11,18 @@ name=meme-$version-linux-x86_64
 bundle=dist/$name
 
 cargo build --workspace --release --locked --features meme/cuda
+tests=$(cargo test --release --locked -p agent --features cuda --test gpu --no-run --message-format=json |
+    sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
 rm -rf "$bundle" "$bundle.tar.gz"
 mkdir -p "$bundle/bin" "$bundle/python" "$bundle/bench" "$bundle/scripts"
 cp target/release/meme "$bundle/bin/meme"
+strip -o "$bundle/bin/gpu_tests" "$tests"
 cp scripts/bundle_launcher.sh "$bundle/meme"
 cp -r python/meme_worker "$bundle/python/meme_worker"
 cp -r python/requirements "$bundle/python/requirements"
 cp -r configs "$bundle/configs"
 cp bench/compare.sh bench/comparison.py bench/torch_peer.py bench/peer_*.py "$bundle/bench/"
-cp scripts/all_games.sh "$bundle/scripts/"
+cp scripts/all_games.sh scripts/gpu_check.sh scripts/gpu_gone.c "$bundle/scripts/"
 cp README.md LICENSE-MIT LICENSE-APACHE NOTICE "$bundle/"
 find "$bundle" -name __pycache__ -prune -exec rm -rf {} +
 # Where a machine has no GPU, target/release/meme goes back to the build that starts without the CUDA libraries.

@@ -2,6 +2,7 @@
 # Starts bin/meme with the libtorch of this machine's Python.
 #
 # MEME_PYTHON   the Python that has torch 2.11 (default: python3)
+# MEME_PROGRAM  another program of bin/ (default: meme)
 here=$(dirname -- "$(readlink -f -- "$0")")
 python=${MEME_PYTHON:-python3}
 command -v "$python" >/dev/null || {
@@ -27,4 +28,4 @@ PYTHON
 LD_LIBRARY_PATH=$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
 export MEME_PYTHON="$python"
-exec "$here/bin/meme" "$@"
+exec "$here/bin/${MEME_PROGRAM:-meme}" "$@"
