@@ -6,6 +6,7 @@
 
 pub mod assembly;
 pub mod bandit;
+pub mod beginning;
 pub mod books;
 pub mod config;
 mod crew;

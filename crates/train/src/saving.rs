@@ -14,6 +14,7 @@ use crate::inference::SavedStates;
 use crate::learning::Learning;
 use crate::player::SavedPlayer;
 use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
+use crate::status::Status;
 
 const LEARNER: &str = "learner";
 const EMBEDDING: &str = "embedding";
@@ -22,6 +23,8 @@ const ACTING: &str = "acting";
 pub(crate) const REPLAY: &str = "replay";
 const PLAY: &str = "play";
 const BOOKS: &str = "books";
+/// How the run stood when it ended, in the checkpoint of its end only.
+const END: &str = "end";
 
 /// A copy of everything that continues, taken while all parts are at rest; writing it need not hold them up.
 pub struct Copied {
@@ -31,6 +34,7 @@ pub struct Copied {
     replay: Snapshot,
     play: Play,
     acting: Option<TensorFile>,
+    end: Option<Status>,
 }
 
 /// All that is neither learner nor replay.
@@ -50,7 +54,7 @@ impl Copied {
     /// A copy of these parts, all of the same moment.
     pub fn new(frames: u64, learning: &Learning, replay: Snapshot, play: Play) -> Result<Self> {
         let (learner, embedding) = (learning.learner().save()?, learning.save_embedding()?);
-        Ok(Self { frames, learner, embedding, replay, play, acting: None })
+        Ok(Self { frames, learner, embedding, replay, play, acting: None, end: None })
     }
 
     /// With the parameters that decide, which may be older than the learner's. Without them a run that goes on acts on
@@ -60,6 +64,12 @@ impl Copied {
         Self { acting: Some(published), ..self }
     }
 
+    /// As the end of a run that stands so. A run at rest has no speed.
+    pub fn ending(self, status: &Status) -> Self {
+        let end = Status { frames_per_second: 0.0, updates_per_second: 0.0, ..status.clone() };
+        Self { end: Some(end), ..self }
+    }
+
     /// Emulator frames that the actors had played.
     pub fn frames(&self) -> u64 {
         self.frames
@@ -67,12 +77,15 @@ impl Copied {
 
     /// Writes the copy as the parts of a checkpoint, beside the books of the same moment.
     pub fn write(self, books: &Books, checkpoint: &mut CheckpointWriter) -> Result<(), CheckpointError> {
-        let Self { learner, embedding, replay, play, acting, .. } = self;
+        let Self { learner, embedding, replay, play, acting, end, .. } = self;
         checkpoint.part(BOOKS, |out| postcard::to_io(books, out).map(drop))?;
         checkpoint.part(LEARNER, |mut out: &mut dyn Write| learner.write_to(&mut out))?;
         checkpoint.part(EMBEDDING, |mut out: &mut dyn Write| embedding.write_to(&mut out))?;
         if let Some(acting) = acting {
             checkpoint.part(ACTING, |mut out: &mut dyn Write| acting.write_to(&mut out))?;
+        }
+        if let Some(end) = end {
+            checkpoint.part(END, |out| serde_json::to_writer(out, &end))?;
         }
         checkpoint.part(PLAY, |out| postcard::to_io(&play, out).map(drop))?;
         checkpoint.part(REPLAY, |mut out: &mut dyn Write| replay.write_to(&mut out).map(drop))
@@ -95,6 +108,15 @@ pub fn acting(checkpoint: &Checkpoint) -> Result<Option<TensorFile>> {
         return Ok(None);
     }
     Ok(Some(TensorFile::read_from(&mut checkpoint.part(ACTING)?)?))
+}
+
+/// How the run stood, if the checkpoint is that of its end.
+pub fn end(checkpoint: &Checkpoint) -> Result<Option<Status>> {
+    if checkpoint.part_names().all(|name| name != END) {
+        return Ok(None);
+    }
+    let end = serde_json::from_slice(&checkpoint.part_bytes(END)?);
+    end.map(Some).map_err(|error| TrainError::Part { part: END, reason: error.to_string() })
 }
 
 /// All that is neither learner nor replay.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use envs::games::Game;
 use replay::Accounting;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::books::Books;
 use crate::config::Config;
@@ -46,7 +46,7 @@ impl Rates {
 }
 
 /// How a run stands.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// Emulator frames of the actors.
     pub frames: u64,
@@ -140,6 +140,11 @@ impl Status {
             saving,
             times: session.times(),
         }
+    }
+
+    /// Whether all frames are played.
+    pub fn is_finished(&self) -> bool {
+        self.frames >= self.budget
     }
 
     /// How it stands, in three lines: how far, how well, and how the learner does.

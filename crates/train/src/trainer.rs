@@ -11,9 +11,9 @@ use crate::error::{Result, TrainError};
 use crate::learning::Update;
 use crate::lockstep::Lockstep;
 use crate::messages::{EpisodeReport, Position};
-use crate::run::checkpoint::{Checkpoint, CheckpointStore, Saving};
+use crate::run::checkpoint::{Checkpoint, CheckpointStore, Saved, Saving};
 use crate::run::stop::Stop;
-use crate::run::{EventWriter, MetricsWriter, RunDirectory, RunFiles};
+use crate::run::{EventWriter, MetricsWriter, RunDirectory};
 use crate::saving::Copied;
 use crate::session::{Afterwards, Session, Watch};
 use crate::status::{Rates, Status, samples_per_insert};
@@ -60,6 +60,7 @@ pub fn rehearse(
 
 struct Trainer<'a> {
     config: &'a Config,
+    directory: &'a RunDirectory,
     game: Option<&'static Game>,
     session: Box<dyn Session>,
     books: Books,
@@ -105,13 +106,15 @@ impl Watch for Desk<'_> {
 
 impl<'a> Trainer<'a> {
     /// Goes on from the newest checkpoint, or begins.
-    fn open(task: &Task, config: &'a Config, directory: &RunDirectory, screen: &mut dyn Screen) -> Result<Self> {
-        let files = directory.files();
-        let store = CheckpointStore::open(&files.checkpoints_folder(), config.checkpoint.keep_last)?;
+    fn open(task: &Task, config: &'a Config, directory: &'a RunDirectory, screen: &mut dyn Screen) -> Result<Self> {
+        let folder = directory.files().checkpoints_folder();
+        let store = CheckpointStore::open(&folder, config.checkpoint.keep_last)?;
         let checkpoint = store.resume(&mut |sentence| screen.say(sentence))?;
-        let trainer = Self::new(task, config, files, store, checkpoint.as_ref())?;
+        let trainer = Self::new(task, config, directory, store, checkpoint.as_ref())?;
         if let Some(checkpoint) = &checkpoint {
             screen.say(&format!("going on from {} frames", checkpoint.frames()));
+            // The process that saved it may have been killed before it noted that.
+            trainer.note_saved(screen);
         }
         Ok(trainer)
     }
@@ -119,7 +122,7 @@ impl<'a> Trainer<'a> {
     fn new(
         task: &Task,
         config: &'a Config,
-        files: &RunFiles,
+        directory: &'a RunDirectory,
         store: CheckpointStore,
         checkpoint: Option<&Checkpoint>,
     ) -> Result<Self> {
@@ -133,6 +136,7 @@ impl<'a> Trainer<'a> {
         } else {
             Box::new(Threads::start(parts, config)?)
         };
+        let files = directory.files();
         // Rows after the last one in these books will be written again.
         let at = checkpoint.map(|_| books.last_row());
         let (metrics, _) = MetricsWriter::open(&files.metrics_file(), at)?;
@@ -140,6 +144,7 @@ impl<'a> Trainer<'a> {
         let now = Instant::now();
         Ok(Self {
             config,
+            directory,
             game: task.environment.game(),
             rates: Rates::new(session.frames(), books.last_update()),
             session,
@@ -172,13 +177,13 @@ impl<'a> Trainer<'a> {
 
     /// The last row of metrics, and a last checkpoint; how the run stands in it.
     fn finish(&mut self, screen: &mut dyn Screen) -> Result<Status> {
-        self.write_last_row(screen);
         self.finish_saving(true, screen);
         // Nothing goes on after this copy, and no next save is tried.
         let copied = self.copy(Afterwards::Rest, screen)?;
+        self.write_last_row(screen);
         let status = self.status();
-        match self.begin_save(copied).and_then(|saving| Ok(saving.finish()?)) {
-            Ok(saved) => saved.not_removed.iter().for_each(|error| screen.say(&error.to_string())),
+        match self.begin_save(copied.ending(&status)).and_then(|saving| Ok(saving.finish()?)) {
+            Ok(saved) => self.tell_saved(&saved, screen),
             Err(error) => return Err(TrainError::LastSave { error: Box::new(error) }),
         }
         Ok(status)
@@ -296,8 +301,20 @@ impl<'a> Trainer<'a> {
         }
         let Some(saving) = self.saving.take() else { return };
         match saving.finish() {
-            Ok(saved) => saved.not_removed.iter().for_each(|error| screen.say(&error.to_string())),
+            Ok(saved) => self.tell_saved(&saved, screen),
             Err(error) => screen.say(&format!("saving failed, and training goes on: {error}")),
+        }
+    }
+
+    fn tell_saved(&self, saved: &Saved, screen: &mut dyn Screen) {
+        saved.not_removed.iter().for_each(|error| screen.say(&error.to_string()));
+        self.note_saved(screen);
+    }
+
+    /// That it could not be noted is said; the next save tries again.
+    fn note_saved(&self, screen: &mut dyn Screen) {
+        if let Err(error) = self.directory.note_saved() {
+            screen.say(&format!("that there is a checkpoint could not be noted: {error}"));
         }
     }
 }

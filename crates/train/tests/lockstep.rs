@@ -22,7 +22,7 @@ fn last_state(root: &Path, name: &str) -> BTreeMap<String, Vec<u8>> {
 fn assert_same_state(root: &Path, one: &str, other: &str) {
     let (one, other) = (last_state(root, one), last_state(root, other));
     assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
-    let parts = ["acting", "books", "embedding", "learner", "play", "replay"];
+    let parts = ["acting", "books", "embedding", "end", "learner", "play", "replay"];
     assert_eq!(one.keys().map(String::as_str).collect::<Vec<_>>(), parts);
     for (part, bytes) in &one {
         assert!(bytes == &other[part], "the part {part} differs");

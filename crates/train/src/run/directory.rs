@@ -1,6 +1,6 @@
 //! The folder of a run, held by this process: made, continued or started over.
 
-use std::fs;
+use std::fs::{self, DirEntry};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
@@ -131,9 +131,37 @@ impl RunDirectory {
         make_folders(&files)?;
         durable::replace(&files.config_file(), config.as_bytes())?;
         // The folder is a run from here on: all that must be there before is there.
-        durable::replace(&files.description_file(), describe(&files, &description)?.as_bytes())?;
+        write_description(&files, &description)?;
         durable::sync_folder_of(files.folder())?;
         Ok((Self { files, description, _lock: lock }, opening))
+    }
+
+    /// Takes back the making of a run in which nothing came about, `opening` being what [`open`](Self::open) made of it:
+    /// the folder goes, and the run that was set aside for it has its name again. A folder in which something was
+    /// measured, saved or put by somebody stays, and so does a run that was there before.
+    pub fn take_back(self, opening: &Opening) -> Result<(), DirectoryError> {
+        let files = &self.files;
+        if *opening == Opening::Continued || !is_as_made(files)? {
+            return Ok(());
+        }
+        let remove = |path: PathBuf| match fs::remove_file(&path) {
+            Err(cause) if cause.kind() != ErrorKind::NotFound => Err(FileError::at("removed", &path)(cause)),
+            _ => Ok(()),
+        };
+        // First what makes it a run: what a kill leaves of the rest is a making that was cut off, and is completed.
+        remove(files.description_file())?;
+        entries(&files.events_folder())?.iter().try_for_each(|entry| remove(entry.path()))?;
+        for folder in made_folders(files) {
+            fs::remove_dir(&folder).map_err(FileError::at("removed", &folder))?;
+        }
+        [files.metrics_file(), files.config_file(), files.lock_file()].into_iter().try_for_each(remove)?;
+        fs::remove_dir(files.folder()).map_err(FileError::at("removed", files.folder()))?;
+        if let Opening::SetAside(old) = opening {
+            // Not from under somebody who has found it there.
+            let _held = RunLock::acquire(&old.join("lock"))?;
+            fs::rename(old, files.folder()).map_err(FileError::at("given its name back", old))?;
+        }
+        Ok(durable::sync_folder_of(files.folder())?)
     }
 
     /// The paths in it.
@@ -144,6 +172,20 @@ impl RunDirectory {
     /// What it is of: as it was created, where it goes on.
     pub fn description(&self) -> &RunDescription {
         &self.description
+    }
+
+    /// Notes in `run.json` that there is a checkpoint to go on from, so that one that is gone later is missed. Call it only
+    /// when the checkpoint is on the disk under its name.
+    ///
+    /// Training never takes it back: old checkpoints are removed after a newer one is in place, and damaged ones are
+    /// renamed only where a whole one stays. So however the process ends, a run that is noted as saved and has no numbered
+    /// checkpoint lost them to somebody else. `best.ckpt` could not tell: it may come before the first of them.
+    pub fn note_saved(&self) -> Result<(), DirectoryError> {
+        let known = self.files.description()?;
+        if known.saved {
+            return Ok(());
+        }
+        write_description(&self.files, &RunDescription { saved: true, ..known })
     }
 
     /// Replaces `config.toml`, for a run that goes on with other settings. The one before is kept as `config.toml.1`,
@@ -162,14 +204,19 @@ impl RunDirectory {
     }
 }
 
-fn describe(files: &RunFiles, description: &RunDescription) -> Result<String, DirectoryError> {
-    let text = serde_json::to_string_pretty(description);
-    let text = text.map_err(|cause| FileError::at("written", &files.description_file())(cause.into()))?;
-    Ok(text + "\n")
+fn write_description(files: &RunFiles, description: &RunDescription) -> Result<(), DirectoryError> {
+    let path = files.description_file();
+    let text =
+        serde_json::to_string_pretty(description).map_err(|cause| FileError::at("written", &path)(cause.into()))?;
+    Ok(durable::replace(&path, format!("{text}\n").as_bytes())?)
+}
+
+fn made_folders(files: &RunFiles) -> [PathBuf; 3] {
+    [files.events_folder(), files.checkpoints_folder(), files.videos_folder()]
 }
 
 fn make_folders(files: &RunFiles) -> Result<(), FileError> {
-    for folder in [files.events_folder(), files.checkpoints_folder(), files.videos_folder()] {
+    for folder in made_folders(files) {
         fs::create_dir_all(&folder).map_err(FileError::at("made", &folder))?;
     }
     Ok(())
@@ -179,18 +226,34 @@ fn make_folders(files: &RunFiles) -> Result<(), FileError> {
 fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
     const OURS: [&str; 7] =
         ["lock", "config.toml", "config.toml.tmp", "run.json.tmp", "events", "checkpoints", "videos"];
-    let listed = FileError::at("listed", files.folder());
-    let entries = fs::read_dir(files.folder()).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(listed)?;
-    for entry in entries {
+    for entry in entries(files.folder())? {
         let name = entry.file_name();
         let ours = OURS.iter().any(|ours| name == *ours);
-        let filled = || fs::read_dir(entry.path()).is_ok_and(|mut inside| inside.next().is_some());
-        if !ours || filled() {
+        if !ours || is_filled_folder(&entry.path()) {
             let found = name.to_string_lossy().into_owned();
             return Err(DirectoryError::NoRun { folder: files.folder().to_path_buf(), found });
         }
     }
     Ok(())
+}
+
+/// Whether a run has nothing in it but what every start makes: no row of metrics, no checkpoint, no video, no stranger.
+/// Without a row, events have none either.
+fn is_as_made(files: &RunFiles) -> Result<bool, FileError> {
+    let made = [files.description_file(), files.config_file(), files.lock_file(), files.events_folder()];
+    let empty_file =
+        |path: &Path| *path == files.metrics_file() && fs::metadata(path).is_ok_and(|file| file.len() == 0);
+    let empty_folder = |path: &Path| made_folders(files).iter().any(|made| made == path) && !is_filled_folder(path);
+    let entries = entries(files.folder())?;
+    Ok(entries.iter().map(DirEntry::path).all(|path| made.contains(&path) || empty_file(&path) || empty_folder(&path)))
+}
+
+fn is_filled_folder(path: &Path) -> bool {
+    fs::read_dir(path).is_ok_and(|mut inside| inside.next().is_some())
+}
+
+fn entries(folder: &Path) -> Result<Vec<DirEntry>, FileError> {
+    fs::read_dir(folder).and_then(Iterator::collect).map_err(FileError::at("listed", folder))
 }
 
 /// Renames the folder to the next free `NAME.1`, `NAME.2`: the higher the number, the younger.
@@ -275,6 +338,69 @@ mod tests {
             assert_eq!(fs::read(run.videos_folder().join("best")).unwrap(), [number]);
             assert_eq!(run.owner(), None);
         }
+    }
+
+    #[test]
+    fn a_making_that_came_to_nothing_is_taken_back() {
+        let scratch = Scratch::new();
+        let root = scratch.path();
+        let (run, opening) = open(root, Start::Continue).unwrap();
+        fs::write(run.files().metrics_file(), "").unwrap();
+        fs::write(run.files().events_folder().join("events.out.tfevents.1"), "version").unwrap();
+        run.take_back(&opening).unwrap();
+        assert_eq!(scratch.names(), Vec::<String>::new());
+
+        for precious in ["metrics.jsonl", "checkpoints/000000000100.ckpt", "videos/best.gif", "thesis.tex"] {
+            let (run, opening) = open(root, Start::Fresh).unwrap();
+            fs::write(run.files().folder().join(precious), "precious").unwrap();
+            let path = run.files().folder().join(precious);
+            run.take_back(&opening).unwrap();
+            assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+            assert!(path.parent().unwrap().exists() && root.join("pong/run.json").exists());
+        }
+        assert_eq!(scratch.names(), ["pong", "pong.1", "pong.2", "pong.3"]);
+    }
+
+    #[test]
+    fn what_was_there_before_is_not_taken_back_but_has_its_name_again() {
+        let scratch = Scratch::new();
+        let root = scratch.path();
+        let (run, _) = open(root, Start::Continue).unwrap();
+        fs::write(run.files().videos_folder().join("best"), "old").unwrap();
+        drop(run);
+        let (run, opening) = open(root, Start::Continue).unwrap();
+        run.take_back(&opening).unwrap();
+        let (run, opening) = open(root, Start::Fresh).unwrap();
+        assert_eq!(scratch.names(), ["pong", "pong.1"]);
+        run.take_back(&opening).unwrap();
+        assert_eq!(scratch.names(), ["pong"]);
+        assert_eq!(fs::read_to_string(root.join("pong/videos/best")).unwrap(), "old");
+        assert_eq!(open(root, Start::Continue).unwrap().1, Opening::Continued);
+
+        // Somebody trains it under its new name.
+        let (run, opening) = open(root, Start::Fresh).unwrap();
+        let description = RunDescription::new("pong", "cpu", 3);
+        let held = RunDirectory::open(root, "pong.1", Start::Continue, description, "").unwrap();
+        run.take_back(&opening).unwrap_err();
+        assert_eq!(scratch.names(), ["pong.1"]);
+        drop(held);
+    }
+
+    #[test]
+    fn that_a_run_was_saved_stays_noted() {
+        let scratch = Scratch::new();
+        let (run, _) = open(scratch.path(), Start::Continue).unwrap();
+        assert!(!run.description().saved);
+        let created = run.description().clone();
+        run.note_saved().unwrap();
+        run.note_saved().unwrap();
+        drop(run);
+        let (run, _) = open(scratch.path(), Start::Continue).unwrap();
+        assert_eq!(*run.description(), RunDescription { saved: true, ..created });
+        // As a version before this one wrote it.
+        let text = fs::read_to_string(run.files().description_file()).unwrap();
+        fs::write(run.files().description_file(), text.replace(",\n  \"saved\": true", "")).unwrap();
+        assert!(!run.files().description().unwrap().saved);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::directory::DirectoryError;
 use super::durable::FileError;
 use super::lock::{Owner, RunLock};
 
-/// What a run is of, as `run.json` holds it. It is written once, when the run is created.
+/// What a run is of, as `run.json` holds it. It is written when the run is created, and once more when it is first saved.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct RunDescription {
     /// The game or task.
@@ -24,6 +24,9 @@ pub struct RunDescription {
     pub version: String,
     /// When it was created, in seconds since 1970.
     pub created_unix: u64,
+    /// Whether it has had a checkpoint to go on from.
+    #[serde(default)]
+    pub saved: bool,
 }
 
 impl RunDescription {
@@ -35,6 +38,7 @@ impl RunDescription {
             seed,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             created_unix: clock::unix_seconds() as u64,
+            saved: false,
         }
     }
 }

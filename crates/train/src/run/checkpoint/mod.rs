@@ -73,6 +73,19 @@ pub enum CheckpointError {
         /// How many are there.
         count: usize,
     },
+    /// The run was saved, and what it would go on from is not there any more.
+    #[error(
+        "the run was saved before, but {} holds no checkpoint to go on from any more{}; put them back, or --fresh sets \
+         the run aside and starts over",
+        folder.display(),
+        if *best { ", only best.ckpt, which can be played but not trained on" } else { "" }
+    )]
+    Gone {
+        /// Where they were.
+        folder: PathBuf,
+        /// Whether the best one is there.
+        best: bool,
+    },
     /// A part's name is taken or is none.
     #[error("a checkpoint can't have a part named {name:?}: {why}")]
     PartName {

@@ -96,6 +96,11 @@ impl Checkpoints {
         found(Checkpoint::open_without(&self.best_path(), self.left_out))
     }
 
+    /// The error of a run that was saved and has none left to go on from.
+    pub fn gone(&self) -> CheckpointError {
+        CheckpointError::Gone { folder: self.folder.clone(), best: self.best_path().exists() }
+    }
+
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
