@@ -1,20 +1,27 @@
 //! `meme train`: the whole agent, from the first command on.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::Args;
 use envs::EnvId;
+use serde::Serialize;
 use train::assembly::Task;
+use train::beginning::{self, Beginning};
 use train::config::{Config, Sources};
-use train::run::checkpoint::Checkpoints;
 use train::run::stop::Stop;
-use train::run::{Opening, RunDescription, RunDirectory, RunFiles, Start};
+use train::run::{Opening, RunDescription, RunDirectory, Start};
 use train::status::Status;
 use train::trainer::{self, Screen};
 
 use crate::home;
 use crate::output::{self, Progress};
+
+/// Where runs are, unless another folder is given.
+const RUNS: &str = "runs";
 
 /// Options of `meme train`.
 #[derive(Args)]
@@ -43,7 +50,7 @@ pub struct TrainArgs {
     #[arg(long)]
     fresh: bool,
     /// Where runs are
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    #[arg(long, value_name = "FOLDER", default_value = RUNS)]
     runs: PathBuf,
     /// Print one JSON document at the end
     #[arg(long)]
@@ -63,17 +70,20 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     envs::check_ram(&environment, &config.env.ram)?;
     // Before there is a run that would be held to it.
     trainer::device(&config)?;
-    let preset = args.preset.as_deref().unwrap_or("paper");
-    let name = args.name.clone().unwrap_or_else(|| default_name(&environment, preset, config.run.seed));
-    let (directory, config) = open(args, &name, &environment, preset, config)?;
-    let task = Task { environment, python: home::python()?, package: home::worker_package()? };
     if config.run.threads > 0 {
         tch::set_num_threads(i32::try_from(config.run.threads)?);
     }
-    let mut screen = Terminal { progress: Progress::new() };
-    let status = trainer::train(&task, &config, &directory, &stop, &mut screen)?;
-    screen.progress.clear();
-    if args.json { output::print_json(&status) } else { output::print(&format!("{name}: {status}\n")) }
+    let preset = args.preset.as_deref().unwrap_or("paper");
+    let name = args.name.clone().unwrap_or_else(|| default_name(&environment, preset, config.run.seed));
+    let description = RunDescription::new(&environment.to_string(), preset, config.run.seed);
+    let task = Task { environment, python: home::python()?, package: home::worker_package()? };
+    let start = if args.fresh { Start::Fresh } else { Start::Continue };
+    let (directory, opening) = RunDirectory::open(&args.runs, &name, start, description, &config.to_toml()?)?;
+    let status = match begin(&directory, &opening, preset, &config)? {
+        Some(status) => status,
+        None => train(&task, &config, directory, &opening, &stop)?,
+    };
+    report(args, &name, &status)
 }
 
 fn default_name(environment: &EnvId, preset: &str, seed: u64) -> String {
@@ -85,64 +95,109 @@ fn default_name(environment: &EnvId, preset: &str, seed: u64) -> String {
     format!("{plain}-{preset}-{seed}")
 }
 
-/// Takes the run; one that goes on keeps its config, except for the frames to train for.
-fn open(
-    args: &TrainArgs,
-    name: &str,
-    environment: &EnvId,
-    preset: &str,
-    config: Config,
-) -> Result<(RunDirectory, Config)> {
-    let description = RunDescription::new(&environment.to_string(), preset, config.run.seed);
-    let start = if args.fresh { Start::Fresh } else { Start::Continue };
-    let (directory, opening) = RunDirectory::open(&args.runs, name, start, description, &config.to_toml()?)?;
-    let folder = directory.files().folder().display();
+/// Says what becomes of the run, and how it stands if it is finished already. One that goes on keeps its config, except for
+/// the frames to train for.
+fn begin(directory: &RunDirectory, opening: &Opening, preset: &str, config: &Config) -> Result<Option<Status>> {
+    let (name, folder) = (directory.files().name(), directory.files().folder().display());
     match opening {
         Opening::Created => output::say(format_args!("run {name} in {folder}")),
         Opening::SetAside(old) => {
             output::say(format_args!("run {name} starts over; the one before is in {}", old.display()));
         }
-        Opening::Continued => {
-            let mut known = read_config(directory.files())?;
-            let frames = config.run.frames;
-            known.run.frames = frames;
-            if known != config && !may_change(&directory, preset, &config)? {
-                bail!(
-                    "run {name} was started with another config; `meme config diff` shows how they differ, --name gives \
-                     this one a name of its own, --fresh starts over"
-                );
+        Opening::Continued => match beginning::meet(directory, preset, config)? {
+            Beginning::Finished(status) => return Ok(Some(*status)),
+            Beginning::GoesOn { budget_before } => {
+                directory.replace_config(&config.to_toml()?)?;
+                let frames = config.run.frames;
+                let until = match frames == budget_before {
+                    true => String::new(),
+                    false => format!(", to {frames} frames instead of {budget_before}"),
+                };
+                output::say(format_args!("run {name} goes on in {folder}{until}"));
             }
-            directory.replace_config(&config.to_toml()?)?;
-            output::say(format_args!("run {name} goes on in {folder}"));
-        }
+        },
     }
-    Ok((directory, config))
+    Ok(None)
 }
 
-/// Whether nothing would be lost if the run went on with another config: one that failed before its first checkpoint, for
-/// instance because memory ran out, is begun again with what it was told to set.
-fn may_change(directory: &RunDirectory, preset: &str, config: &Config) -> Result<bool> {
-    let description = directory.description();
-    let same = (description.preset.as_str(), description.seed) == (preset, config.run.seed);
-    let checkpoints = Checkpoints::in_folder(&directory.files().checkpoints_folder());
-    Ok(same && checkpoints.list()?.is_empty() && checkpoints.best()?.is_none())
+/// Trains to the end or until a stop is asked for. A run that failed before anything came about leaves no folder.
+fn train(task: &Task, config: &Config, directory: RunDirectory, opening: &Opening, stop: &Stop) -> Result<Status> {
+    let progress = Arc::new(Mutex::new(Progress::new()));
+    let announcing = announce_stop(stop, &progress)?;
+    let outcome = trainer::train(task, config, &directory, stop, &mut Terminal { progress: Arc::clone(&progress) });
+    if stop.is_requested() {
+        // What it says comes before the end is told; a panic of its own is on the screen already.
+        let _ = announcing.join();
+    }
+    locked(&progress).clear();
+    if outcome.is_err()
+        && let Err(error) = directory.take_back(opening)
+    {
+        output::say(format_args!("meme: what was made for the run could not be taken back: {error}"));
+    }
+    Ok(outcome?)
 }
 
-fn read_config(files: &RunFiles) -> Result<Config> {
-    let path: &Path = &files.config_file();
-    Ok(Config::read(path)?)
+/// Says at once that a signal was heard: the end may take a while to be saved, and the trainer may be busy.
+fn announce_stop(stop: &Stop, progress: &Arc<Mutex<Progress>>) -> Result<JoinHandle<()>> {
+    let (stop, progress) = (stop.clone(), Arc::clone(progress));
+    let announce = move || {
+        while !stop.wait(Duration::MAX) {}
+        locked(&progress).say("meme: stopping; the run is saved first, and Ctrl-C again leaves at once without that");
+    };
+    Ok(thread::Builder::new().name("stopping".to_owned()).spawn(announce)?)
+}
+
+fn locked(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
+    progress.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Why training ended.
+#[derive(Clone, Copy, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Ended {
+    Finished,
+    Stopped,
+}
+
+/// Prints how the run stands, and says why it ended, where it is and what can be done with it.
+fn report(args: &TrainArgs, name: &str, status: &Status) -> Result<()> {
+    #[derive(Serialize)]
+    struct Report<'a> {
+        #[serde(flatten)]
+        status: &'a Status,
+        ended: Ended,
+    }
+    let ended = if status.is_finished() { Ended::Finished } else { Ended::Stopped };
+    let Status { frames, budget, updates, .. } = status;
+    let (folder, runs) = (args.runs.join(name), args.runs.display());
+    let (done, next) = match ended {
+        Ended::Finished => {
+            let runs = if args.runs == Path::new(RUNS) { String::new() } else { format!(" --runs {runs}") };
+            ("is finished", format!("`meme eval {name}{runs}` measures it, a higher --frames trains on"))
+        }
+        Ended::Stopped => ("was stopped", "the same command goes on".to_owned()),
+    };
+    output::say(format_args!(
+        "run {name} {done} at {frames} of {budget} frames, update {updates}, and saved in {}; {next}",
+        folder.display()
+    ));
+    if args.json {
+        return output::print_json(&Report { status, ended });
+    }
+    output::print(&format!("{name}: {status}\n"))
 }
 
 struct Terminal {
-    progress: Progress,
+    progress: Arc<Mutex<Progress>>,
 }
 
 impl Screen for Terminal {
     fn status(&mut self, status: &Status) {
-        self.progress.show_lines(|| status.lines().to_vec());
+        locked(&self.progress).show_lines(|| status.lines().to_vec());
     }
 
     fn say(&mut self, sentence: &str) {
-        self.progress.say(format_args!("meme: {sentence}"));
+        locked(&self.progress).say(format_args!("meme: {sentence}"));
     }
 }

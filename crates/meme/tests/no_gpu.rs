@@ -1,5 +1,4 @@
-//! What is said where a GPU is asked for and none can be used, and how a run that failed before it saved anything is begun
-//! again with other settings.
+//! What is said where a GPU is asked for and none can be used.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::path::PathBuf;
@@ -74,16 +73,4 @@ fn a_measurement_on_no_gpu_says_how_to_do_without() {
 fn there_is_one_gpu_and_it_has_no_number() {
     let said = sentence(&Root::new("gpu-7").train(&["run.device=cuda:7"]));
     assert!(said.contains("run.device") && said.contains("cuda"), "{said}");
-}
-
-#[test]
-fn a_run_that_saved_nothing_may_be_begun_again_with_other_settings() {
-    let root = Root::new("begun-again");
-    assert!(root.train(&["run.device=cpu"]).status.success());
-    let other = ["run.device=cpu", "learner.batch_size=4"];
-    assert!(sentence(&root.train(&other)).contains("was started with another config"));
-    fs::remove_dir_all(root.0.join("run/checkpoints")).unwrap();
-    let output = root.train(&other);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(fs::read_to_string(root.0.join("run/config.toml")).unwrap().contains("batch_size = 4"));
 }
