@@ -95,8 +95,8 @@ fn default_name(environment: &EnvId, preset: &str, seed: u64) -> String {
     format!("{plain}-{preset}-{seed}")
 }
 
-/// Says what becomes of the run, and how it stands if it is finished already. One that goes on keeps its config, except for
-/// the frames to train for.
+/// Says what becomes of the run, and tells how it stands if it is finished already. One that goes on keeps its config,
+/// except for the frames to train for.
 fn begin(directory: &RunDirectory, opening: &Opening, preset: &str, config: &Config) -> Result<Option<Status>> {
     let (name, folder) = (directory.files().name(), directory.files().folder().display());
     match opening {

@@ -146,8 +146,8 @@ fn a_run_whose_checkpoints_are_gone_is_not_started_over() {
         assert_eq!(
             runs.refuses(arguments),
             format!(
-                "meme: the run was saved before, but {folder} holds no checkpoint to go on from any more, only best.ckpt, \
-                 which can be played but not trained on{ending}"
+                "meme: the run was saved before, but {folder} holds no checkpoint to go on from any more, only \
+                 best.ckpt, which can be played but not trained on{ending}"
             )
         );
     }
@@ -251,7 +251,8 @@ fn frames_may_be_fewer_as_long_as_they_are_not_played_yet() {
     assert_eq!(
         runs.refuses(&["--frames", "100"]),
         format!(
-            "meme: run run has played {played} frames already, so it can't end at 100; a --frames above that trains on\n"
+            "meme: run run has played {played} frames already, so it can't end at 100; a --frames above \
+             that trains on\n"
         )
     );
     let fewer = (played + 100).to_string();
@@ -284,7 +285,8 @@ fn a_stop_is_answered_and_its_end_is_told_and_measured() {
     let stopping = "meme: stopping; the run is saved first, and Ctrl-C again leaves at once without that\n";
     assert_eq!(said.matches(stopping).count(), 1, "{said}");
     let end = format!(
-        "run run was stopped at {frames} of {FOR_EVER} frames, update {updates}, and saved in {}; the same command goes on\n",
+        "run run was stopped at {frames} of {FOR_EVER} frames, update {updates}, and saved in {}; the same \
+         command goes on\n",
         folder.display()
     );
     assert!(said.ends_with(&end), "{said}");
@@ -298,9 +300,9 @@ fn other_settings_are_named_and_refused() {
     runs.works(&["--frames", "60"]);
     assert_eq!(
         runs.refuses(&["--frames", "200", "--set", "learner.batch_size=4", "--set", "env.hide_rewards=true"]),
-        "meme: run run was started with other settings: env.hide_rewards was false and is now true, learner.batch_size was \
-         16 and is now 4; leave them as they were, give this one another --name, or --fresh sets the run aside and starts \
-         over\n"
+        "meme: run run was started with other settings: env.hide_rewards was false and is now true, \
+         learner.batch_size was 16 and is now 4; leave them as they were, give this one another --name, or --fresh sets \
+         the run aside and starts over\n"
     );
 }
 

@@ -1,4 +1,5 @@
 //! Signals end a run in order, and reach no thread that computes.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -20,8 +20,8 @@ const NAMED: usize = 6;
 pub enum BeginningError {
     /// The run has other settings.
     #[error(
-        "run {run} was started with other settings: {}; leave them as they were, give this one another --name, or --fresh \
-         sets the run aside and starts over",
+        "run {run} was started with other settings: {}; leave them as they were, give this one another --name, or \
+         --fresh sets the run aside and starts over",
         named(differences)
     )]
     OtherConfig {
@@ -114,8 +114,8 @@ pub fn meet(directory: &RunDirectory, preset: &str, config: &Config) -> Result<B
     }
 }
 
-/// Whether nothing would be lost if the run went on with another config: one that failed before its first checkpoint, for
-/// instance because memory ran out, is begun again with what it was told to set.
+/// Whether nothing would be lost if the run went on with another config: one that failed before its first checkpoint,
+/// for instance because memory ran out, is begun again with what it was told to set.
 fn may_change(
     directory: &RunDirectory,
     checkpoints: &Checkpoints,

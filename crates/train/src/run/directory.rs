@@ -136,8 +136,8 @@ impl RunDirectory {
         Ok((Self { files, description, _lock: lock }, opening))
     }
 
-    /// Takes back the making of a run in which nothing came about, `opening` being what [`open`](Self::open) made of it:
-    /// the folder goes, and the run that was set aside for it has its name again. A folder in which something was
+    /// Takes back the making of a run in which nothing came about, `opening` being what [`open`](Self::open) made of
+    /// it: the folder goes, and the run that was set aside for it has its name again. A folder in which something was
     /// measured, saved or put by somebody stays, and so does a run that was there before.
     pub fn take_back(self, opening: &Opening) -> Result<(), DirectoryError> {
         let files = &self.files;
@@ -174,12 +174,12 @@ impl RunDirectory {
         &self.description
     }
 
-    /// Notes in `run.json` that there is a checkpoint to go on from, so that one that is gone later is missed. Call it only
-    /// when the checkpoint is on the disk under its name.
+    /// Notes in `run.json` that there is a checkpoint to go on from, so that one that is gone later is missed. Call it
+    /// only when the checkpoint is on the disk under its name.
     ///
-    /// Training never takes it back: old checkpoints are removed after a newer one is in place, and damaged ones are
-    /// renamed only where a whole one stays. So however the process ends, a run that is noted as saved and has no numbered
-    /// checkpoint lost them to somebody else. `best.ckpt` could not tell: it may come before the first of them.
+    /// Old checkpoints are removed after a newer one is in place, and damaged ones are renamed only where a whole one
+    /// stays. So however the process ends, also by `kill -9` at any moment, a run that is noted as saved and has no
+    /// numbered checkpoint lost them to somebody else. `best.ckpt` can't tell that: it may come before the first.
     pub fn note_saved(&self) -> Result<(), DirectoryError> {
         let known = self.files.description()?;
         if known.saved {

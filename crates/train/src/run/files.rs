@@ -11,7 +11,7 @@ use super::directory::DirectoryError;
 use super::durable::FileError;
 use super::lock::{Owner, RunLock};
 
-/// What a run is of, as `run.json` holds it. It is written when the run is created, and once more when it is first saved.
+/// What a run is of, as `run.json` holds it. It is written when the run is created, and again when it is first saved.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct RunDescription {
     /// The game or task.
