@@ -21,11 +21,12 @@ class GymEnvironment:
         self.run_seed, self.index = run_seed, index
         self.frames_per_step = 1
         if settings["module"] is not None:
-            # The user's module may lie in the folder that meme was started from.
-            if os.getcwd() not in sys.path:
-                sys.path.insert(1, os.getcwd())
-            importlib.import_module(settings["module"])
-        self.env = gymnasium.make(settings["id"], disable_env_checker=True)
+            import_module(settings["module"])
+        try:
+            self.env = gymnasium.make(settings["id"], disable_env_checker=True)
+        except gymnasium.error.Error as error:
+            # What Gymnasium says of a name or a package that is missing is a sentence for the user.
+            raise Refused(" ".join(str(error).split())) from error
         self.shape, self.dtype = observation_format(self.env.observation_space)
         self.first_action, self.action_names = action_format(self.env)
 
@@ -83,6 +84,19 @@ class GymEnvironment:
         out[...] = array
         if self.dtype == np.float32 and not np.isfinite(out).all():
             raise ValueError(f"the environment returned an observation that is not finite: {array}")
+
+
+def import_module(name):
+    """Imports the user's module, which may lie in the folder that meme was started from."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(1, os.getcwd())
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            # One that the module itself needs: where it asks for it is worth telling.
+            raise
+        raise Refused(f"there is no module {error.name} in {os.getcwd()} or among Python's packages") from error
 
 
 def layers(env):

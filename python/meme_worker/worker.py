@@ -71,7 +71,11 @@ class Worker:
         """Makes the environments and introduces them."""
         settings = json.loads(bytes(content))
         if settings["protocol"] != protocol.VERSION:
-            raise Refused(f"meme_worker speaks version {protocol.VERSION} of the protocol, meme {settings['protocol']}")
+            raise Refused(
+                f"python/meme_worker speaks version {protocol.VERSION} of the protocol and the meme binary "
+                f"{settings['protocol']}: they are of different commits; `make build` builds the binary that belongs "
+                "to the checkout"
+            )
         make = environment_class(settings["environment"]["kind"])
         first, count = settings["first_index"], settings["environments"]
         self.environments = [make(settings["environment"], settings["seed"], first + i) for i in range(count)]

@@ -3,13 +3,14 @@
 
 mod support;
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use envs::{Ending, EnvError, Environments, EpisodeEnd, Step, WorkerEnvironments};
-use support::{config, last_observation, observation};
+use envs::{Ending, EnvError, Environments, EpisodeEnd, Step, WorkerConfig, WorkerEnvironments};
+use support::{config, last_observation, observation, workspace};
 
 const FAULTY: &str = "gym:tests.gym_envs:Faulty-v0";
 /// What the actions of the faulty environment do.
@@ -291,4 +292,25 @@ fn kill(process: u32) {
 fn runs(process: u32) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat"));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
+}
+
+#[test]
+fn a_worker_of_another_commit_is_refused_with_what_to_do() {
+    let folder = std::env::temp_dir().join(format!("meme-other-worker-{}", std::process::id()));
+    let package = folder.join("meme_worker");
+    fs::create_dir_all(&package).unwrap();
+    for entry in fs::read_dir(workspace().join("python/meme_worker")).unwrap().map(Result::unwrap) {
+        if entry.path().extension().is_some_and(|ending| ending == "py") {
+            let text = fs::read_to_string(entry.path()).unwrap();
+            fs::write(package.join(entry.file_name()), text.replace("\nVERSION = ", "\nVERSION = 100 + ")).unwrap();
+        }
+    }
+    let error = WorkerEnvironments::new(WorkerConfig { package, ..config(FAULTY) }).err().unwrap();
+    fs::remove_dir_all(&folder).unwrap();
+    let sentence = error.to_string();
+    assert!(matches!(error, EnvError::Unsupported { .. }), "{sentence}");
+    assert!(
+        sentence.contains("python/meme_worker speaks version 10") && sentence.contains("`make build`"),
+        "{sentence}"
+    );
 }

@@ -112,9 +112,12 @@ fn spaces_that_do_not_fit_are_refused_by_name() {
 fn what_cannot_be_found_is_named() {
     let refused = |name: &str| WorkerEnvironments::new(config(name)).err().unwrap().to_string();
     let missing = refused("gym:NoSuchThing-v0");
-    assert!(missing.contains("NameNotFound") && missing.contains("NoSuchThing"), "{missing}");
-    let module = refused("gym:no_such_module:Thing-v0");
-    assert!(module.contains("ModuleNotFoundError: No module named 'no_such_module'"), "{module}");
+    assert_eq!(missing, "gym:NoSuchThing-v0 cannot be used: Environment `NoSuchThing` doesn't exist.");
+    for (module, absent) in [("no_such_module", "no_such_module"), ("tests.no_such", "tests.no_such")] {
+        let refusal = refused(&format!("gym:{module}:Thing-v0"));
+        let begins = format!("gym:{module}:Thing-v0 cannot be used: there is no module {absent} in /");
+        assert!(refusal.starts_with(&begins) && refusal.ends_with(" or among Python's packages"), "{refusal}");
+    }
 }
 
 #[test]

@@ -312,7 +312,7 @@ fn a_start_that_fails_leaves_nothing_behind() {
     let mut gym = Command::new(env!("CARGO_BIN_EXE_meme"));
     gym.args(["train", "gym:NoSuch-v0", "--preset", "tiny", "--name", "run", "--runs"]).arg(&runs.0);
     let output = gym.output().unwrap();
-    assert!(!output.status.success() && said(&output).contains("gym:NoSuch-v0 failed"), "{}", said(&output));
+    assert!(!output.status.success() && said(&output).contains("gym:NoSuch-v0 cannot be used"), "{}", said(&output));
     assert_eq!(fs::read_dir(&runs.0).unwrap().count(), 0, "{}", said(&output));
 
     // A run that --fresh had set aside for it is there again.
@@ -320,7 +320,7 @@ fn a_start_that_fails_leaves_nothing_behind() {
     let before = runs.files();
     gym.arg("--fresh");
     let output = gym.output().unwrap();
-    assert!(!output.status.success() && said(&output).contains("gym:NoSuch-v0 failed"), "{}", said(&output));
+    assert!(!output.status.success() && said(&output).contains("gym:NoSuch-v0 cannot be used"), "{}", said(&output));
     assert_eq!(runs.files(), before);
     assert_eq!(fs::read_dir(&runs.0).unwrap().count(), 1);
     runs.works(&["--frames", "60"]);

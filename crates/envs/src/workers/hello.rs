@@ -26,7 +26,11 @@ pub fn read_hello(name: &str, bytes: &[u8]) -> Result<EnvSpec, String> {
         return Err(format!("its hello begins with `{}`, not with `{MAGIC}`", hello.magic));
     }
     if hello.protocol != PROTOCOL {
-        return Err(format!("it speaks version {} of the protocol, and not {PROTOCOL}", hello.protocol));
+        return Err(format!(
+            "python/meme_worker speaks version {} of the protocol and this binary {PROTOCOL}: they are of different \
+             commits; `make build` builds the binary that belongs to the checkout",
+            hello.protocol
+        ));
     }
     let observation_kind = match hello.observation_kind.as_str() {
         "u8" => ObservationKind::U8,
@@ -84,7 +88,8 @@ mod tests {
     #[test]
     fn each_wrong_field_is_named() {
         assert!(refused("magic", json!("x")).contains("begins with `x`"));
-        assert!(refused("protocol", json!(99)).contains("version 99"));
+        let other = refused("protocol", json!(99));
+        assert!(other.contains("version 99 of the protocol") && other.contains("`make build`"), "{other}");
         assert!(refused("observation_kind", json!("f64")).contains("`f64`"));
         for shape in [json!([]), json!([0]), json!([1, 2, 3, 4]), json!([u64::MAX, 2]), json!([1_u64 << 40])] {
             assert!(refused("observation_shape", shape).contains("impossible shape"));
