@@ -47,15 +47,17 @@ def write(arguments):
     """Writes the files of one run, and the tables of all."""
     run, out = arguments.run, arguments.out
     name = run.resolve().name
-    description = json.loads((run / "run.json").read_text())
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    if not rows:
-        sys.exit(f"{run} has no row of metrics")
+    description = parsed(run / "run.json", read(run / "run.json"))
+    metrics = run / "metrics.jsonl"
+    # A last line without its end is being written.
+    rows = [parsed(metrics, line) for line in read(metrics).split("\n")[:-1]]
+    if not rows or "learner/updates" not in rows[-1]:
+        sys.exit(f"{metrics} has no row of a run that has begun to learn")
     games = {game["rom"]: game for game in json.loads(meme(arguments, "games", "--json"))}
     if description["task"] not in games:
         sys.exit(f"{run} trains on {description['task']}, which is no Atari game")
     if arguments.evaluation:
-        evaluation = json.loads(arguments.evaluation.read_text())
+        evaluation = evaluated(arguments.evaluation, description["task"])
     else:
         play = ["eval", name, "--runs", str(run.resolve().parent), "--episodes", str(arguments.episodes), "--json"]
         evaluation = json.loads(meme(arguments, *play))
@@ -82,9 +84,42 @@ def write(arguments):
     update_tables(out)
 
 
+def read(path):
+    """A file's text."""
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        sys.exit(f"{path} can't be read: {getattr(error, 'strerror', None) or error}")
+
+
+def parsed(path, text):
+    """An object in JSON that a file holds."""
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        sys.exit(f"{path} is damaged: {error}")
+    if not isinstance(value, dict):
+        sys.exit(f"{path} is damaged: it holds no object")
+    return value
+
+
+def evaluated(path, game):
+    """The report of an evaluation of that game."""
+    report = parsed(path, read(path))
+    protocol = report.get("protocol")
+    if not isinstance(protocol, dict) or "scores" not in report:
+        sys.exit(f"{path} is no report of `meme eval --json`")
+    if protocol.get("environment") != game:
+        sys.exit(f"{path} is an evaluation of {protocol.get('environment')}, not of {game}")
+    return report
+
+
 def meme(arguments, *words):
     """What a command of `meme` prints."""
-    done = subprocess.run([arguments.meme, *words], stdout=subprocess.PIPE, text=True)
+    try:
+        done = subprocess.run([arguments.meme, *words], stdout=subprocess.PIPE, text=True)
+    except OSError as error:
+        sys.exit(f"{arguments.meme} can't be run ({error.strerror}): `make build` makes it, --meme names another")
     if done.returncode:
         sys.exit(f"`meme {shlex.join(words)}` failed; what it said is above")
     return done.stdout
@@ -171,7 +206,7 @@ zcat {name}.jsonl.gz | meme plot /dev/stdin --game {facts["game"]["rom"]} --out 
 def update_tables(out):
     """Makes the tables of the page beside `out` anew."""
     found = sorted(out.glob("*.json"))
-    all_facts = [json.loads(path.read_text()) for path in found]
+    all_facts = [parsed(path, read(path)) for path in found]
     all_facts.sort(key=lambda facts: (facts["game"]["rom"], facts["frames"], facts["name"]))
     index = out.with_suffix(".md")
     text = index.read_text() if index.exists() else EMPTY

@@ -1,5 +1,6 @@
 """Tests of `result.py` on a made-up run: `python -m unittest discover -s bench`."""
 
+import argparse
 import json
 import tempfile
 import unittest
@@ -85,6 +86,37 @@ class Result(unittest.TestCase):
             with self.assertRaises(SystemExit) as refused:
                 result.update_tables(out)
             self.assertIn("has not the two lines", str(refused.exception))
+
+    def test_bad_input_is_refused_with_a_sentence(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run, report = Path(folder) / "pong", Path(folder) / "report.json"
+            arguments = argparse.Namespace(run=run, out=Path(folder) / "games", meme="no-such-meme", evaluation=report)
+
+            def refusal(call, *given):
+                with self.assertRaises(SystemExit) as refused:
+                    call(*given)
+                return str(refused.exception)
+
+            missing = f"{run}/run.json can't be read: No such file or directory"
+            self.assertEqual(refusal(result.write, arguments), missing)
+            run.mkdir()
+            (run / "run.json").write_text("{")
+            self.assertIn("run.json is damaged: Expecting property name", refusal(result.write, arguments))
+            (run / "run.json").write_text(json.dumps(DESCRIPTION))
+            (run / "metrics.jsonl").write_text('{"frames": 4}\n{"fra')
+            nothing = f"{run}/metrics.jsonl has no row of a run that has begun to learn"
+            self.assertEqual(refusal(result.write, arguments), nothing)
+            (run / "metrics.jsonl").write_text('{"frames": 4, "learner/updates": 1}\n')
+            no_binary = "no-such-meme can't be run (No such file or directory): `make build` makes it, --meme names"
+            self.assertIn(no_binary, refusal(result.write, arguments))
+            report.write_text("[]")
+            self.assertEqual(refusal(result.evaluated, report, "pong"), f"{report} is damaged: it holds no object")
+            report.write_text("{}")
+            self.assertEqual(refusal(result.evaluated, report, "pong"), f"{report} is no report of `meme eval --json`")
+            report.write_text('{"scores": [], "protocol": {"environment": "breakout"}}')
+            other = f"{report} is an evaluation of breakout, not of pong"
+            self.assertEqual(refusal(result.evaluated, report, "pong"), other)
+            self.assertFalse(arguments.out.exists())
 
 
 if __name__ == "__main__":
