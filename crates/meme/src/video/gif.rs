@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 
-use ::gif::{Encoder, Frame, Repeat};
+use ::gif::{Encoder, EncodingError, Frame, Repeat};
 use anyhow::{Context, Result, ensure};
 
 use super::canvas::Colour;
@@ -39,8 +39,8 @@ impl GifFile {
             u16::try_from(pixels).with_context(|| format!("a GIF is at most 65535 pixels wide and high, not {pixels}"))
         };
         let (file, writer) = file;
-        let mut encoder = Encoder::new(BufWriter::new(writer), side(width)?, side(height)?, &[])?;
-        encoder.set_repeat(Repeat::Infinite)?;
+        let mut encoder = Encoder::new(BufWriter::new(writer), side(width)?, side(height)?, &[]).map_err(once)?;
+        encoder.set_repeat(Repeat::Infinite).map_err(once)?;
         let frames_per_second = u64::from(frames_per_second);
         Ok(Self { encoder, file, width, frames_per_second, count: 0, written: None, pending: None })
     }
@@ -77,12 +77,20 @@ impl GifFile {
         // A delay has 16 bits. A still picture that stays longer is one more frame, of a single pixel.
         while left > 0 {
             let delay = left.min(u64::from(u16::MAX));
-            self.encoder.write_frame(&encoded(&pixels, self.width, area, delay as u16))?;
+            self.encoder.write_frame(&encoded(&pixels, self.width, area, delay as u16)).map_err(once)?;
             area = Area { left: 0, top: 0, width: 1, height: 1 };
             left -= delay;
         }
         self.written = Some(pixels);
         Ok(())
+    }
+}
+
+/// The encoder's error and its cause are the same words where the system refuses to write; they are said once.
+fn once(error: EncodingError) -> anyhow::Error {
+    match error {
+        EncodingError::Io(cause) => cause.into(),
+        error => error.into(),
     }
 }
 
@@ -176,6 +184,18 @@ mod tests {
         }
         assert_eq!(decoder.repeat(), Repeat::Infinite);
         seen
+    }
+
+    #[test]
+    fn what_the_system_says_is_said_once() {
+        let folder = Folder::new();
+        let (partial, _) = PartialFile::create(&folder.path().join("out.gif")).unwrap();
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut file = GifFile::create((partial, full), (160, 160), 15).unwrap();
+        // More than is held back, so that it is the encoder that fails.
+        let picture = |shift: usize| (0..160 * 160 * 3).map(|at| (at * at + shift) as u8).collect::<Vec<u8>>();
+        let error = (0..10).find_map(|shift| file.frame(&picture(shift)).err()).unwrap();
+        assert_eq!(format!("{error:#}"), "No space left on device (os error 28)");
     }
 
     fn written(frames: &[Vec<u8>], width: usize, frames_per_second: u32) -> Vec<(Vec<u8>, u16)> {
