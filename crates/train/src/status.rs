@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::books::Books;
 use crate::config::Config;
+use crate::numbers::{fixed, rounded};
 use crate::session::Session;
 use crate::timesheet::Times;
 
@@ -22,6 +23,32 @@ pub struct Rates {
     since: Instant,
     frames: u64,
     updates: u64,
+    steady: Steady,
+}
+
+/// The speed of the last minutes, in frames a second: an average whose older parts count ever less.
+#[derive(Debug, Default)]
+struct Steady {
+    /// Frames and seconds, both with the same weights.
+    frames: f64,
+    seconds: f64,
+}
+
+impl Steady {
+    /// After so many seconds, what was measured counts 1/e.
+    const MEMORY: f64 = 120.0;
+    /// Less than so many seconds say nothing: ten, of which the first have faded a little.
+    const ENOUGH: f64 = 9.0;
+
+    fn add(&mut self, frames: u64, seconds: f64) {
+        let fade = (-seconds / Self::MEMORY).exp();
+        self.frames = self.frames * fade + frames as f64;
+        self.seconds = self.seconds * fade + seconds;
+    }
+
+    fn frames_per_second(&self) -> Option<f64> {
+        (self.seconds >= Self::ENOUGH && self.frames > 0.0).then(|| self.frames / self.seconds)
+    }
 }
 
 impl Rates {
@@ -30,7 +57,8 @@ impl Rates {
 
     /// Nothing is known yet.
     pub fn new(frames: u64, updates: u64) -> Self {
-        Self { frames_per_second: 0.0, updates_per_second: 0.0, since: Instant::now(), frames, updates }
+        let (since, steady) = (Instant::now(), Steady::default());
+        Self { frames_per_second: 0.0, updates_per_second: 0.0, since, frames, updates, steady }
     }
 
     /// Measures anew once the window has passed.
@@ -39,9 +67,19 @@ impl Rates {
         if elapsed < Self::WINDOW {
             return;
         }
-        self.frames_per_second = frames.saturating_sub(self.frames) as f64 / elapsed.as_secs_f64();
+        let played = frames.saturating_sub(self.frames);
+        // Before the first update actors need not wait for the learner, and are faster than they will be.
+        if self.updates > 0 {
+            self.steady.add(played, elapsed.as_secs_f64());
+        }
+        self.frames_per_second = played as f64 / elapsed.as_secs_f64();
         self.updates_per_second = updates.saturating_sub(self.updates) as f64 / elapsed.as_secs_f64();
         (self.since, self.frames, self.updates) = (Instant::now(), frames, updates);
+    }
+
+    /// Seconds that so many frames will take, once that can be told.
+    fn seconds_for(&self, frames: u64) -> Option<f64> {
+        Some(frames as f64 / self.steady.frames_per_second()?)
     }
 }
 
@@ -58,6 +96,8 @@ pub struct Status {
     pub frames_per_second: f64,
     /// Updates a second.
     pub updates_per_second: f64,
+    /// Seconds until the budget is played, once that can be told.
+    pub seconds_left: Option<f64>,
     /// Sequences in replay, and how many it holds at most.
     pub sequences: u64,
     /// The most that it holds.
@@ -115,24 +155,25 @@ impl Status {
         let fill = config.replay.minimum_fill as u64;
         let waits_for = (accounting.inserted < fill)
             .then(|| format!("{} of {fill} sequences before learning begins", accounting.inserted));
-        let evaluation_score = books.evaluation();
+        let evaluation_score = books.evaluation().map(rounded);
         Self {
             frames: session.frames(),
             budget: config.run.frames,
             updates: books.last_update(),
             frames_per_second: rates.frames_per_second,
             updates_per_second: rates.updates_per_second,
+            seconds_left: rates.seconds_for(config.run.frames.saturating_sub(session.frames())),
             sequences: accounting.sequences,
             capacity: config.replay.capacity as u64,
             replay_bytes: accounting.bytes(),
             inserted: accounting.inserted,
             sampled: accounting.sampled,
             samples_per_insert: samples_per_insert(config, &accounting),
-            actor_score: books.actor_score(),
-            last_actor_score: books.last_actor_score(),
+            actor_score: books.actor_score().map(rounded),
+            last_actor_score: books.last_actor_score().map(rounded),
             intrinsic_return: books.intrinsic_return(),
             evaluation_score,
-            last_evaluation_score: books.last_evaluation_score(),
+            last_evaluation_score: books.last_evaluation_score().map(rounded),
             human_normalised: evaluation_score.zip(game).map(|(score, game)| game.normalised(score)),
             loss: books.last_loss(),
             favourite_policy: session.bandit().greedy(),
@@ -151,8 +192,8 @@ impl Status {
     pub fn lines(&self) -> [String; 3] {
         let share = 100.0 * self.frames as f64 / self.budget as f64;
         let mut far = format!("{} frames ({share:.0} %), {:.0} frames/s", self.frames, self.frames_per_second);
-        if self.frames_per_second > 0.0 && self.frames < self.budget {
-            far += &format!(", {} left", duration((self.budget - self.frames) as f64 / self.frames_per_second));
+        if let Some(seconds) = self.seconds_left.filter(|_| self.frames < self.budget) {
+            far += &format!(", {} left", duration(seconds));
         }
         if let Some(waits_for) = &self.waits_for {
             far += &format!(", waiting for {waits_for}");
@@ -162,20 +203,20 @@ impl Status {
         }
         let mut well = Vec::new();
         if let (Some(mean), Some(last)) = (self.actor_score, self.last_actor_score) {
-            well.push(format!("score {mean:.2} (last {last:.2})"));
+            well.push(format!("score {} (last {})", fixed(mean, 2), fixed(last, 2)));
         }
         if let Some(last) = self.last_evaluation_score {
-            let mean = self.evaluation_score.map_or(String::new(), |mean| format!("{mean:.2} "));
-            let human = self.human_normalised.map_or(String::new(), |human| format!(", {human:.2} of human"));
-            well.push(format!("evaluation {mean}(last {last:.2}{human})"));
+            let mean = self.evaluation_score.map_or(String::new(), |mean| fixed(mean, 2) + " ");
+            let human = self.human_normalised.map_or(String::new(), |human| format!(", {} of human", fixed(human, 2)));
+            well.push(format!("evaluation {mean}(last {}{human})", fixed(last, 2)));
         }
         if let Some(intrinsic) = self.intrinsic_return {
-            well.push(format!("intrinsic {intrinsic:.2}"));
+            well.push(format!("intrinsic {}", fixed(intrinsic, 2)));
         }
         well.push(format!("policy {}", self.favourite_policy));
         let mut learner = format!("update {} ({:.1}/s)", self.updates, self.updates_per_second);
         if let Some(loss) = self.loss {
-            learner += &format!(", loss {loss:.3}, {:.1} samples an insert", self.samples_per_insert);
+            learner += &format!(", loss {}, {:.1} samples an insert", fixed(loss, 3), self.samples_per_insert);
         }
         learner += &format!(", replay {} of {}", self.sequences, self.capacity);
         learner += &format!(" ({:.0} MB)", self.replay_bytes as f64 / 1e6);
@@ -210,6 +251,7 @@ mod tests {
             updates: 0,
             frames_per_second: 5.0,
             updates_per_second: 0.0,
+            seconds_left: None,
             sequences: 3,
             capacity: 10,
             replay_bytes: 2_000_000,
@@ -230,7 +272,7 @@ mod tests {
         };
         assert_eq!(
             status.to_string(),
-            "250 frames (25 %), 5 frames/s, 2 min left, waiting for 3 of 5 sequences before learning begins; policy 4; \
+            "250 frames (25 %), 5 frames/s, waiting for 3 of 5 sequences before learning begins; policy 4; \
              update 0 (0.0/s), replay 3 of 10 (2 MB)"
         );
         status = Status {
@@ -242,6 +284,7 @@ mod tests {
             waits_for: None,
             saving: Some(1_234_000_000),
             samples_per_insert: 6.0,
+            seconds_left: Some(150.0),
             updates: 7,
             ..status
         };
@@ -251,5 +294,44 @@ mod tests {
         assert_eq!(learner, "update 7 (0.0/s), loss 0.250, 6.0 samples an insert, replay 3 of 10 (2 MB)");
         status = Status { evaluation_score: Some(4.0), human_normalised: Some(0.5), ..status };
         assert!(status.lines()[1].contains("evaluation 4.00 (last 3.00, 0.50 of human)"));
+        status = Status { actor_score: Some(-0.001), frames: 1000, ..status };
+        let [far, well, _] = status.lines();
+        assert_eq!(far, "1000 frames (100 %), 5 frames/s, saving (1234 MB so far)");
+        assert!(well.starts_with("score 0.00 (last 2.00)"), "{well}");
+    }
+
+    #[test]
+    fn the_time_left_is_told_late_and_moves_slowly() {
+        let mut steady = Steady::default();
+        for _ in 0..4 {
+            steady.add(200, 2.0);
+            assert_eq!(steady.frames_per_second(), None);
+        }
+        steady.add(200, 2.0);
+        let rate = steady.frames_per_second().unwrap();
+        assert!((rate - 100.0).abs() < 1e-9, "{rate}");
+        // Two seconds ten times as fast would have told a tenth of the time.
+        steady.add(2000, 2.0);
+        let rate = steady.frames_per_second().unwrap();
+        assert!((240.0..260.0).contains(&rate), "{rate}");
+        // Half an hour of another speed is what counts by then.
+        (0..900).for_each(|_| steady.add(20, 2.0));
+        let rate = steady.frames_per_second().unwrap();
+        assert!((rate - 10.0).abs() < 0.01, "{rate}");
+    }
+
+    #[test]
+    fn frames_before_the_first_update_tell_nothing_of_the_time_left() {
+        let mut rates = Rates::new(0, 0);
+        let pass = |rates: &mut Rates, frames, updates| {
+            rates.since -= Duration::from_secs(20);
+            rates.measure(frames, updates);
+        };
+        pass(&mut rates, 1_000_000, 0);
+        pass(&mut rates, 2_000_000, 1);
+        assert_eq!(rates.seconds_for(1000), None);
+        pass(&mut rates, 2_002_000, 50);
+        let seconds = rates.seconds_for(1000).unwrap();
+        assert!((10.0..10.1).contains(&seconds), "{seconds}");
     }
 }

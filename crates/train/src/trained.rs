@@ -9,6 +9,7 @@ use tch::Device;
 use crate::bandit::CentralBandit;
 use crate::config::Config;
 use crate::error::{Result, TrainError};
+use crate::numbers::parse_whole;
 use crate::published::Published;
 use crate::run::RunFiles;
 use crate::run::checkpoint::{Checkpoint, Checkpoints};
@@ -37,11 +38,7 @@ impl FromStr for Which {
         match text {
             "best" => Ok(Self::Best),
             "last" => Ok(Self::Last),
-            // As the other commands print numbers: 12000000, 12_000_000 or "12 000 000".
-            _ => match text.replace(['_', ' '], "").parse() {
-                Ok(frames) => Ok(Self::At(frames)),
-                Err(_) => Err(UnknownCheckpoint(text.to_owned())),
-            },
+            _ => parse_whole(text).map(Self::At).ok_or_else(|| UnknownCheckpoint(text.to_owned())),
         }
     }
 }
@@ -102,7 +99,8 @@ mod tests {
         assert_eq!(parsed("last").unwrap(), Which::Last);
         assert_eq!(parsed("12_000_000").unwrap(), Which::At(12_000_000));
         assert_eq!(parsed("12 000").unwrap(), Which::At(12_000));
-        for text in ["first", "", "-1", "1e6", "LAST"] {
+        assert_eq!(parsed("12M").unwrap(), Which::At(12_000_000));
+        for text in ["first", "", "-1", "LAST"] {
             let sentence = format!("`{text}` is neither best nor last nor a number of frames");
             assert_eq!(parsed(text).unwrap_err().to_string(), sentence);
         }
