@@ -81,13 +81,16 @@ pub enum TrainError {
         reason: String,
     },
     /// A run that has not saved anything yet.
-    #[error("run {run} has no checkpoint yet")]
+    #[error("run {run} has no checkpoint yet; one is written every checkpoint.every_minutes, and when training stops")]
     NoCheckpoint {
         /// The run's name.
         run: String,
     },
     /// A run whose evaluators have not finished an evaluation yet, or that keeps no best checkpoint.
-    #[error("run {run} has kept no best checkpoint yet; `last` is the newest one")]
+    #[error(
+        "run {run} has kept no best checkpoint yet: no evaluation has finished, or checkpoint.keep_best is off; \
+         `--checkpoint last` plays the newest one"
+    )]
     NoBest {
         /// The run's name.
         run: String,

@@ -123,6 +123,12 @@ pub enum Fault {
         /// Why.
         what: String,
     },
+    /// The end of the file is missing.
+    #[error("it ends before {field}, so it was cut off")]
+    CutOff {
+        /// The last field of a whole one.
+        field: &'static str,
+    },
     /// There is no such preset.
     #[error("there is no such preset; there are {known}{}", hint(.nearest.as_deref()))]
     UnknownPreset {

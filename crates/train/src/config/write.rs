@@ -9,7 +9,7 @@ use super::Config;
 use super::field::Kind;
 use super::fields::{SECTIONS, fields};
 use super::load::{Effective, Sources};
-use super::problem::{ConfigError, Origin};
+use super::problem::{ConfigError, Fault, Origin, Problem};
 use super::text::written;
 
 impl Config {
@@ -35,6 +35,21 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let sources = Sources { file: Some(path.to_owned()), ..Sources::default() };
         Ok(sources.load()?.config)
+    }
+
+    /// The same of a file that [`to_toml`](Self::to_toml) has written, which therefore ends with the last field. Where
+    /// that is missing the rest of the file is too, and the defaults would be another config than was written.
+    pub fn read_whole(path: &Path) -> Result<Self, ConfigError> {
+        let sources = Sources { file: Some(path.to_owned()), ..Sources::default() };
+        let effective = sources.load()?;
+        match fields().last() {
+            Some(last) if *effective.origin(last.path) == Origin::Default => {
+                let origin = Origin::File { path: path.to_owned(), line: None };
+                let fault = Fault::CutOff { field: last.path };
+                Err(ConfigError::Invalid(vec![Problem { origin, fault }]))
+            }
+            _ => Ok(effective.config),
+        }
     }
 }
 

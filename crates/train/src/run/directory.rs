@@ -44,7 +44,7 @@ pub enum DirectoryError {
         found: String,
     },
     /// `run.json` can't be understood.
-    #[error("{} is damaged ({cause}); --fresh sets the run aside and starts over", path.display())]
+    #[error("{} is damaged ({cause}); `meme train --fresh` sets the run aside and starts over", path.display())]
     Description {
         /// The file.
         path: PathBuf,

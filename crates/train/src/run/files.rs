@@ -56,6 +56,11 @@ impl RunFiles {
         Ok(Self { folder: root.join(name) })
     }
 
+    /// The run in `folder`, whether or not it is one.
+    pub fn in_folder(folder: &Path) -> Self {
+        Self { folder: folder.to_path_buf() }
+    }
+
     /// The run `name`, which must exist.
     pub fn find(root: &Path, name: &str) -> Result<Self, DirectoryError> {
         let files = Self::named(root, name)?;

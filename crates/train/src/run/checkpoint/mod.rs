@@ -46,7 +46,7 @@ pub enum CheckpointError {
         found: u32,
     },
     /// The checkpoint has no such part.
-    #[error("checkpoint {} has no part `{name}`, only {known:?}", path.display())]
+    #[error("checkpoint {} has no part `{name}`, only {}", path.display(), known.join(", "))]
     NoPart {
         /// The file.
         path: PathBuf,
@@ -56,7 +56,7 @@ pub enum CheckpointError {
         known: Vec<String>,
     },
     /// No checkpoint of that frame count.
-    #[error("there is no checkpoint at {frames} frames in {}; there are: {known:?}", folder.display())]
+    #[error("there is no checkpoint at {frames} frames in {}; {}", folder.display(), listed(known))]
     NotThere {
         /// Where it was looked for.
         folder: PathBuf,
@@ -66,7 +66,10 @@ pub enum CheckpointError {
         known: Vec<u64>,
     },
     /// Checkpoints are there, and none can be used.
-    #[error("none of the {count} checkpoints in {} can be used; --fresh starts over and keeps them", folder.display())]
+    #[error(
+        "none of the {count} checkpoints in {} can be used; `meme train --fresh` starts over and keeps them",
+        folder.display()
+    )]
     NoneValid {
         /// The folder.
         folder: PathBuf,
@@ -111,4 +114,9 @@ pub enum CheckpointError {
     /// The file can't be used.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+fn listed(frames: &[u64]) -> String {
+    let frames: Vec<String> = frames.iter().map(u64::to_string).collect();
+    if frames.is_empty() { "there is none yet".to_owned() } else { format!("there are: {}", frames.join(", ")) }
 }
