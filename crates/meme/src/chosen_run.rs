@@ -1,23 +1,86 @@
-//! The run and the checkpoint that a command plays.
+//! The run that a command is about, and the checkpoint that it plays.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use envs::EnvId;
 use serde::Serialize;
 use train::assembly::Task;
 use train::config::{ActionSet, Config, Device};
-use train::run::RunFiles;
 use train::run::checkpoint::Checkpoint;
+use train::run::{DirectoryError, RunFiles};
 use train::trained::Which;
 
 use crate::{home, output};
 
+/// What every command says of its argument RUN.
+pub const RUN_HELP: &str = "A run's name (`meme runs` lists them) or its folder; it may be training";
+
+/// The run that a word on the command line means: the name of one in `root` or, where there is none, a run's folder.
+pub fn find_run(root: &Path, which: &str) -> Result<RunFiles> {
+    let (named, path) = (root.join(which), Path::new(which));
+    match RunFiles::find(root, which) {
+        // What is no name, as it has a slash in it or is a dot, is meant as a path.
+        Err(DirectoryError::Name { .. }) if !which.is_empty() => run_in(path, root),
+        Err(DirectoryError::NoSuchRun { .. }) if named.is_dir() => run_in(&named, root),
+        Err(DirectoryError::NoSuchRun { .. }) if path.is_dir() => run_in(path, root),
+        found => Ok(found?),
+    }
+}
+
+/// The run in a folder, which must be one.
+fn run_in(folder: &Path, root: &Path) -> Result<RunFiles> {
+    if !folder.is_dir() {
+        bail!("there is no folder {}; {}", folder.display(), names(root)?);
+    }
+    // `.` has no name of its own, and neither has `..`.
+    let folder = match folder.file_name() {
+        Some(_) => folder.to_path_buf(),
+        None => folder.canonicalize().with_context(|| format!("{} can't be found", folder.display()))?,
+    };
+    let run = RunFiles::in_folder(&folder);
+    if run.description_file().is_file() {
+        return Ok(run);
+    }
+    if run.config_file().exists() || run.checkpoints_folder().exists() {
+        bail!(
+            "{} is missing, which says what the run is of: put it back, or write it anew as docs/runs.md shows",
+            run.description_file().display()
+        );
+    }
+    bail!("{} has no run.json, so it is no run's folder; {}", folder.display(), names(root)?)
+}
+
+/// A clause with the runs that are there.
+fn names(root: &Path) -> Result<String> {
+    let runs = RunFiles::all(root)?;
+    let names: Vec<&str> = runs.iter().map(RunFiles::name).collect();
+    Ok(match names.as_slice() {
+        [] => format!("there are no runs in {}", root.display()),
+        names => format!("the runs in {} are: {}", root.display(), names.join(", ")),
+    })
+}
+
+/// The config of a run. One that is missing, damaged or cut off is named, with how to get it back.
+pub fn run_config(run: &RunFiles) -> Result<Config> {
+    let description = run.description()?;
+    let path = run.config_file();
+    Config::read_whole(&path).map_err(|error| {
+        anyhow!(
+            "{error}; put the file back, or write it anew with the settings that the run was started with: `meme config \
+             show --preset {1} --set run.seed={2} > {0}`",
+            path.display(),
+            description.preset,
+            description.seed
+        )
+    })
+}
+
 /// Which run, and which of its checkpoints.
 #[derive(Args)]
 pub struct ChosenRun {
-    /// The run's name (`meme runs` lists them); it may be training
+    #[arg(help = RUN_HELP)]
     run: String,
     /// Which checkpoint: best (by evaluation while training), last, or the one at so many frames
     #[arg(long, value_name = "best|last|FRAMES", default_value = "last")]
@@ -47,9 +110,9 @@ pub struct OpenRun {
 impl ChosenRun {
     /// Opens it without holding up who trains it.
     pub fn open(&self) -> Result<OpenRun> {
-        let files = RunFiles::find(&self.runs, &self.run)?;
+        let files = find_run(&self.runs, &self.run)?;
         let environment: EnvId = files.description()?.task.parse()?;
-        let mut config = Config::read(&files.config_file())?;
+        let mut config = run_config(&files)?;
         if config.run.device == Device::Cuda {
             // What was trained on a GPU can be played without one.
             config.run.device = Device::Auto;
@@ -60,7 +123,7 @@ impl ChosenRun {
         let checkpoint = self.checkpoint.find(&files, &mut |sentence| output::say(format_args!("meme: {sentence}")))?;
         let task = Task { environment, python: home::python()?, package: home::worker_package()? };
         let seed = self.seed.unwrap_or(config.run.seed);
-        Ok(OpenRun { name: self.run.clone(), task, config, checkpoint, seed })
+        Ok(OpenRun { name: files.name().to_owned(), task, config, checkpoint, seed })
     }
 }
 
@@ -119,7 +182,81 @@ impl AtariRules {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use train::run::{RunDescription, RunDirectory, Start};
+
     use super::*;
+    use crate::video::folder::Folder;
+
+    /// A run of that name in `root`, as training leaves it.
+    fn make_run(root: &Path, name: &str) -> RunFiles {
+        let config = Config::default().to_toml().unwrap();
+        let description = RunDescription::new("catch", "tiny", 3);
+        let (held, _) = RunDirectory::open(root, name, Start::Continue, description, &config).unwrap();
+        held.files().clone()
+    }
+
+    #[test]
+    fn a_run_is_found_by_its_name_and_by_its_folder() {
+        let folder = Folder::new();
+        let root = folder.path();
+        let run = make_run(root, "first");
+        let path = run.folder().to_str().unwrap().to_owned();
+        for which in ["first".to_owned(), path.clone(), format!("{path}/"), format!("{path}/checkpoints/..")] {
+            let found = find_run(root, &which).unwrap();
+            assert_eq!((found.name(), found.description_file().exists()), ("first", true), "{which}");
+        }
+        assert_eq!(find_run(Path::new("nowhere"), &path).unwrap().folder(), run.folder());
+    }
+
+    #[test]
+    fn a_word_that_means_no_run_is_answered_with_those_there_are() {
+        let folder = Folder::new();
+        let root = folder.path();
+        let refused = |which: &str| find_run(root, which).unwrap_err().to_string();
+        let shown = root.display();
+        assert_eq!(refused("second"), format!("there is no run `second` in {shown}; it holds none"));
+        assert_eq!(refused("a/second"), format!("there is no folder a/second; there are no runs in {shown}"));
+        make_run(root, "first");
+        assert_eq!(refused("second"), format!("there is no run `second` in {shown}; there are: first"));
+        assert_eq!(refused("a/second"), format!("there is no folder a/second; the runs in {shown} are: first"));
+        assert_eq!(refused(""), "a run can't be named \"\": it is empty");
+        let whole = format!("{shown} has no run.json, so it is no run's folder; the runs in {shown} are: first");
+        assert_eq!(refused(root.to_str().unwrap()), whole);
+    }
+
+    #[test]
+    fn files_of_a_run_that_are_missing_or_damaged_are_named_with_a_remedy() {
+        let folder = Folder::new();
+        let run = make_run(folder.path(), "first");
+        assert_eq!(run_config(&run).unwrap(), Config::default());
+        let whole = fs::read_to_string(run.config_file()).unwrap();
+        let config = run.config_file().display().to_string();
+        let remedy = format!(
+            "put the file back, or write it anew with the settings that the run was started with: `meme config show \
+             --preset tiny --set run.seed=3 > {config}`"
+        );
+        let half = &whole[..whole.find("[replay]").unwrap()];
+        let cut = "it ends before agent.network.intrinsic.rnd_output, so it was cut off";
+        for (text, what) in [("", cut), (half, cut), ("[run", "not TOML")] {
+            fs::write(run.config_file(), text).unwrap();
+            let complaint = run_config(&run).unwrap_err().to_string();
+            assert!(complaint.starts_with(&config) && complaint.contains(what), "{complaint}");
+            assert!(complaint.ends_with(&remedy), "{complaint}");
+        }
+        fs::remove_file(run.config_file()).unwrap();
+        let complaint = run_config(&run).unwrap_err().to_string();
+        let begins = format!("{config}: can't be read: No such file or directory (os error 2); put the file back");
+        assert!(complaint.starts_with(&begins), "{complaint}");
+        fs::write(run.description_file(), "").unwrap();
+        let complaint = run_config(&run).unwrap_err().to_string();
+        assert!(complaint.contains("run.json is damaged") && complaint.contains("`meme train"), "{complaint}");
+        fs::remove_file(run.description_file()).unwrap();
+        let complaint = find_run(folder.path(), "first").unwrap_err().to_string();
+        let what = "is missing, which says what the run is of: put it back, or write it anew as docs/runs.md shows";
+        assert_eq!(complaint, format!("{} {what}", run.description_file().display()));
+    }
 
     #[test]
     fn rules_are_said_in_words() {

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use train::config::{self, Config, Difference, Effective, Origin, PRESETS, Sources};
 
+use crate::chosen_run::{RUN_HELP, find_run, run_config};
 use crate::output;
 
 /// The parts of `meme config`.
@@ -30,7 +31,7 @@ pub struct ConfigArgs {
     /// Sizes to start from: paper, quick, desktop, cpu or tiny
     #[arg(long, value_name = "NAME")]
     pub preset: Option<String>,
-    /// TOML file with what differs from the preset, or the directory of a run
+    /// TOML file with what differs from the preset, or the folder of a run
     #[arg(long, value_name = "PATH")]
     pub config: Option<PathBuf>,
     /// Set one field, for instance learner.batch_size=32; may be given many times
@@ -48,8 +49,13 @@ impl ConfigArgs {
 /// Options of `meme config show`.
 #[derive(Args)]
 pub struct ShowArgs {
+    #[arg(help = RUN_HELP, conflicts_with_all = ["preset", "config"])]
+    run: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
+    /// Where runs are
+    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    runs: PathBuf,
     /// Print one JSON document instead
     #[arg(long)]
     json: bool,
@@ -68,10 +74,13 @@ pub struct CheckArgs {
 /// Options of `meme config diff`.
 #[derive(Args)]
 pub struct DiffArgs {
-    /// A preset, a TOML file or the directory of a run
+    /// A run's name (`meme runs` lists them) or its folder, a preset, or a TOML file
     left: String,
     /// What to compare it with
     right: String,
+    /// Where runs are
+    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    runs: PathBuf,
     /// Print one JSON document instead of lines
     #[arg(long)]
     json: bool,
@@ -89,7 +98,14 @@ pub fn run(command: ConfigCommand) -> Result<ExitCode> {
 }
 
 fn show(args: &ShowArgs) -> Result<()> {
-    let effective = args.config.sources().load().map_err(|error| anyhow!("the config is not valid:\n{error}"))?;
+    let mut sources = args.config.sources();
+    if let Some(run) = &args.run {
+        let files = find_run(&args.runs, run)?;
+        // Says how to mend it where it is not whole.
+        run_config(&files)?;
+        sources.file = Some(files.config_file());
+    }
+    let effective = sources.load().map_err(|error| anyhow!("the config is not valid:\n{error}"))?;
     if !args.json {
         return output::print(&effective.to_toml()?);
     }
@@ -133,21 +149,23 @@ fn check(args: &CheckArgs) -> Result<ExitCode> {
 }
 
 fn diff(args: &DiffArgs) -> Result<()> {
-    let (left, right) = (find(&args.left)?, find(&args.right)?);
+    let (left, right) = (find(&args.runs, &args.left)?, find(&args.runs, &args.right)?);
     let differences = config::differences(&left, &right)?;
     if args.json { output::print_json(&differences) } else { output::print(&rendered(&differences)) }
 }
 
 /// The config that a word on the command line means.
-fn find(name: &str) -> Result<Config> {
+fn find(runs: &Path, name: &str) -> Result<Config> {
     let path = Path::new(name);
     let sources = if PRESETS.iter().any(|preset| preset.name == name) {
         Sources { preset: Some(name.to_owned()), ..Sources::default() }
-    } else if path.exists() {
+    } else if path.is_file() {
         Sources { file: Some(path.to_owned()), ..Sources::default() }
     } else {
         let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
-        bail!("{name} is no preset ({}), no file and no run's directory", names.join(", "));
+        let run = find_run(runs, name)
+            .with_context(|| format!("{name} is no preset ({}), no file and no run", names.join(", ")))?;
+        return run_config(&run);
     };
     let effective = sources.load().map_err(|error| anyhow!("the config {name} is not valid:\n{error}"))?;
     Ok(effective.config)
@@ -163,11 +181,18 @@ fn rendered(differences: &[Difference]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use train::run::{RunDescription, RunDirectory, Start};
+
     use super::*;
+    use crate::video::folder::Folder;
+
+    fn found(name: &str) -> Result<Config> {
+        find(Path::new("nowhere"), name)
+    }
 
     #[test]
     fn differences_stand_in_columns() {
-        let differences = config::differences(&find("paper").unwrap(), &find("tiny").unwrap()).unwrap();
+        let differences = config::differences(&found("paper").unwrap(), &found("tiny").unwrap()).unwrap();
         let text = rendered(&differences);
         assert_eq!(text.lines().count(), differences.len());
         assert!(text.lines().any(|line| line.starts_with("replay.trace ") && line.ends_with("  160 -> 20")), "{text}");
@@ -176,7 +201,27 @@ mod tests {
 
     #[test]
     fn what_is_neither_preset_nor_path_is_told() {
-        let error = find("papr").unwrap_err().to_string();
-        assert_eq!(error, "papr is no preset (paper, quick, desktop, cpu, tiny), no file and no run's directory");
+        let error = format!("{:#}", found("papr").unwrap_err());
+        let presets = "papr is no preset (paper, quick, desktop, cpu, tiny), no file and no run";
+        assert_eq!(error, format!("{presets}: there is no run `papr` in nowhere; it holds none"));
+    }
+
+    #[test]
+    fn a_run_is_named_or_pointed_at() {
+        let folder = Folder::new();
+        let tiny = found("tiny").unwrap();
+        let description = RunDescription::new("catch", "tiny", 1);
+        let text = tiny.to_toml().unwrap();
+        let (run, _) = RunDirectory::open(folder.path(), "first", Start::Continue, description, &text).unwrap();
+        let path = run.files().folder().to_str().unwrap();
+        assert_eq!(find(folder.path(), "first").unwrap(), tiny);
+        assert_eq!(found(path).unwrap(), tiny);
+        let show = |run: &str| {
+            let (run, runs) = (Some(run.to_owned()), folder.path().to_path_buf());
+            show(&ShowArgs { run, config: ConfigArgs::default(), runs, json: false })
+        };
+        show("first").unwrap();
+        show(path).unwrap();
+        assert!(show("second").unwrap_err().to_string().ends_with("there are: first"));
     }
 }

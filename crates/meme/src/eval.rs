@@ -5,6 +5,7 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use train::evaluation::{Evaluation, FIRST_INDEX};
+use train::numbers::{fixed, rounded};
 
 use crate::chosen_run::{AtariRules, ChosenRun, OpenRun};
 use crate::output::{self, Progress, grouped};
@@ -84,7 +85,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     let mut run = args.run.open()?;
     if args.sticky {
         if run.task.environment.game().is_none() {
-            bail!("sticky actions are for Atari games, and {} is none", run.task.environment);
+            bail!("--sticky is for Atari games, and {} is none", run.task.environment);
         }
         run.config.env.sticky_probability = STICKY;
     }
@@ -114,14 +115,15 @@ fn play(evaluation: &mut Evaluation, episodes: u32) -> Result<()> {
 }
 
 fn report(run: &OpenRun, evaluation: &Evaluation, args: &EvalArgs) -> Report {
-    let scores: Vec<f64> = evaluation.episodes().map(|episode| episode.score).collect();
+    let scores: Vec<f64> = evaluation.episodes().map(|episode| rounded(episode.score)).collect();
     let (mean, std) = mean_and_std(&scores);
+    let (mean, std) = (rounded(mean), std.map(rounded));
     let game = run.task.environment.game();
     Report {
         run: run.name.clone(),
         mean,
         std,
-        human_normalised: game.map(|game| game.normalised(mean)),
+        human_normalised: game.map(|game| rounded(game.normalised(mean))),
         random_score: game.map(|game| game.random),
         human_score: game.map(|game| game.human),
         scores,
@@ -155,13 +157,15 @@ fn mean_and_std(scores: &[f64]) -> (f64, Option<f64>) {
 fn text(report: &Report) -> String {
     let Report { run, mean, std, scores, protocol, .. } = report;
     let Protocol { environment, checkpoint_frames, updates, policy, policies, episodes, environments, .. } = protocol;
-    let std = std.map_or(String::new(), |std| format!(", std {std:.2}"));
+    let std = std.map_or(String::new(), |std| format!(", std {}", fixed(std, 2)));
     let plural = |count: usize| if count == 1 { "" } else { "s" };
-    let mut text = format!("{run}: mean score {mean:.2}{std} over {episodes} episode{}\n", plural(scores.len()));
+    let mean = fixed(*mean, 2);
+    let mut text = format!("{run}: mean score {mean}{std} over {episodes} episode{}\n", plural(scores.len()));
     if let (Some(normalised), Some(random), Some(human)) =
         (report.human_normalised, report.random_score, report.human_score)
     {
-        text += &format!("human-normalised: {normalised:.3} (random play {random} is 0, a human's {human} is 1)\n");
+        let normalised = fixed(normalised, 3);
+        text += &format!("human-normalised: {normalised} (random play {random} is 0, a human's {human} is 1)\n");
     }
     let scores: Vec<String> = scores.iter().map(f64::to_string).collect();
     text += &format!("scores: {}\n", scores.join(" "));

@@ -10,6 +10,7 @@ mod home;
 mod output;
 mod play;
 mod plot;
+mod preset_hint;
 mod record;
 mod runs;
 mod train;
@@ -72,13 +73,48 @@ fn run(command: Command) -> Result<ExitCode> {
 
 fn main() -> ExitCode {
     torch_ext::end_in_a_sentence();
-    match run(Arguments::parse().command) {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return unparsed(&error),
+    };
+    match run(arguments.command) {
         Ok(code) => code,
         // A reader that has seen enough, `meme games | head`, is no failure.
         Err(error) if error.is::<output::Unread>() => ExitCode::SUCCESS,
         Err(error) => {
             output::say(format_args!("meme: {error:#}"));
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// Help that was asked for, or what is wrong with the arguments, which begins as every other error does.
+fn unparsed(error: &clap::Error) -> ExitCode {
+    match error.render().to_string().strip_prefix("error: ") {
+        Some(complaint) => {
+            output::say(format_args!("meme: {}", complaint.trim_end()));
+            ExitCode::from(2)
+        }
+        None => error.exit(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn every_command_that_takes_a_run_takes_it_by_name_or_by_folder() {
+        let means = "A run's name (`meme runs` lists them) or its folder";
+        for path in [&["eval"][..], &["record"], &["plot"], &["config", "show"], &["config", "diff"]] {
+            let mut command = &mut Arguments::command();
+            for name in path {
+                command = command.find_subcommand_mut(name).unwrap();
+            }
+            let help = command.render_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+            assert!(help.contains(means) && help.contains("--runs <FOLDER> Where runs are"), "{path:?}: {help}");
         }
     }
 }

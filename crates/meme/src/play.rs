@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use envs::seeds::SplitMix64;
 use envs::{Ending, EnvId, EnvSpec, Environments, EpisodeEnd, WorkerConfig};
 use serde::Serialize;
+use train::numbers::{fixed, rounded};
 
 use crate::home;
 use crate::output::{self, Progress, grouped};
@@ -81,13 +82,14 @@ impl From<EpisodeEnd> for Episode {
             Ending::Truncated => "truncated",
             Ending::CutOff => "cut off",
         };
-        Self { score: end.score, frames: end.frames, ending }
+        Self { score: rounded(end.score), frames: end.frames, ending }
     }
 }
 
 /// Plays and prints each episode's score, then what it came to.
 pub fn run(args: &PlayArgs) -> Result<()> {
     let environment: EnvId = args.environment.parse()?;
+    refuse_without_meaning(args, &environment)?;
     let mut config = WorkerConfig::new(environment.clone(), home::python()?, home::worker_package()?);
     config.seed = args.seed;
     config.ale.sticky = if args.sticky { 0.25 } else { 0.0 };
@@ -109,7 +111,7 @@ pub fn run(args: &PlayArgs) -> Result<()> {
         seed: args.seed,
         sticky: args.sticky,
         actions: spec.actions(),
-        mean_score: episodes.iter().map(|episode| episode.score).sum::<f64>() / episodes.len() as f64,
+        mean_score: rounded(episodes.iter().map(|episode| episode.score).sum::<f64>() / episodes.len() as f64),
         episodes,
         frames,
         frames_per_second: frames as f64 / seconds,
@@ -117,6 +119,16 @@ pub fn run(args: &PlayArgs) -> Result<()> {
         human_score: game.map(|game| game.human),
     };
     if args.json { output::print_json(&report) } else { output::print(&summary(&report, args)) }
+}
+
+/// Only Atari games have sticky actions and a minimal set of them.
+fn refuse_without_meaning(args: &PlayArgs, environment: &EnvId) -> Result<()> {
+    for (option, given) in [("--sticky", args.sticky), ("--minimal-actions", args.minimal_actions)] {
+        if given && environment.game().is_none() {
+            bail!("{option} is for Atari games, and {environment} is none");
+        }
+    }
+    Ok(())
 }
 
 fn open_video(path: &std::path::Path, spec: &EnvSpec) -> Result<VideoWriter> {
@@ -181,8 +193,9 @@ fn play(
             let rate = frames as f64 / began.elapsed().as_secs_f64();
             let of = args.episodes;
             format!(
-                "episode {} of {of}, score {score}, {} frames, {rate:.0} frames/s",
+                "episode {} of {of}, score {}, {} frames, {rate:.0} frames/s",
                 episodes.len() + 1,
+                rounded(score),
                 grouped(frames)
             )
         });
@@ -200,9 +213,9 @@ fn record(video: &mut Option<&mut VideoWriter>, observation: &[u8]) -> Result<()
 
 fn summary(report: &Report, args: &PlayArgs) -> String {
     let mut text = format!(
-        "{}: mean score {:.2} over {} episode{}, {} frames at {:.0} frames/s\n",
+        "{}: mean score {} over {} episode{}, {} frames at {:.0} frames/s\n",
         report.environment,
-        report.mean_score,
+        fixed(report.mean_score, 2),
         report.episodes.len(),
         if report.episodes.len() == 1 { "" } else { "s" },
         grouped(report.frames),
@@ -215,4 +228,36 @@ fn summary(report: &Report, args: &PlayArgs) -> String {
         text += &format!("video: {}\n", path.display());
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: PlayArgs,
+    }
+
+    fn refusal(words: &[&str]) -> String {
+        let Line { args } = Line::parse_from([&["play"], words].concat());
+        run(&args).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn scores_are_told_without_what_adding_leaves_of_them() {
+        let end = EpisodeEnd { ending: Ending::Terminated, score: 0.9900000000000001, frames: 10 };
+        assert_eq!(Episode::from(end).score.to_string(), "0.99");
+    }
+
+    #[test]
+    fn options_of_atari_games_are_refused_elsewhere() {
+        let (catch, gym) = ("catch", "gym:ALE/Pong-v5");
+        assert_eq!(refusal(&[catch, "--sticky"]), "--sticky is for Atari games, and catch is none");
+        let refused = "--minimal-actions is for Atari games, and gym:ALE/Pong-v5 is none";
+        assert_eq!(refusal(&[gym, "--minimal-actions"]), refused);
+    }
 }

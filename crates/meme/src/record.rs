@@ -9,6 +9,7 @@ use clap::Args;
 use envs::Ending;
 use serde::Serialize;
 use train::demonstration::{Demonstration, Moment};
+use train::numbers::rounded;
 
 use crate::chosen_run::{ChosenRun, OpenRun};
 use crate::output::{self, Progress, grouped};
@@ -100,11 +101,11 @@ fn film(
                 video.frame(pixels)?;
             }
             if end.ending != Ending::CutOff {
-                scores.push(end.score);
+                scores.push(rounded(end.score));
             }
             (score, step) = (0.0, 0);
         }
-        progress.show(|| format!("episode {episode} of {episodes}, step {step}, score {score}"));
+        progress.show(|| format!("episode {episode} of {episodes}, step {step}, score {}", rounded(score)));
     }
     progress.clear();
     Ok(scores)

@@ -1,19 +1,21 @@
 //! `meme runs`: which runs there are, how far each has come and how well it plays.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
+use train::numbers::{fixed, rounded};
 use train::run::checkpoint::Checkpoints;
 use train::run::{MetricsSummary, RunFiles, clock};
 
 use crate::output;
+use crate::preset_hint::FIRST_RUN;
 
 /// Options of `meme runs`.
 #[derive(Args)]
 pub struct RunsArgs {
-    /// The folder that holds the runs
+    /// Where runs are
     #[arg(long, value_name = "FOLDER", default_value = "runs")]
     runs: PathBuf,
     /// Print one JSON document instead of a table
@@ -61,10 +63,14 @@ pub fn run(args: &RunsArgs) -> Result<()> {
     if args.json {
         output::print_json(&reports)
     } else if runs.is_empty() {
-        output::print(&format!("There are no runs in {}. `meme train pong` starts one.\n", args.runs.display()))
+        output::print(&none(&args.runs))
     } else {
         output::print(&table(&reports))
     }
+}
+
+fn none(root: &Path) -> String {
+    format!("There are no runs in {}. `{FIRST_RUN}` starts one.\n", root.display())
 }
 
 fn report(run: &RunFiles) -> Result<Report> {
@@ -78,8 +84,8 @@ fn report(run: &RunFiles) -> Result<Report> {
         seed: description.seed,
         version: description.version,
         frames: metrics.frames,
-        last_evaluation: metrics.last_evaluation,
-        best_evaluation: metrics.best_evaluation,
+        last_evaluation: metrics.last_evaluation.map(rounded),
+        best_evaluation: metrics.best_evaluation.map(rounded),
         checkpoints: Checkpoints::in_folder(&run.checkpoints_folder()).list()?,
         state: if owner.is_some() { State::Running } else { State::Stopped },
         pid: owner.map(|owner| owner.pid),
@@ -91,7 +97,7 @@ fn report(run: &RunFiles) -> Result<Report> {
 
 fn table(reports: &[Report]) -> String {
     let heading = ["name", "task", "preset", "frames", "last eval", "best eval", "state", "age"].map(str::to_owned);
-    let score = |score: Option<f64>| score.map_or("-".to_owned(), |score| format!("{score:.1}"));
+    let score = |score: Option<f64>| score.map_or("-".to_owned(), |score| fixed(score, 1));
     let rows = reports.iter().map(|report| {
         [
             report.name.clone(),
@@ -147,7 +153,7 @@ mod tests {
         let description = RunDescription::new("pong", "cpu", 3);
         let (held, _) = RunDirectory::open(&root, "first", Start::Continue, description, "").unwrap();
         let (mut metrics, _) = MetricsWriter::open(&held.files().metrics_file(), None).unwrap();
-        for (frames, score) in [(4000, -20.0), (8000, 14.75), (12_000, 3.0)] {
+        for (frames, score) in [(4000, -20.0), (8000, 14.75), (12_000, 0.9900000000000001)] {
             metrics.append(Row::new(frames).scalar(EVALUATION_SCORE, score)).unwrap();
         }
         metrics.append(&Row::new(12_345_678)).unwrap();
@@ -155,7 +161,7 @@ mod tests {
         let running = report(&files).unwrap();
         assert_eq!((running.state, running.pid), (State::Running, Some(process::id())));
         assert_eq!((running.frames, running.seed), (12_345_678, 3));
-        assert_eq!((running.last_evaluation, running.best_evaluation), (Some(3.0), Some(14.75)));
+        assert_eq!((running.last_evaluation, running.best_evaluation), (Some(0.99), Some(14.75)));
         drop(held);
         let stopped = report(&files).unwrap();
         assert_eq!((stopped.state, stopped.pid), (State::Stopped, None));
@@ -165,6 +171,12 @@ mod tests {
         assert!(error.contains("run.json is damaged"), "{error}");
         run(&RunsArgs { runs: root.clone(), json: false }).unwrap();
         fs::remove_dir_all(&root).unwrap();
+    }
+
+    #[test]
+    fn where_there_is_no_run_one_is_suggested_that_any_machine_can_train() {
+        let said = none(Path::new("nowhere"));
+        assert_eq!(said, "There are no runs in nowhere. `meme train catch --preset tiny` starts one.\n");
     }
 
     #[test]
@@ -187,12 +199,14 @@ mod tests {
         let reports = [
             report("pong", 0, None, State::Stopped, 119),
             report("a-longer-name", 200_000_000, Some(-20.96), State::Running, 7199),
+            report("nothing", 0, Some(-0.04), State::Stopped, 0),
         ];
         assert_eq!(
             table(&reports),
             "name           task  preset       frames  last eval  best eval  state        age\n\
              pong           pong  cpu               0          -          -  stopped    119 s\n\
-             a-longer-name  pong  cpu     200 000 000      -21.0      -21.0  running  119 min\n"
+             a-longer-name  pong  cpu     200 000 000      -21.0      -21.0  running  119 min\n\
+             nothing        pong  cpu               0        0.0        0.0  stopped      0 s\n"
         );
     }
 

@@ -5,20 +5,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use envs::EnvId;
 use serde::Serialize;
 use train::assembly::Task;
 use train::beginning::{self, Beginning};
 use train::config::{Config, Sources};
+use train::numbers::parse_whole;
 use train::run::stop::Stop;
 use train::run::{Opening, RunDescription, RunDirectory, Start};
 use train::status::Status;
 use train::trainer::{self, Screen};
 
+use crate::chosen_run::run_config;
 use crate::home;
 use crate::output::{self, Progress};
+use crate::preset_hint::preset_hint;
 
 /// Where runs are, unless another folder is given.
 const RUNS: &str = "runs";
@@ -37,8 +40,8 @@ pub struct TrainArgs {
     /// A setting over both, such as learner.batch_size=32; may be repeated
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
-    /// Emulator frames to train for
-    #[arg(long)]
+    /// Emulator frames to train for: 1000000, 1_000_000, 1e6 or 1M
+    #[arg(long, value_parser = frames)]
     frames: Option<u64>,
     /// Everything random follows from it
     #[arg(long)]
@@ -69,11 +72,15 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     let config = sources.load()?.config;
     envs::check_ram(&environment, &config.env.ram)?;
     // Before there is a run that would be held to it.
-    trainer::device(&config)?;
+    let device = trainer::device(&config)?;
     if config.run.threads > 0 {
         tch::set_num_threads(i32::try_from(config.run.threads)?);
     }
     let preset = args.preset.as_deref().unwrap_or("paper");
+    // A file of the user's has sizes of its own.
+    if let Some(hint) = preset_hint(&environment, preset, device).filter(|_| args.config.is_none()) {
+        output::say(format_args!("meme: {hint}"));
+    }
     let name = args.name.clone().unwrap_or_else(|| default_name(&environment, preset, config.run.seed));
     let description = RunDescription::new(&environment.to_string(), preset, config.run.seed);
     let task = Task { environment, python: home::python()?, package: home::worker_package()? };
@@ -84,6 +91,10 @@ pub fn run(args: &TrainArgs) -> Result<()> {
         None => train(&task, &config, directory, &opening, &stop)?,
     };
     report(args, &name, &status)
+}
+
+fn frames(text: &str) -> Result<u64> {
+    parse_whole(text).context("it must be a whole number, such as 1000000, 1_000_000, 1e6 or 1M")
 }
 
 fn default_name(environment: &EnvId, preset: &str, seed: u64) -> String {
@@ -104,7 +115,7 @@ fn begin(directory: &RunDirectory, opening: &Opening, preset: &str, config: &Con
         Opening::SetAside(old) => {
             output::say(format_args!("run {name} starts over; the one before is in {}", old.display()));
         }
-        Opening::Continued => match beginning::meet(directory, preset, config)? {
+        Opening::Continued => match beginning::meet(directory, preset, &run_config(directory.files())?, config)? {
             Beginning::Finished(status) => return Ok(Some(*status)),
             Beginning::GoesOn { budget_before } => {
                 directory.replace_config(&config.to_toml()?)?;
@@ -199,5 +210,29 @@ impl Screen for Terminal {
 
     fn say(&mut self, sentence: &str) {
         locked(&self.progress).say(format_args!("meme: {sentence}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: TrainArgs,
+    }
+
+    #[test]
+    fn frames_are_typed_as_people_do() {
+        let parsed = |frames| Line::try_parse_from(["train", "catch", "--frames", frames]).map(|line| line.args.frames);
+        for text in ["2500000", "2_500_000", "2.5e6", "2.5M"] {
+            assert_eq!(parsed(text).unwrap(), Some(2_500_000), "{text}");
+        }
+        let complaint = parsed("many").unwrap_err().to_string();
+        let why = "it must be a whole number, such as 1000000, 1_000_000, 1e6 or 1M";
+        assert!(complaint.contains(&format!("invalid value 'many' for '--frames <FRAMES>': {why}")), "{complaint}");
     }
 }

@@ -92,6 +92,9 @@ fn a_run_is_measured_repeatably_and_filmed() {
     assert!(protocol.get("atari").is_none() && report.get("human_normalised").is_none());
     assert_eq!(parsed(&runs.works(&eval)), report);
 
+    let folder = runs.path().join("first");
+    let by_folder = [&["eval", folder.to_str().unwrap()], &eval[2..]].concat();
+    assert_eq!(parsed(&runs.works(&by_folder)), report);
     let named = parsed(&runs.works(&[&eval[..], &["--checkpoint", "1600"]].concat()));
     assert_eq!(named, report);
     let best = parsed(&runs.works(&[&eval[..], &["--checkpoint", "best"]].concat()));
@@ -124,22 +127,28 @@ fn a_run_is_measured_repeatably_and_filmed() {
     refusals(&runs, out);
 }
 
+const NO_BEST: &str = "meme: run first has kept no best checkpoint yet: no evaluation has finished, or \
+                       checkpoint.keep_best is off; `--checkpoint last` plays the newest one";
+
 fn refusals(runs: &Runs, video: &str) {
     let root = runs.path().display();
     let complaint = runs.fails(&["eval", "second"]);
     assert_eq!(complaint, format!("meme: there is no run `second` in {root}; there are: first"));
     let complaint = runs.fails(&["eval", "first", "--checkpoint", "1601"]);
     let folder = format!("{root}/first/checkpoints");
-    assert_eq!(complaint, format!("meme: there is no checkpoint at 1601 frames in {folder}; there are: [1600]"));
+    assert_eq!(complaint, format!("meme: there is no checkpoint at 1601 frames in {folder}; there are: 1600"));
     let complaint = runs.fails(&["eval", "first", "--sticky"]);
-    assert_eq!(complaint, "meme: sticky actions are for Atari games, and catch is none");
+    assert_eq!(complaint, "meme: --sticky is for Atari games, and catch is none");
     let complaint = runs.fails(&["record", "first", "--out", "first.avi"]);
     assert!(complaint.ends_with("videos are .gif or .mp4 files, and `first.avi` is neither"), "{complaint}");
 
     fs::remove_file(format!("{folder}/best.ckpt")).unwrap();
     let complaint = runs.fails(&["eval", "first", "--checkpoint", "best"]);
-    assert_eq!(complaint, "meme: run first has kept no best checkpoint yet; `last` is the newest one");
+    assert_eq!(complaint, NO_BEST);
     fs::remove_file(format!("{folder}/000000001600.ckpt")).unwrap();
     let complaint = runs.fails(&["record", "first", "--out", video]);
-    assert_eq!(complaint, "meme: run first has no checkpoint yet");
+    assert_eq!(
+        complaint,
+        "meme: run first has no checkpoint yet; one is written every checkpoint.every_minutes, and when training stops"
+    );
 }

@@ -42,7 +42,7 @@ pub enum BeginningError {
         /// Frames it is to end at now.
         asked: u64,
     },
-    /// The run's config can't be read.
+    /// The configs can't be compared.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Its checkpoints can't be used.
@@ -79,12 +79,16 @@ pub enum Beginning {
     Finished(Box<Status>),
 }
 
-/// Meets a run that is there with the config of this start. A run keeps its settings, except for the frames to end at:
+/// Meets a run that is there, of the config `known`, with the config of this start. A run keeps its settings, except for the frames to end at:
 /// those may be any number that is not yet passed.
-pub fn meet(directory: &RunDirectory, preset: &str, config: &Config) -> Result<Beginning, BeginningError> {
+pub fn meet(
+    directory: &RunDirectory,
+    preset: &str,
+    known: &Config,
+    config: &Config,
+) -> Result<Beginning, BeginningError> {
     let files = directory.files();
     let run = || files.name().to_owned();
-    let known = Config::read(&files.config_file())?;
     let checkpoints = Checkpoints::in_folder(&files.checkpoints_folder()).without(saving::REPLAY);
     let saved = checkpoints.list()?;
     if saved.is_empty() && directory.description().saved {

@@ -15,7 +15,7 @@ pub struct Check {
 }
 
 /// Rows with a value that a judgement needs: fewer are the beginning of a run.
-const ENOUGH: usize = 8;
+pub const ENOUGH: usize = 8;
 /// More of the steps than this without a loss are too many.
 const MASKED: f64 = 0.8;
 /// Returns that are cut shorter than this on average reach nowhere.

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use envs::EnvId;
 use envs::games::Game;
 use train::config::{ActionSet, Config};
-use train::run::{Row, Rows, RunDescription, RunFiles, Value};
+use train::run::{Row, Rows, Value};
 
 use super::chart::Points;
+use crate::chosen_run::{find_run, run_config};
 
 /// The metrics of one run.
 #[derive(Debug)]
@@ -26,27 +27,29 @@ pub struct Curves {
 }
 
 impl Curves {
-    /// Reads the metrics of the run `which` in `root`, or of a run's folder, or a metrics file on its own.
-    pub fn read(root: &Path, which: &str, task: Option<&str>) -> Result<Self> {
+    /// Reads the metrics of a run, by its name in `root` or its folder, or a metrics file on its own, of `game`.
+    pub fn read(root: &Path, which: &str, game: Option<&EnvId>) -> Result<Self> {
         let path = Path::new(which);
-        let (name, file, folder) = if path.is_dir() {
-            (which.trim_end_matches('/').to_owned(), path.join("metrics.jsonl"), Some(path.to_path_buf()))
-        } else if path.exists() {
-            (which.to_owned(), path.to_path_buf(), None)
-        } else {
-            let run = RunFiles::find(root, which)?;
-            (which.to_owned(), run.metrics_file(), Some(run.folder().to_path_buf()))
-        };
-        let known = folder.as_deref().map(described).transpose()?;
-        let (description, config) =
-            known.map_or((None, None), |(description, config)| (Some(description), Some(config)));
-        let rows = Rows::open(&file)?.collect::<Result<Vec<_>, _>>()?;
-        if rows.is_empty() {
-            bail!("{} has no row of metrics yet", file.display());
+        // A pipe is a file too.
+        if path.exists() && !path.is_dir() && !root.join(which).is_dir() {
+            let rows = rows(path)?;
+            if rows.is_empty() {
+                bail!("{} has no row of metrics yet", path.display());
+            }
+            let task = game.map(EnvId::to_string);
+            return Ok(Self { name: which.to_owned(), task, config: None, file: path.to_path_buf(), rows });
         }
-        check_of_one_run(&file, &rows)?;
-        let task = task.map(str::to_owned).or(description.map(|description| description.task));
-        Ok(Self { name, task, config, file, rows })
+        let run = find_run(root, which)?;
+        let (name, file, task) = (run.name().to_owned(), run.metrics_file(), run.description()?.task);
+        if let Some(game) = game.filter(|game| game.to_string() != task) {
+            bail!("run {name} is of {task}, not of {game}; leave out --game");
+        }
+        let config = run_config(&run)?;
+        let rows = if file.exists() { rows(&file)? } else { Vec::new() };
+        if rows.is_empty() {
+            bail!("run {name} has measured nothing yet; a row comes every metrics.interval_seconds of training");
+        }
+        Ok(Self { name, task: Some(task), config: Some(config), file, rows })
     }
 
     #[cfg(test)]
@@ -98,6 +101,12 @@ impl Curves {
     }
 }
 
+fn rows(file: &Path) -> Result<Vec<Row>> {
+    let rows = Rows::open(file)?.collect::<Result<Vec<_>, _>>()?;
+    check_of_one_run(file, &rows)?;
+    Ok(rows)
+}
+
 /// A metric with several values, such as one a policy, has as many in every row of a run. A file that was put together of
 /// two runs may not.
 fn check_of_one_run(file: &Path, rows: &[Row]) -> Result<()> {
@@ -117,14 +126,6 @@ fn check_of_one_run(file: &Path, rows: &[Row]) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// What a run's folder says of it.
-fn described(folder: &Path) -> Result<(RunDescription, Config)> {
-    let root = folder.parent().unwrap_or(Path::new("."));
-    let name = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let run = RunFiles::find(root, name).with_context(|| format!("{} is no run's folder", folder.display()))?;
-    Ok((run.description()?, Config::read(&run.config_file())?))
 }
 
 #[cfg(test)]

@@ -15,9 +15,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use envs::EnvId;
 use serde::Serialize;
+use train::numbers::{fixed, rounded};
 
-use self::checks::{Check, checks};
+use self::checks::{Check, ENOUGH, checks};
 use self::curves::Curves;
 use self::page::Page;
 use self::raster::Raster;
@@ -28,7 +30,8 @@ use crate::video::partial::PartialFile;
 /// Options of `meme plot`.
 #[derive(Args)]
 pub struct PlotArgs {
-    /// A run's name, its folder, or a metrics file; the scores of several are drawn over one another
+    /// A run's name (`meme runs` lists them) or its folder, or a metrics file; it may be training. The scores of several
+    /// are drawn over one another
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
     /// The picture, x.svg or x.png [default: plot.svg in the run's folder; beside a metrics file; here for several]
@@ -59,6 +62,8 @@ struct RunReport {
     frames: u64,
     rows: usize,
     last_evaluation: Option<f64>,
+    /// Whether there were rows enough for the checks.
+    judged: bool,
     checks: Vec<Check>,
 }
 
@@ -68,8 +73,18 @@ pub fn run(args: &PlotArgs) -> Result<()> {
     if args.json { output::print_json(&report) } else { output::print(&text(&report)) }
 }
 
+/// The game that `--game` names, which must have a human's score.
+fn human_scored(name: &str) -> Result<EnvId> {
+    let environment: EnvId = name.parse()?;
+    if environment.game().is_none() {
+        bail!("--game is for a human's score, and {environment} is no Atari game");
+    }
+    Ok(environment)
+}
+
 fn plot(args: &PlotArgs) -> Result<Report> {
-    let read = |run: &String| Curves::read(&args.root, run, args.game.as_deref());
+    let game = args.game.as_deref().map(human_scored).transpose()?;
+    let read = |run: &String| Curves::read(&args.root, run, game.as_ref());
     let runs = args.runs.iter().map(read).collect::<Result<Vec<_>>>()?;
     let found: Vec<Vec<Check>> = runs.iter().map(checks).collect();
     let several = runs.len() > 1;
@@ -81,7 +96,8 @@ fn plot(args: &PlotArgs) -> Result<Report> {
         task: run.task.clone(),
         frames: run.frames(),
         rows: run.rows().len(),
-        last_evaluation: run.scalar("evaluation/score").last().map(|(_, score)| *score),
+        last_evaluation: run.scalar("evaluation/score").last().map(|(_, score)| rounded(*score)),
+        judged: run.rows().len() >= ENOUGH,
         checks,
     };
     let runs = runs.iter().zip(found).map(report).collect();
@@ -122,12 +138,14 @@ fn draw(page: &Page, several: bool, path: &Path) -> Result<()> {
 fn text(report: &Report) -> String {
     let mut text = String::new();
     for run in &report.runs {
-        let score = run.last_evaluation.map_or(String::new(), |score| format!(", evaluation {score:.2}"));
+        let score = run.last_evaluation.map_or(String::new(), |score| format!(", evaluation {}", fixed(score, 2)));
         text += &format!("{}: {} rows, {} frames{score}\n", run.name, grouped(run.rows as u64), grouped(run.frames));
         for check in &run.checks {
             text += &format!("  {}\n", check.sentence);
         }
-        if run.checks.is_empty() {
+        if !run.judged {
+            text += &format!("  too few rows to judge: at least {ENOUGH} are needed\n");
+        } else if run.checks.is_empty() {
             text += "  nothing is flat, explodes or lies at a bound\n";
         }
     }
@@ -138,16 +156,17 @@ fn text(report: &Report) -> String {
 mod tests {
     use std::fs;
 
-    use train::run::{MetricsWriter, Row};
+    use train::config::Config;
+    use train::run::{MetricsWriter, Row, RunDescription, RunDirectory, Start};
 
     use super::*;
     use crate::video::folder::Folder;
 
     /// A metrics file with a score, a bandit of two arms, and something for the eye in each row.
-    fn metrics(folder: &Folder, name: &str) -> PathBuf {
+    fn metrics(folder: &Folder, name: &str, rows: u32) -> PathBuf {
         let path = folder.path().join(name);
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
-        for i in 1..=30u32 {
+        for i in 1..=rows {
             let mut row = Row::new(u64::from(i) * 40_000);
             row.scalar("evaluation/score", f64::from(i) - 21.0).scalar("bandit/favourite", f64::from(i % 2));
             row.vector("bandit/pulls", [f64::from(i), f64::from(2 * i)]);
@@ -170,7 +189,7 @@ mod tests {
     #[test]
     fn a_metrics_file_is_drawn_with_a_humans_score_and_what_looks_wrong() {
         let folder = Folder::new();
-        let file = metrics(&folder, "metrics.jsonl");
+        let file = metrics(&folder, "metrics.jsonl", 30);
         let out = folder.path().join("x.svg");
         let report = plot(&args(&[&file], &out, Some("pong"))).unwrap();
         assert!(text(&report).contains("30 rows, 1 200 000 frames, evaluation 9.00\n  policy 1: 95 %"));
@@ -187,7 +206,7 @@ mod tests {
     #[test]
     fn several_runs_share_their_charts() {
         let folder = Folder::new();
-        let (one, other) = (metrics(&folder, "one.jsonl"), metrics(&folder, "other.jsonl"));
+        let (one, other) = (metrics(&folder, "one.jsonl", 30), metrics(&folder, "other.jsonl", 30));
         let out = folder.path().join("x.PNG");
         plot(&args(&[&one, &other], &out, None)).unwrap();
         assert_eq!(fs::read(&out).unwrap()[..8], *b"\x89PNG\r\n\x1a\n");
@@ -196,7 +215,7 @@ mod tests {
     #[test]
     fn what_can_not_be_drawn_is_refused_with_a_sentence() {
         let folder = Folder::new();
-        let file = metrics(&folder, "metrics.jsonl");
+        let file = metrics(&folder, "metrics.jsonl", 30);
         let refused = |args: &PlotArgs| format!("{:#}", plot(args).map(drop).unwrap_err());
         let out = folder.path().join("x.jpg");
         let sentence = format!("{} could not be written: pictures are .svg or .png files", out.display());
@@ -206,6 +225,36 @@ mod tests {
         let sentence = format!("{} has no row of metrics yet", empty.display());
         assert_eq!(refused(&args(&[&empty], &folder.path().join("x.svg"), None)), sentence);
         let missing = refused(&args(&[Path::new("missing")], &out, None));
-        assert!(missing.contains("missing"), "{missing}");
+        assert_eq!(missing, "there is no run `missing` in nowhere; it holds none");
+        let misspelled = refused(&args(&[&file], &out, Some("pnog")));
+        assert_eq!(misspelled, "there is no environment `pnog`: did you mean `pong`?");
+        let task = refused(&args(&[&file], &out, Some("catch")));
+        assert_eq!(task, "--game is for a human's score, and catch is no Atari game");
+    }
+
+    #[test]
+    fn a_few_rows_are_drawn_and_not_judged() {
+        let folder = Folder::new();
+        let (few, enough) = (metrics(&folder, "few.jsonl", 7), metrics(&folder, "enough.jsonl", 8));
+        let out = folder.path().join("x.svg");
+        let report = plot(&args(&[&few], &out, None)).unwrap();
+        let said = "7 rows, 280 000 frames, evaluation -14.00\n  too few rows to judge: at least 8 are needed\n";
+        assert!(text(&report).contains(said), "{}", text(&report));
+        assert!(!text(&plot(&args(&[&enough], &out, None)).unwrap()).contains("too few"));
+    }
+
+    #[test]
+    fn a_run_without_metrics_and_a_game_that_is_not_its_own_are_refused() {
+        let folder = Folder::new();
+        let config = Config::default().to_toml().unwrap();
+        let description = RunDescription::new("pong", "tiny", 3);
+        let (run, _) = RunDirectory::open(folder.path(), "first", Start::Continue, description, &config).unwrap();
+        let out = folder.path().join("x.svg");
+        let refused = |game| format!("{:#}", plot(&args(&[run.files().folder()], &out, game)).map(drop).unwrap_err());
+        let nothing = "run first has measured nothing yet; a row comes every metrics.interval_seconds of training";
+        assert_eq!(refused(None), nothing);
+        MetricsWriter::open(&run.files().metrics_file(), None).unwrap();
+        assert_eq!(refused(None), nothing);
+        assert_eq!(refused(Some("breakout")), "run first is of pong, not of breakout; leave out --game");
     }
 }
