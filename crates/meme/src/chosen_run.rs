@@ -66,7 +66,7 @@ fn names(root: &Path) -> Result<String> {
 pub fn run_config(run: &RunFiles) -> Result<Config> {
     let description = run.description()?;
     let path = run.config_file();
-    Config::read_whole(&path).map_err(|error| {
+    Config::read(&path).map_err(|error| {
         anyhow!(
             "{error}; put the file back, or write it anew with the settings that the run was started with: `meme config \
              show --preset {1} --set run.seed={2} > {0}`",

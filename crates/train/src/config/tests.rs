@@ -394,6 +394,19 @@ fn a_run_directory_gives_back_the_same_bits() {
 }
 
 #[test]
+fn a_file_that_was_cut_off_is_refused_wherever_that_was() {
+    let folder = Folder::new("cut-off");
+    let text = with_preset("tiny", &[]).load().unwrap().config.to_toml().unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    for kept in (0..lines.len()).step_by(7).chain([lines.len() - 1]) {
+        let file = folder.file(CONFIG_FILE, lines[..kept].join("\n").as_bytes());
+        let error = Config::read(&file).unwrap_err().to_string();
+        let sentence = "it ends before agent.network.intrinsic.rnd_output, so it was cut off";
+        assert_eq!(error, format!("{}: {sentence}", file.display()));
+    }
+}
+
+#[test]
 fn differences_are_told_field_by_field() {
     let left = with_preset("paper", &[]).load().unwrap().config;
     let right = sources(&["learner.batch_size=32", "agent.network.max_side=84"]).load().unwrap().config;

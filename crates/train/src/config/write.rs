@@ -31,15 +31,10 @@ impl Config {
         toml_text(self, |_| None)
     }
 
-    /// Reads and checks a config file, or the one in a run's directory. Fields that it does not have get the defaults.
+    /// Reads and checks a config that [`to_toml`](Self::to_toml) has written, or the one in a run's directory. Fields that
+    /// it does not have get the defaults. The last field must be there: without it the end of the file is missing, and
+    /// the defaults would be another config than was written.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let sources = Sources { file: Some(path.to_owned()), ..Sources::default() };
-        Ok(sources.load()?.config)
-    }
-
-    /// The same of a file that [`to_toml`](Self::to_toml) has written, which therefore ends with the last field. Where
-    /// that is missing the rest of the file is too, and the defaults would be another config than was written.
-    pub fn read_whole(path: &Path) -> Result<Self, ConfigError> {
         let sources = Sources { file: Some(path.to_owned()), ..Sources::default() };
         let effective = sources.load()?;
         match fields().last() {
