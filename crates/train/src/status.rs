@@ -190,8 +190,9 @@ impl Status {
 
     /// How it stands, in three lines: how far, how well, and how the learner does.
     pub fn lines(&self) -> [String; 3] {
-        let share = 100.0 * self.frames as f64 / self.budget as f64;
-        let mut far = format!("{} frames ({share:.0} %), {:.0} frames/s", self.frames, self.frames_per_second);
+        // The last steps may go past the end, and 100 % is the end, not close to it.
+        let share = (100.0 * self.frames as f64 / self.budget as f64).floor().min(100.0);
+        let mut far = format!("{} frames ({share} %), {:.0} frames/s", self.frames, self.frames_per_second);
         if let Some(seconds) = self.seconds_left.filter(|_| self.frames < self.budget) {
             far += &format!(", {} left", duration(seconds));
         }
@@ -298,6 +299,10 @@ mod tests {
         let [far, well, _] = status.lines();
         assert_eq!(far, "1000 frames (100 %), 5 frames/s, saving (1234 MB so far)");
         assert!(well.starts_with("score 0.00 (last 2.00)"), "{well}");
+        for (frames, share) in [(999, "999 frames (99 %)"), (1008, "1008 frames (100 %)")] {
+            status = Status { frames, ..status };
+            assert!(status.lines()[0].starts_with(share), "{:?}", status.lines());
+        }
     }
 
     #[test]
