@@ -1,0 +1,35 @@
+//! `meme train` where files can't grow: training goes on without a checkpoint, says so, and saves once it can again.
+
+use crate::runs::{Ended, Runs, after, ended};
+
+/// Trains for so many frames; no file may become longer than `limit` blocks of 1024 bytes. The signal that would end the
+/// process is ignored, so that writing fails as it does on a full disk.
+fn train(runs: &Runs, frames: &str, limit: &str) -> Ended {
+    let settings = ["--set", "metrics.interval_seconds=0.5", "--set", "checkpoint.every_minutes=0.01"];
+    let command = runs.train(&[&["--frames", frames], &settings[..]].concat());
+    ended(&mut after(&format!("trap '' XFSZ; ulimit -f {limit}"), &command))
+}
+
+#[test]
+fn training_goes_on_without_saving_and_saves_once_it_can() {
+    let runs = Runs::new();
+    let checkpoints = runs.checkpoints();
+    assert!(train(&runs, "100", "unlimited").status.success());
+    let held = checkpoints.list().unwrap();
+
+    // Room for metrics, none for a checkpoint.
+    let Ended { status, said, .. } = train(&runs, "800", "128");
+    assert!(!status.success(), "{said}");
+    assert!(said.contains("saving failed, and training goes on: "), "{said}");
+    assert!(said.contains("the end of the run could not be saved, and will be trained again"), "{said}");
+    assert!(said.contains("File too large"), "{said}");
+    assert_eq!(checkpoints.list().unwrap(), held, "{said}");
+    let rows = runs.rows();
+    assert!(rows.is_sorted() && rows.last() >= Some(&800), "{rows:?}");
+
+    // With room again, it goes on from what it has.
+    let Ended { status, said, .. } = train(&runs, "800", "unlimited");
+    assert!(status.success(), "{said}");
+    assert!(said.contains(&format!("going on from {} frames", held.last().unwrap())), "{said}");
+    assert!(checkpoints.newest_valid(&mut |sentence| panic!("{sentence}")).unwrap().unwrap().frames() >= 800);
+}

@@ -1,0 +1,77 @@
+//! `meme train`, killed at random moments: the same command always goes on from the last checkpoint.
+
+use std::env;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use crate::runs::{FOR_EVER, Runs, Started};
+
+/// Time between two checkpoints.
+const INTERVAL: Duration = Duration::from_millis(600);
+/// What a save may take beside that, on a busy machine with a slow disk.
+const SLOW_SAVE: Duration = Duration::from_secs(3);
+/// Intervals that every other process sees the end of.
+const INTERVALS: u32 = 4;
+
+fn start(runs: &Runs, frames: &str) -> Started {
+    runs.start(&mut runs.train(&["--frames", frames, "--set", "checkpoint.every_minutes=0.01"]))
+}
+
+fn newest(runs: &Runs) -> Option<u64> {
+    runs.checkpoints().list().unwrap().last().copied()
+}
+
+#[test]
+fn a_killed_run_goes_on_from_its_last_checkpoint() {
+    let runs = Runs::new();
+    let kills = if env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1") { 50 } else { 5 };
+    // Moments that differ from one test to the next, and are said if it fails.
+    let mut moment = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().subsec_nanos();
+    println!("the first moment is {moment}");
+    let mut last = None;
+    let mut advances = 0;
+    for kill in 0..kills {
+        let mut process = start(&runs, FOR_EVER);
+        if let Some(last) = last {
+            process.wait_until_said(&format!("going on from {last} frames"));
+        }
+        if kill % 2 == 0 {
+            saves_at_every_interval(&runs, &mut process, last, kill);
+        }
+        // The others are killed at any moment, a save under way included.
+        moment = moment.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        thread::sleep(Duration::from_millis(u64::from(moment >> 16) % 1_500));
+        assert!(process.is_running(), "kill {kill}: {}", process.said());
+        process.kill();
+
+        let newest = newest(&runs);
+        assert!(newest >= last, "kill {kill}: {newest:?} after {last:?}");
+        advances += usize::from(newest > last);
+        last = newest;
+    }
+    assert!(advances > kills / 3, "{advances} of {kills}");
+
+    // And it ends well when there is an end.
+    let frames = last.unwrap() + 200;
+    let end = start(&runs, &frames.to_string()).end();
+    assert!(end.status.success(), "{}", end.said);
+    let newest = runs.checkpoints().newest_valid(&mut |sentence| panic!("{sentence}")).unwrap().unwrap();
+    assert!(newest.frames() >= frames);
+    let rows = runs.rows();
+    assert!(rows.is_sorted(), "{rows:?}");
+}
+
+/// A kill costs what was trained since the newest checkpoint, so checkpoints must not stop coming: the newest advances as
+/// often as intervals pass.
+fn saves_at_every_interval(runs: &Runs, process: &mut Started, last: Option<u64>, kill: usize) {
+    let mut known = last;
+    let mut next = || {
+        process.wait_until("a checkpoint", || newest(runs) > known);
+        known = newest(runs);
+    };
+    next();
+    let first = Instant::now();
+    (0..INTERVALS).for_each(|_| next());
+    let interval = first.elapsed() / INTERVALS;
+    assert!(interval < INTERVAL + SLOW_SAVE, "kill {kill}: {interval:?} between two checkpoints");
+}

@@ -1,0 +1,242 @@
+//! The life of a run on the command line: it is stopped, goes on, is finished, and is never lost by a command that does
+//! not fit it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::runs::{Ended, FOR_EVER, Runs, Started, ended, fails, works};
+
+/// Trains to the end, which must work.
+fn trains(runs: &Runs, arguments: &[&str]) -> Ended {
+    works(&mut runs.train(arguments))
+}
+
+/// The one sentence of a training that must be refused, which changes no file of the run.
+fn refuses(runs: &Runs, arguments: &[&str]) -> String {
+    let before = files(runs);
+    let sentence = fails(&mut runs.train(arguments));
+    assert_eq!(files(runs), before, "{sentence}");
+    sentence
+}
+
+fn start(runs: &Runs, arguments: &[&str]) -> Started {
+    runs.start(&mut runs.train(arguments))
+}
+
+/// Every file of all runs and what is in it, but for the locks, which any start signs.
+fn files(runs: &Runs) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    collect(runs.folder(), &mut files);
+    files
+}
+
+fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if !path.ends_with("lock") {
+            files.insert(path.clone(), fs::read(&path).unwrap());
+        }
+    }
+}
+
+/// The checkpoints that a run could go on from.
+fn numbered(runs: &Runs) -> Vec<PathBuf> {
+    let names = fs::read_dir(runs.file("checkpoints")).unwrap().map(|entry| entry.unwrap().path());
+    names.filter(|path| path.extension().is_some_and(|end| end == "ckpt") && !path.ends_with("best.ckpt")).collect()
+}
+
+#[test]
+fn a_run_whose_checkpoints_are_gone_is_not_started_over() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "800"]);
+    assert!(runs.file("checkpoints/best.ckpt").exists());
+    let kept: Vec<(PathBuf, Vec<u8>)> =
+        numbered(&runs).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
+    assert!(!kept.is_empty());
+    numbered(&runs).iter().for_each(|path| fs::remove_file(path).unwrap());
+    let folder = runs.file("checkpoints").display().to_string();
+    let ending = "; put them back, or --fresh sets the run aside and starts over";
+    for arguments in [&["--frames", "800"][..], &["--frames", "1600", "--set", "learner.batch_size=4"]] {
+        assert_eq!(
+            refuses(&runs, arguments),
+            format!(
+                "meme: the run was saved before, but {folder} holds no checkpoint to go on from any more, only \
+                 best.ckpt, which can be played but not trained on{ending}"
+            )
+        );
+    }
+    fs::rename(runs.file("checkpoints"), runs.file("elsewhere")).unwrap();
+    let sentence = refuses(&runs, &["--frames", "1600"]);
+    assert!(sentence.contains(&format!("to go on from any more{ending}")), "{sentence}");
+
+    // Both ways out.
+    fs::remove_dir(runs.file("checkpoints")).unwrap();
+    fs::rename(runs.file("elsewhere"), runs.file("checkpoints")).unwrap();
+    kept.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    let Ended { said, .. } = trains(&runs, &["--frames", "1200"]);
+    assert!(said.contains("going on from "), "{said}");
+    fs::remove_dir_all(runs.file("checkpoints")).unwrap();
+    let Ended { said, .. } = trains(&runs, &["--frames", "200", "--fresh"]);
+    assert!(said.contains("starts over"), "{said}");
+}
+
+/// Killed before its first save, with rows and even with a best checkpoint, a run has nothing that could be lost.
+#[test]
+fn a_run_that_was_killed_before_its_first_save_begins_again() {
+    let runs = Runs::new();
+    let arguments = ["--frames", FOR_EVER];
+    for _ in 0..2 {
+        let mut process = start(&runs, &arguments);
+        process
+            .wait_until("a best checkpoint", || !runs.rows().is_empty() && runs.file("checkpoints/best.ckpt").exists());
+        process.kill();
+        assert_eq!(numbered(&runs), Vec::<PathBuf>::new());
+    }
+
+    // With other settings it would lose its best checkpoint, if it has one.
+    let other = ["--frames", "60", "--set", "learner.batch_size=4"];
+    assert!(refuses(&runs, &other).contains("learner.batch_size was 16 and is now 4"));
+    fs::remove_file(runs.file("checkpoints/best.ckpt")).unwrap();
+    trains(&runs, &other);
+    assert!(fs::read_to_string(runs.file("config.toml")).unwrap().contains("batch_size = 4"));
+
+    // Killed right after a save, it need not have been noted yet.
+    let saving = ["--frames", FOR_EVER, "--set", "checkpoint.every_minutes=0.005"];
+    let Ended { said, .. } = trains(&runs, &["--fresh", "--frames", "60", "--set", "checkpoint.every_minutes=0.005"]);
+    assert!(said.contains("starts over"), "{said}");
+    let description = fs::read_to_string(runs.file("run.json")).unwrap();
+    fs::write(runs.file("run.json"), description.replace("\"saved\": true", "\"saved\": false")).unwrap();
+    let mut process = start(&runs, &saving);
+    process.wait_until("it goes on", || fs::read_to_string(runs.file("run.json")).unwrap().contains("\"saved\": true"));
+    process.kill();
+}
+
+#[test]
+fn a_finished_run_says_so_and_is_left_alone() {
+    let runs = Runs::new();
+    let Ended { said, printed, .. } = trains(&runs, &["--frames", "400", "--json"]);
+    let first: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(first["ended"], "finished");
+    let (frames, updates) = (first["frames"].as_u64().unwrap(), first["updates"].as_u64().unwrap());
+    let sentence = |budget: u64| {
+        let root = runs.folder().display();
+        format!(
+            "run run is finished at {frames} of {budget} frames, update {updates}, and saved in {root}/run; \
+             `meme eval run --runs {root}` measures it, a higher --frames trains on\n"
+        )
+    };
+    assert!(said.ends_with(&sentence(400)), "{said}");
+    assert_eq!(runs.rows().last(), Some(&frames), "the last row is of the end");
+
+    let before = files(&runs);
+    for _ in 0..2 {
+        let Ended { said, printed, .. } = trains(&runs, &["--frames", "400", "--json"]);
+        assert_eq!(said, sentence(400));
+        let mut again: Value = serde_json::from_str(&printed).unwrap();
+        for speed in ["frames_per_second", "updates_per_second"] {
+            assert_eq!(again[speed].take(), 0.0);
+            again[speed] = first[speed].clone();
+        }
+        assert_eq!(again, first);
+    }
+    let Ended { printed, .. } = trains(&runs, &["--frames", "400"]);
+    assert!(printed.starts_with(&format!("run: {frames} frames (")), "{printed}");
+    // As many as happen to be played are enough too.
+    assert_eq!(trains(&runs, &["--frames", &frames.to_string()]).said, sentence(frames));
+    assert_eq!(files(&runs), before);
+
+    let more = (frames + 400).to_string();
+    let Ended { said, printed, .. } = trains(&runs, &["--frames", &more, "--json"]);
+    assert!(
+        said.contains(&format!(
+            "run run goes on in {}/run, to {more} frames instead of 400\n",
+            runs.folder().display()
+        ))
+    );
+    assert!(serde_json::from_str::<Value>(&printed).unwrap()["frames"].as_u64().unwrap() >= frames + 400);
+}
+
+#[test]
+fn frames_may_be_fewer_as_long_as_they_are_not_played_yet() {
+    let runs = Runs::new();
+    let mut process = start(&runs, &["--frames", FOR_EVER]);
+    process.wait_until("a row", || runs.rows().last() > Some(&100));
+    process.send("INT");
+    assert!(process.end().status.success());
+    let played = *runs.rows().last().unwrap();
+    assert_eq!(
+        refuses(&runs, &["--frames", "100"]),
+        format!(
+            "meme: run run has played {played} frames already, so it can't end at 100; a --frames above \
+             that trains on"
+        )
+    );
+    let fewer = (played + 100).to_string();
+    let Ended { said, .. } = trains(&runs, &["--frames", &fewer]);
+    assert!(said.contains(&format!(", to {fewer} frames instead of {FOR_EVER}\n")), "{said}");
+    assert!(fs::read_to_string(runs.file("config.toml.1")).unwrap().contains("frames = 1_000_000_000"));
+    assert!(refuses(&runs, &["--frames", "100"]).contains("so it can't end at 100"));
+}
+
+#[test]
+fn a_stop_is_answered_and_its_end_is_told_and_measured() {
+    let runs = Runs::new();
+    // No row comes by the clock.
+    let mut process = start(&runs, &["--frames", FOR_EVER, "--json", "--set", "metrics.interval_seconds=3600"]);
+    process.wait_until("it trains", || runs.file("metrics.jsonl").exists());
+    sleep(Duration::from_millis(500));
+    process.send("INT");
+    let Ended { status, said, printed } = process.end();
+    assert!(status.success(), "{said}");
+    let end: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(end["ended"], "stopped");
+    let (frames, updates) = (end["frames"].as_u64().unwrap(), end["updates"].as_u64().unwrap());
+    let folder = runs.folder().join("run");
+    let stopping = "meme: stopping; the run is saved first, and Ctrl-C again leaves at once without that\n";
+    assert_eq!(said.matches(stopping).count(), 1, "{said}");
+    let end = format!(
+        "run run was stopped at {frames} of {FOR_EVER} frames, update {updates}, and saved in {}; the same \
+         command goes on\n",
+        folder.display()
+    );
+    assert!(said.ends_with(&end), "{said}");
+    assert_eq!(runs.rows(), [frames]);
+    assert_eq!(numbered(&runs), [runs.file(&format!("checkpoints/{frames:012}.ckpt"))]);
+}
+
+#[test]
+fn other_settings_are_named_and_refused() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "60"]);
+    assert_eq!(
+        refuses(&runs, &["--frames", "200", "--set", "learner.batch_size=4", "--set", "env.hide_rewards=true"]),
+        "meme: run run was started with other settings: env.hide_rewards was false and is now true, \
+         learner.batch_size was 16 and is now 4; leave them as they were, give this one another --name, or --fresh sets \
+         the run aside and starts over"
+    );
+}
+
+#[test]
+fn a_start_that_fails_leaves_nothing_behind() {
+    let runs = Runs::new();
+    let mut gym = runs.meme(&["train", "gym:NoSuch-v0", "--preset", "tiny", "--name", "run"]);
+    let Ended { status, said, .. } = ended(&mut gym);
+    assert!(!status.success() && said.contains("gym:NoSuch-v0 cannot be used"), "{said}");
+    assert_eq!(fs::read_dir(runs.folder()).unwrap().count(), 0, "{said}");
+
+    // A run that --fresh had set aside for it is there again.
+    trains(&runs, &["--frames", "60"]);
+    let before = files(&runs);
+    let Ended { status, said, .. } = ended(gym.arg("--fresh"));
+    assert!(!status.success() && said.contains("gym:NoSuch-v0 cannot be used"), "{said}");
+    assert_eq!(files(&runs), before);
+    assert_eq!(fs::read_dir(runs.folder()).unwrap().count(), 1);
+    trains(&runs, &["--frames", "60"]);
+}

@@ -1,0 +1,212 @@
+//! A folder of runs, the command of a small quick run in it, and what becomes of a command.
+
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{self, Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use train::run::Rows;
+use train::run::checkpoint::Checkpoints;
+
+/// Enough frames that a run would take for ever.
+pub const FOR_EVER: &str = "1000000000";
+
+/// What should come in a moment is waited for so long, on a machine however busy.
+const LONG: Duration = Duration::from_secs(120);
+
+/// The program with these arguments, and nobody at the keyboard.
+pub fn meme(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_meme"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// The same command in a process that has done these lines of shell before.
+pub fn after(lines: &str, command: &Command) -> Command {
+    let mut shell = Command::new("bash");
+    shell.args(["-c", &format!("{lines}; exec \"$@\""), "bash"]).arg(command.get_program()).args(command.get_args());
+    shell.stdin(Stdio::null());
+    shell
+}
+
+/// How a command ended, what it said on standard error, and what it printed.
+pub struct Ended {
+    pub status: ExitStatus,
+    pub said: String,
+    pub printed: String,
+}
+
+/// Runs a command to its end.
+pub fn ended(command: &mut Command) -> Ended {
+    let output = command.output().unwrap();
+    let [said, printed] = [output.stderr, output.stdout].map(|bytes| String::from_utf8(bytes).unwrap());
+    Ended { status: output.status, said, printed }
+}
+
+/// Runs a command that must work.
+pub fn works(command: &mut Command) -> Ended {
+    let ended = ended(command);
+    assert!(ended.status.success(), "{command:?}: {}", ended.said);
+    ended
+}
+
+/// The one sentence of a command that must fail.
+pub fn fails(command: &mut Command) -> String {
+    let Ended { status, said, .. } = ended(command);
+    assert_eq!(status.code(), Some(1), "{command:?}: {said}");
+    assert_eq!(said.lines().count(), 1, "{said}");
+    said.strip_suffix('\n').unwrap().to_owned()
+}
+
+/// A folder of runs, removed with all that is in it when dropped. Most tests have one run in it, which is named `run`.
+pub struct Runs {
+    /// What started commands say is beside the runs.
+    all: PathBuf,
+    folder: PathBuf,
+}
+
+impl Runs {
+    pub fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let all = env::temp_dir().join(format!("meme-command-{}-{count}", process::id()));
+        let folder = all.join("runs");
+        fs::create_dir_all(&folder).unwrap();
+        Self { all, folder }
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A file or folder of the run.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.folder.join("run").join(name)
+    }
+
+    /// Frames of the run's rows of metrics.
+    pub fn rows(&self) -> Vec<u64> {
+        match self.file("metrics.jsonl") {
+            path if path.exists() => Rows::open(&path).unwrap().map(|row| row.unwrap().frames).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    pub fn checkpoints(&self) -> Checkpoints {
+        Checkpoints::in_folder(&self.file("checkpoints"))
+    }
+
+    /// A command about the runs in the folder.
+    pub fn meme(&self, arguments: &[&str]) -> Command {
+        let mut command = meme(arguments);
+        command.arg("--runs").arg(&self.folder);
+        command
+    }
+
+    /// The command that trains the run, small and quick, with more arguments: a setting among them counts.
+    pub fn train(&self, arguments: &[&str]) -> Command {
+        let mut command = self.meme(&["train", "catch", "--preset", "tiny", "--name", "run"]);
+        for setting in [
+            "run.device=cpu",
+            "run.threads=1",
+            "actors.environments=4",
+            "actors.environments_per_worker=4",
+            "evaluation.evaluators=1",
+            "evaluation.mean_episodes=2",
+            "replay.minimum_fill=20",
+            "metrics.interval_seconds=0.05",
+        ] {
+            command.args(["--set", setting]);
+        }
+        command.args(arguments);
+        command
+    }
+
+    /// Starts a command, one at a time.
+    pub fn start(&self, command: &mut Command) -> Started {
+        let [said, printed] = ["said", "printed"].map(|name| self.all.join(name));
+        let file = |path| File::create(path).unwrap();
+        let process = command.stderr(file(&said)).stdout(file(&printed)).spawn().unwrap();
+        Started { process, said, printed }
+    }
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.all);
+    }
+}
+
+/// A command under way, killed when dropped.
+pub struct Started {
+    process: Child,
+    said: PathBuf,
+    printed: PathBuf,
+}
+
+impl Started {
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// What it has said so far.
+    pub fn said(&self) -> String {
+        read(&self.said)
+    }
+
+    pub fn is_running(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_none()
+    }
+
+    /// Waits for what it does meanwhile.
+    pub fn wait_until(&mut self, what: &str, mut holds: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(self.is_running(), "it ended before {what}: {}", self.said());
+            assert!(begun.elapsed() < LONG, "waited in vain until {what}: {}", self.said());
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until it has said this.
+    pub fn wait_until_said(&mut self, sentence: &str) {
+        let said = self.said.clone();
+        self.wait_until(sentence, || read(&said).contains(sentence));
+    }
+
+    /// Sends it a signal, such as `INT`.
+    pub fn send(&self, signal: &str) {
+        let kill = format!("kill -{signal} {}", self.id());
+        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+    }
+
+    /// Waits for its end.
+    pub fn end(mut self) -> Ended {
+        let begun = Instant::now();
+        while self.is_running() {
+            assert!(begun.elapsed() < LONG, "waited in vain until it ends: {}", self.said());
+            sleep(Duration::from_millis(5));
+        }
+        Ended { status: self.process.wait().unwrap(), said: self.said(), printed: read(&self.printed) }
+    }
+
+    /// Ends it as a crash would.
+    pub fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap()
+}

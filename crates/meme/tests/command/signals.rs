@@ -1,0 +1,54 @@
+//! Signals end a run in order, and reach no thread that computes.
+
+use std::fs;
+use std::thread::sleep;
+use std::time::Duration;
+
+use crate::runs::{FOR_EVER, Runs, Started, after};
+
+/// Starts a run of two workers that ignores a signal, and waits until it has learned something.
+fn start(runs: &Runs, ignored: &str) -> Started {
+    let command = runs.train(&["--frames", FOR_EVER, "--set", "actors.environments=8"]);
+    let mut process = runs.start(&mut after(&format!("trap '' {ignored}"), &command));
+    let rows = || fs::read_to_string(runs.file("metrics.jsonl")).unwrap_or_default();
+    process.wait_until("it learns", || rows().contains("\"learner/loss\":"));
+    process
+}
+
+/// How it ends, and how many checkpoints there are then to go on from.
+fn end(runs: &Runs, process: Started) -> (Option<i32>, usize) {
+    (process.end().status.code(), runs.checkpoints().list().unwrap().len())
+}
+
+#[test]
+fn one_thread_takes_all_signals() {
+    let runs = Runs::new();
+    let process = start(&runs, "USR2");
+    let wanted: u64 = [1, 2, 15].iter().map(|signal| 1 << (signal - 1)).sum();
+    let mut takers = vec![];
+    for thread in fs::read_dir(format!("/proc/{}/task", process.id())).unwrap() {
+        let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
+        let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned();
+        let refused = u64::from_str_radix(&field("SigBlk:"), 16).unwrap();
+        if refused & wanted != wanted {
+            takers.push((field("Name:"), refused & wanted));
+        }
+    }
+    assert_eq!(takers, [("signals".to_owned(), 0)]);
+}
+
+#[test]
+fn a_closed_terminal_saves_unless_it_is_to_be_ignored() {
+    let runs = Runs::new();
+    let closed = start(&runs, "USR2");
+    closed.send("HUP");
+    assert_eq!(end(&runs, closed), (Some(0), 1));
+
+    let runs = Runs::new();
+    let mut nohup = start(&runs, "HUP");
+    nohup.send("HUP");
+    sleep(Duration::from_secs(1));
+    assert!(nohup.is_running(), "it was to ignore that");
+    nohup.send("TERM");
+    assert_eq!(end(&runs, nohup), (Some(0), 1));
+}
