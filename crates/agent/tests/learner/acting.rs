@@ -1,7 +1,6 @@
 //! Acting: rows, states, agreement with the learner's pass, and the choice of actions.
 
 use agent::acting::{ChosenAction, PreviousRewards, choose_action};
-use agent::batch::BatchShape;
 use agent::config::{ConvConfig, QHeads};
 use agent::learner::ParameterSource;
 use agent::math::ladders::beta_ladder;
@@ -267,8 +266,7 @@ fn acting_agrees_with_the_learners_pass() {
         let mut batch = OwnedBatch::random(networks, TRACE, &[TRACE], &mut Random::new(4));
         let j = 3;
         batch.policy[0] = j;
-        let shape = BatchShape { actions: ACTIONS, policies: 4, embedding: 8, state: 20, intrinsic_steps: 5 };
-        let tensors = batch.batch().upload(networks.input(), &shape, Device::Cpu).unwrap();
+        let tensors = setup::tensors(networks, &batch);
         let parameters = learner.parameters(ParameterSource::Online).unwrap();
         let weights = networks.agent.prepare(&parameters.agent).unwrap();
         let unrolled = networks.agent.unroll(&weights, &tensors.input, None).unwrap();

@@ -1,9 +1,10 @@
 //! Small agents and batches for the tests.
 
+use agent::batch::{BatchShape, BatchTensors};
 use agent::config::{ConvConfig, NetworkPreset, StageConfig, StemConfig};
 use agent::loader::LoadedBatch;
 use agent::random::Random;
-use agent::{AgentConfig, Learner, ObservationKind, ObservationSpec, OwnedBatch};
+use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, OwnedBatch};
 use tch::Device;
 
 pub const ACTIONS: usize = 4;
@@ -55,4 +56,37 @@ pub fn loaded(learner: &Learner, batch: &OwnedBatch) -> LoadedBatch {
     let mut memory = loader.memory(batch.sequences, batch.trace).unwrap();
     memory.bytes().unwrap().copy_from_slice(&batch.observations);
     loader.load(&batch.batch(), &mut memory).unwrap()
+}
+
+/// A batch as the networks and the loss get it.
+pub fn tensors(networks: &Networks, batch: &OwnedBatch) -> BatchTensors {
+    let shape = BatchShape {
+        actions: networks.actions(),
+        policies: networks.policies(),
+        embedding: networks.embedding_length(),
+        state: networks.state_length(),
+        intrinsic_steps: 5,
+    };
+    batch.batch().upload(networks.input(), &shape, Device::Cpu).unwrap()
+}
+
+/// Random play for the loss, whose heads' outputs are then made up from the same generator.
+pub struct Play {
+    pub config: AgentConfig,
+    pub batch: OwnedBatch,
+    pub tensors: BatchTensors,
+    pub random: Random,
+}
+
+/// Random play for a loss whose configuration is edited.
+pub fn play(edit: impl Fn(&mut AgentConfig), seed: u64) -> Play {
+    let mut config = config();
+    // Narrow enough to mask some steps.
+    config.loss.trust_region_radius = 0.5;
+    edit(&mut config);
+    let networks = Networks::new(&config, &image(), ACTIONS).unwrap();
+    let mut random = Random::new(seed);
+    let batch = OwnedBatch::random(&networks, TRACE, &LENGTHS, &mut random);
+    let tensors = tensors(&networks, &batch);
+    Play { config, batch, tensors, random }
 }

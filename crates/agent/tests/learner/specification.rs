@@ -1,6 +1,6 @@
 //! The tensor loss against the equations in `math`, one policy and one sequence at a time.
 
-use agent::batch::{BatchShape, BatchTensors};
+use agent::batch::BatchTensors;
 use agent::config::{Bootstrap, ReturnKind};
 use agent::loss::{AgentLoss, LossOutput};
 use agent::math::distillation::{cross_entropy, keeps_distillation, kl_divergence};
@@ -15,10 +15,10 @@ use agent::math::trust_region::keeps_loss;
 use agent::math::{rescaling, traces};
 use agent::nets::heads::HeadOutputs;
 use agent::random::Random;
-use agent::{AgentConfig, Networks, OwnedBatch};
+use agent::{AgentConfig, OwnedBatch};
 use tch::{Device, Kind, Tensor};
 
-use crate::setup::{self, ACTIONS, LENGTHS, TRACE};
+use crate::setup::{self, ACTIONS, LENGTHS, Play, TRACE};
 
 const B: usize = LENGTHS.len();
 
@@ -64,22 +64,8 @@ struct Scene {
 }
 
 fn scene(edit: impl Fn(&mut AgentConfig), seed: u64) -> Scene {
-    let mut config = setup::config();
-    // Narrow enough to mask some steps.
-    config.loss.trust_region_radius = 0.5;
-    edit(&mut config);
+    let Play { config, batch, tensors, mut random } = setup::play(edit, seed);
     let n = config.policies.count;
-    let networks = Networks::new(&config, &setup::image(), ACTIONS).unwrap();
-    let mut random = Random::new(seed);
-    let batch = OwnedBatch::random(&networks, TRACE, &LENGTHS, &mut random);
-    let shape = BatchShape {
-        actions: ACTIONS,
-        policies: n,
-        embedding: networks.embedding_length(),
-        state: networks.state_length(),
-        intrinsic_steps: 5,
-    };
-    let tensors = batch.batch().upload(networks.input(), &shape, Device::Cpu).unwrap();
     let online = [1.5, 1.0, 2.0].map(|scale| Head::new(n, scale, &mut random));
     let target = [0, 1, 2].map(|i| online[i].near(1.0, &mut random));
     let mut scale = TdScale::new(n, 0.9, 0.01);

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use agent::batch::BatchShape;
 use agent::config::{Bootstrap, DropSchedule, QHeads, ReturnKind, TorsoKind, TrainedPolicies};
 use agent::loss::AgentLoss;
 use agent::math::td_scale::TdScale;
@@ -11,26 +10,12 @@ use agent::random::Random;
 use agent::{AgentConfig, Networks, OwnedBatch};
 use tch::{Device, Kind, Tensor};
 
-use crate::setup::{self, ACTIONS, LENGTHS, TRACE};
+use crate::setup::{self, ACTIONS, LENGTHS, Play, TRACE};
 
 /// Every quantity of the loss by name, with made-up outputs of the heads.
 fn quantities(edit: impl Fn(&mut AgentConfig)) -> BTreeMap<&'static str, Vec<f32>> {
-    let mut config = setup::config();
-    // Narrow enough to mask some steps.
-    config.loss.trust_region_radius = 0.5;
-    edit(&mut config);
-    let networks = Networks::new(&config, &setup::image(), ACTIONS).unwrap();
+    let Play { config, tensors, mut random, .. } = setup::play(edit, 5);
     let n = config.policies.count;
-    let mut random = Random::new(5);
-    let batch = OwnedBatch::random(&networks, TRACE, &LENGTHS, &mut random);
-    let shape = BatchShape {
-        actions: ACTIONS,
-        policies: n,
-        embedding: networks.embedding_length(),
-        state: networks.state_length(),
-        intrinsic_steps: 5,
-    };
-    let tensors = batch.batch().upload(networks.input(), &shape, Device::Cpu).unwrap();
     let mut head = |scale: f64| {
         let values: Vec<f32> =
             (0..LENGTHS.len() * TRACE * n * ACTIONS).map(|_| (scale * random.normal()) as f32).collect();
@@ -197,15 +182,8 @@ fn without_the_lstm_nothing_is_remembered() {
         let parameters = agent::NetworkParameters::initialised(&networks, &mut random, Device::Cpu).unwrap();
         let mut batch = OwnedBatch::random(&networks, TRACE, &[TRACE], &mut random);
         let weights = networks.agent.prepare(&parameters.agent).unwrap();
-        let shape = BatchShape {
-            actions: ACTIONS,
-            policies: config.policies.count,
-            embedding: networks.embedding_length(),
-            state: networks.state_length(),
-            intrinsic_steps: 5,
-        };
         let last = |batch: &OwnedBatch| {
-            let tensors = batch.batch().upload(networks.input(), &shape, Device::Cpu).unwrap();
+            let tensors = setup::tensors(&networks, batch);
             networks.agent.unroll(&weights, &tensors.input, None).unwrap().heads.extrinsic.get(0).get(TRACE as i64 - 1)
         };
         let before = last(&batch);
