@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::play::{Chance, StopAtEnd, append, episode, small_config, test_all};
+use crate::play::{Chance, StopAtEnd, append, episode, small_config, test_all, write_until_stopped};
 use replay::{Batch, RateLimiterConfig, Replay, ReplayConfig, ReplayError, Sampler, Writer};
 
 fn limited_config() -> ReplayConfig {
@@ -22,27 +22,7 @@ fn run(config: ReplayConfig, until: impl FnOnce(&Replay)) -> (u64, u64) {
         let _stop = StopAtEnd(&replay);
         let (replay, written, sampled) = (&replay, &written, &sampled);
         for actor in 0..8 {
-            scope.spawn(move || {
-                let mut chance = Chance(u64::from(actor));
-                let mut writer = Writer::new(replay, actor);
-                loop {
-                    let length = 2 + chance.below(30);
-                    let episode = episode(&mut chance, &config.layout, actor, length);
-                    writer.begin_episode(episode.policy).unwrap();
-                    for t in 0..length {
-                        append(&mut writer, &episode, 0, t);
-                        let ready = writer.ready() as u64;
-                        match writer.flush(Duration::MAX) {
-                            Ok(()) => written.fetch_add(ready, Ordering::Relaxed),
-                            Err(ReplayError::Stopped) => {
-                                written.fetch_add(ready - writer.ready() as u64, Ordering::Relaxed);
-                                return;
-                            }
-                            Err(error) => panic!("{error}"),
-                        };
-                    }
-                }
-            });
+            scope.spawn(move || written.fetch_add(write_until_stopped(replay, actor), Ordering::Relaxed));
         }
         for _ in 0..4 {
             scope.spawn(move || {
@@ -66,11 +46,12 @@ fn run(config: ReplayConfig, until: impl FnOnce(&Replay)) -> (u64, u64) {
 #[test]
 fn the_invariant_holds_under_8_writers_and_4_samplers() {
     let time = Duration::from_secs(if test_all() { 60 } else { 2 });
-    let mut looks = 0u64;
     let (inserts, samples) = run(limited_config(), |replay| {
+        let mut looks = 0;
         let (low, high) = replay.limiter().bounds();
         let begun = Instant::now();
-        while begun.elapsed() < time {
+        // Where others keep the cores busy, so many looks take longer.
+        while looks <= 1_000 || begun.elapsed() < time {
             let (inserts, samples) = replay.limiter().counts();
             let balance = inserts as f64 * 6.0 - samples as f64;
             assert!(balance <= high, "{inserts} inserts, {samples} samples");
@@ -79,7 +60,6 @@ fn the_invariant_holds_under_8_writers_and_4_samplers() {
             std::thread::yield_now();
         }
     });
-    assert!(looks > 1_000, "{looks} looks");
     assert!(inserts > 1_000 && samples > 1_000, "{inserts} inserts, {samples} samples");
 }
 

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use half::f16;
-use replay::{Batch, LastStep, Layout, RateLimiterConfig, Replay, ReplayConfig, Sampler, SequenceStart, Step, Writer};
+use replay::{
+    Batch, LastStep, Layout, RateLimiterConfig, Replay, ReplayConfig, ReplayError, Sampler, SequenceStart, Step, Writer,
+};
 
 /// A small generator for the tests' own choices.
 pub struct Chance(pub u64);
@@ -183,6 +185,29 @@ pub fn append(writer: &mut Writer, episode: &Episode, number: u64, t: usize) {
     };
     let start = SequenceStart { state: &episode.states[t], parameter_version: number << 32 | t as u64 };
     writer.append(&episode.observations[t], &step, writer.wants_start().then_some(start)).unwrap();
+}
+
+/// Plays and writes as one actor until the replay is stopped, waiting for the limiter; how many sequences it put in.
+pub fn write_until_stopped(replay: &Arc<Replay>, actor: u32) -> u64 {
+    let mut chance = Chance(u64::from(actor));
+    let mut writer = Writer::new(replay, actor);
+    let mut written = 0;
+    loop {
+        let length = 2 + chance.below(30);
+        let episode = episode(&mut chance, &replay.config().layout, actor, length);
+        writer.begin_episode(episode.policy).unwrap();
+        for t in 0..length {
+            append(&mut writer, &episode, 0, t);
+            let ready = writer.ready();
+            let flushed = writer.flush(Duration::MAX);
+            written += (ready - writer.ready()) as u64;
+            match flushed {
+                Ok(()) => {}
+                Err(ReplayError::Stopped) => return written,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
 }
 
 /// The next batch of this size.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use crate::play::{Chance, Episode, Played, StopAtEnd, append, episode, sample, small_config};
+use crate::play::{Chance, Episode, Played, StopAtEnd, append, episode, sample, small_config, write_until_stopped};
 use replay::{Batch, RateLimiterConfig, Replay, ReplayConfig, ReplayError, Sampler, Snapshot, Writer};
 
 /// A folder that goes when the test ends.
@@ -131,19 +131,7 @@ fn a_snapshot_is_a_cut_while_writers_and_samplers_go_on() {
         let _stop = StopAtEnd(&replay);
         for actor in 0..3 {
             let replay = &replay;
-            scope.spawn(move || {
-                let mut chance = Chance(u64::from(actor));
-                let mut writer = Writer::new(replay, actor);
-                loop {
-                    let length = 2 + chance.below(30);
-                    let episode = episode(&mut chance, &config.layout, actor, length);
-                    writer.begin_episode(episode.policy).unwrap();
-                    (0..length).for_each(|t| append(&mut writer, &episode, 0, t));
-                    if writer.flush(Duration::MAX).is_err() {
-                        return;
-                    }
-                }
-            });
+            scope.spawn(move || write_until_stopped(replay, actor));
         }
         scope.spawn(|| {
             let mut sampler = Sampler::new(&replay, 1);
