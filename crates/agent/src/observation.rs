@@ -62,6 +62,16 @@ pub enum InputShape {
     Flat(i64),
 }
 
+impl InputShape {
+    /// Channels, rows and columns; values without a place are one row of pixels.
+    pub fn image(self) -> (i64, i64, i64) {
+        match self {
+            Self::Image { channels, height, width } => (channels, height, width),
+            Self::Flat(values) => (1, 1, values),
+        }
+    }
+}
+
 /// Turns the bytes of observations into a network's input.
 #[derive(Clone, Debug)]
 pub struct ObservationInput {

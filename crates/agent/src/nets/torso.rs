@@ -3,11 +3,12 @@
 use tch::Tensor;
 
 use super::encoder::{Encoder, EncoderShape};
+use super::layers::Window;
 use super::parameters::{Scope, Weights};
 use super::torso_dqn::Dqn;
 use super::torso_nfnet::NfNet;
 use super::torso_resnet::ResNet;
-use crate::config::{TorsoConfig, TorsoKind};
+use crate::config::{StemConfig, TorsoConfig, TorsoKind};
 use crate::error::Result;
 use crate::observation::InputShape;
 
@@ -82,5 +83,12 @@ impl Torso {
             Self::Dqn(net) => net.forward(weights, input),
             Self::Mlp(net) => net.forward(weights, input),
         }
+    }
+}
+
+impl StemConfig {
+    /// Kernel, stride and padding.
+    pub fn window(&self) -> Window {
+        Window::same(self.kernel as i64, self.stride as i64)
     }
 }

@@ -50,11 +50,8 @@ pub struct ResNet {
 impl ResNet {
     /// Declares stem and stages for images of any size.
     pub fn new(mut scope: Scope<'_>, config: &TorsoConfig, input: InputShape) -> Self {
-        let (mut channels, mut height, mut width) = match input {
-            InputShape::Image { channels, height, width } => (channels, height, width),
-            InputShape::Flat(values) => (1, 1, values),
-        };
-        let window = Window::same(config.stem.kernel as i64, config.stem.stride as i64);
+        let (mut channels, mut height, mut width) = input.image();
+        let window = config.stem.window();
         let stem_channels = config.stem.channels as i64;
         let stem = Conv::new(scope.scope("stem"), channels, stem_channels, window);
         (height, width) = (window.output(height), window.output(width));
