@@ -11,7 +11,7 @@ use envs::EnvId;
 use serde::Serialize;
 use train::assembly::Task;
 use train::beginning::{self, Beginning};
-use train::config::{Config, Sources};
+use train::config::{Config, Device, Sources};
 use train::numbers::parse_whole;
 use train::run::stop::Stop;
 use train::run::{Opening, RunDescription, RunDirectory, Start};
@@ -88,7 +88,10 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     let (directory, opening) = RunDirectory::open(&args.runs, &name, start, description, &config.to_toml()?)?;
     let status = match begin(&directory, &opening, preset, &config)? {
         Some(status) => status,
-        None => train(&task, &config, directory, &opening, &stop)?,
+        None => {
+            say_if_on_cpu(config.run.device);
+            train(&task, &config, directory, &opening, &stop)?
+        }
     };
     report(args, &name, &status)
 }
@@ -129,6 +132,16 @@ fn begin(directory: &RunDirectory, opening: &Opening, preset: &str, config: &Con
         },
     }
     Ok(None)
+}
+
+/// Says why a program that was built for a GPU does without. One that was not has nothing to tell: it was built so.
+fn say_if_on_cpu(device: Device) {
+    if cfg!(feature = "cuda")
+        && device == Device::Auto
+        && let Err(reason) = torch_ext::gpu()
+    {
+        output::say(format_args!("meme: the networks run on the CPU: {reason}"));
+    }
 }
 
 /// Trains to the end or until a stop is asked for. A run that failed before anything came about leaves no folder.

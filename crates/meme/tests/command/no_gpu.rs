@@ -32,6 +32,22 @@ fn a_gpu_that_is_not_there_is_told_before_a_run_begins() {
 }
 
 #[test]
+fn a_build_for_a_gpu_says_why_auto_takes_the_cpu() {
+    let runs = Runs::new();
+    let reasons = |device| {
+        let Ended { status, said, .. } = train(&runs, device);
+        assert!(status.success(), "{said}");
+        let reasons = said.lines().filter_map(|line| line.strip_prefix("meme: the networks run on the CPU: "));
+        reasons.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let said = reasons("auto");
+    assert_eq!(said.len(), usize::from(cfg!(feature = "cuda")), "{said:?}");
+    assert!(said.iter().all(|reason| !reason.is_empty()), "{said:?}");
+    // Now it is finished, and nothing runs anywhere.
+    assert!(reasons("auto").is_empty());
+}
+
+#[test]
 fn a_measurement_on_no_gpu_says_how_to_do_without() {
     for part in ["inference", "learner"] {
         let said = sentence(&without_gpu(meme(&["bench", part, "--device", "cuda", "--preset", "tiny"])));
