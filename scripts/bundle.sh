@@ -21,7 +21,7 @@ cp scripts/bundle_launcher.sh "$bundle/meme"
 cp -r python/meme_worker "$bundle/python/meme_worker"
 cp -r python/requirements "$bundle/python/requirements"
 cp -r configs "$bundle/configs"
-cp bench/compare.sh bench/game.sh bench/comparison.py bench/torch_peer.py bench/peer_*.py "$bundle/bench/"
+cp bench/*.sh bench/comparison.py bench/torch_peer.py bench/peer_*.py "$bundle/bench/"
 cp scripts/all_games.sh scripts/gpu_check.sh scripts/gpu_gone.c "$bundle/scripts/"
 cp README.md LICENSE-MIT LICENSE-APACHE NOTICE "$bundle/"
 find "$bundle" -name __pycache__ -prune -exec rm -rf {} +
