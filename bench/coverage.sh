@@ -28,7 +28,8 @@ last() { tail -n 1 "$runs/coverage-$1-$seed/metrics.jsonl" | sed -n "s|.*\"$2\":
 
 export -f train fail
 export MEME PRESET runs seed
-timeout --preserve-status --signal=INT $((${MINUTES:-5} * 60)) bash -c 'train novelty --frames 1000000000 "$@"' bash "$@"
+timeout --preserve-status --signal=INT $((${MINUTES:-5} * 60)) \
+    bash -c 'train novelty --frames 1000000000 "$@"' bash "$@"
 # Nothing is learned here: learning would begin with more sequences than so many frames have.
 frames=$(last novelty frames)
 sequences=$((frames / 40 + 1000))

@@ -1,20 +1,29 @@
-/* A GPU that disappears: loaded with LD_PRELOAD, it lets no kernel start any more once the file GPU_GONE is there.
- * 719 is what CUDA says after an error on the device, and from then on to every call. */
+/* A GPU that disappears: loaded with LD_PRELOAD, it lets these calls of CUDA's runtime fail once the file named by
+ * GPU_GONE is there. 719 is what CUDA says of a GPU that stopped working, to every call from then on. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
-
-struct size { unsigned x, y, z; };
-typedef int launch(const void *, struct size, struct size, void **, size_t, void *);
 
 static int is_gone(void) {
     const char *file = getenv("GPU_GONE");
     return file && access(file, F_OK) == 0;
 }
 
-int cudaLaunchKernel(const void *kernel, struct size grid, struct size block, void **arguments, size_t shared,
-                     void *stream) {
-    static launch *real;
-    if (!real) real = (launch *)dlsym(RTLD_NEXT, "cudaLaunchKernel");
-    return is_gone() ? 719 : real(kernel, grid, block, arguments, shared, stream);
-}
+/* None of them has more than six arguments, all of which are numbers or pointers. */
+typedef int call(long, long, long, long, long, long);
+#define UNLESS_GONE(name)                                               \
+    int name(long a, long b, long c, long d, long e, long f) {          \
+        static call *real;                                              \
+        if (!real) real = (call *)dlsym(RTLD_NEXT, #name);              \
+        return is_gone() ? 719 : real(a, b, c, d, e, f);                \
+    }
+
+UNLESS_GONE(cudaGetLastError)
+UNLESS_GONE(cudaPeekAtLastError)
+UNLESS_GONE(cudaMalloc)
+UNLESS_GONE(cudaMemcpyAsync)
+UNLESS_GONE(cudaEventQuery)
+UNLESS_GONE(cudaEventSynchronize)
+UNLESS_GONE(cudaStreamSynchronize)
+UNLESS_GONE(cudaDeviceSynchronize)
