@@ -13,6 +13,7 @@ mod plot;
 mod preset_hint;
 mod record;
 mod runs;
+mod short_waits;
 mod train;
 mod video;
 
@@ -56,6 +57,9 @@ enum Command {
 }
 
 fn run(command: Command) -> Result<ExitCode> {
+    if matches!(command, Command::Train(_) | Command::Eval(_) | Command::Record(_) | Command::Bench(_)) {
+        short_waits::wait_shortly();
+    }
     match command {
         Command::Train(args) => train::run(&args)?,
         Command::Config(command) => return config::run(command),

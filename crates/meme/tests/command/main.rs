@@ -10,4 +10,5 @@ mod killed_runs;
 mod life_of_a_run;
 mod no_gpu;
 mod runs;
+mod short_waits;
 mod signals;
