@@ -7,7 +7,9 @@ cargo_flags := --release --locked $(if $(filter 1,$(cuda)),--features meme/cuda)
 
 # Without a GPU the default is a task that is learned in minutes; a GPU gets a real game.
 GAME ?= $(if $(filter 1,$(cuda)),pong,catch)
-PRESET ?= $(if $(filter 1,$(cuda)),quick,tiny)
+# Tasks and Gymnasium environments are small; games want all that the machine has.
+small := $(filter catch% memory% deep_sea% key_door% gym:%,$(GAME))
+PRESET ?= $(if $(small),tiny,$(if $(filter 1,$(cuda)),quick,cpu))
 ARGS ?=
 
 help: ## this list

@@ -120,14 +120,15 @@ fn begin(directory: &RunDirectory, opening: &Opening, preset: &str, config: &Con
         }
         Opening::Continued => match beginning::meet(directory, preset, &run_config(directory.files())?, config)? {
             Beginning::Finished(status) => return Ok(Some(*status)),
-            Beginning::GoesOn { budget_before } => {
+            Beginning::GoesOn { budget_before, saved } => {
                 directory.replace_config(&config.to_toml()?)?;
                 let frames = config.run.frames;
                 let until = match frames == budget_before {
                     true => String::new(),
                     false => format!(", to {frames} frames instead of {budget_before}"),
                 };
-                output::say(format_args!("run {name} goes on in {folder}{until}"));
+                let how = if saved { "goes on" } else { "had saved nothing and begins again" };
+                output::say(format_args!("run {name} {how} in {folder}{until}"));
             }
         },
     }
@@ -188,6 +189,8 @@ enum Ended {
 fn report(args: &TrainArgs, name: &str, status: &Status) -> Result<()> {
     #[derive(Serialize)]
     struct Report<'a> {
+        name: &'a str,
+        folder: &'a Path,
         #[serde(flatten)]
         status: &'a Status,
         ended: Ended,
@@ -207,7 +210,7 @@ fn report(args: &TrainArgs, name: &str, status: &Status) -> Result<()> {
         folder.display()
     ));
     if args.json {
-        return output::print_json(&Report { status, ended });
+        return output::print_json(&Report { name, folder: &folder, status, ended });
     }
     output::print(&format!("{name}: {status}\n"))
 }

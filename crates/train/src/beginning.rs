@@ -74,13 +74,15 @@ pub enum Beginning {
     GoesOn {
         /// The frames it was to end at until now.
         budget_before: u64,
+        /// Whether there is something saved that it goes on from; else it begins again.
+        saved: bool,
     },
     /// All frames are played.
     Finished(Box<Status>),
 }
 
-/// Meets a run that is there, of the config `known`, with the config of this start. A run keeps its settings, except for the frames to end at:
-/// those may be any number that is not yet passed.
+/// Meets a run that is there, of the config `known`, with the config of this start. A run keeps its settings, except for
+/// the frames to end at: those may be any number that is not yet passed.
 pub fn meet(
     directory: &RunDirectory,
     preset: &str,
@@ -101,7 +103,7 @@ pub fn meet(
         return Err(BeginningError::OtherConfig { run: run(), differences });
     }
     let (budget, budget_before) = (config.run.frames, known.run.frames);
-    let goes_on = Beginning::GoesOn { budget_before };
+    let goes_on = Beginning::GoesOn { budget_before, saved: !saved.is_empty() };
     if saved.last().is_none_or(|&played| played < budget) {
         return Ok(goes_on);
     }

@@ -154,7 +154,7 @@ impl Status {
         let accounting = session.replay().accounting();
         let fill = config.replay.minimum_fill as u64;
         let waits_for = (accounting.inserted < fill)
-            .then(|| format!("{} of {fill} sequences before learning begins", accounting.inserted));
+            .then(|| format!("{fill} sequences before learning begins, of which {} are there", accounting.inserted));
         let evaluation_score = books.evaluation().map(rounded);
         Self {
             frames: session.frames(),
@@ -267,13 +267,13 @@ mod tests {
             human_normalised: None,
             loss: None,
             favourite_policy: 4,
-            waits_for: Some("3 of 5 sequences before learning begins".to_owned()),
+            waits_for: Some("5 sequences before learning begins, of which 3 are there".to_owned()),
             saving: None,
             times: None,
         };
         assert_eq!(
             status.to_string(),
-            "250 frames (25 %), 5 frames/s, waiting for 3 of 5 sequences before learning begins; policy 4; \
+            "250 frames (25 %), 5 frames/s, waiting for 5 sequences before learning begins, of which 3 are there; policy 4; \
              update 0 (0.0/s), replay 3 of 10 (2 MB)"
         );
         status = Status {

@@ -104,7 +104,8 @@ fn a_run_that_was_killed_before_its_first_save_begins_again() {
     let other = ["--frames", "60", "--set", "learner.batch_size=4"];
     assert!(refuses(&runs, &other).contains("learner.batch_size was 16 and is now 4"));
     fs::remove_file(runs.file("checkpoints/best.ckpt")).unwrap();
-    trains(&runs, &other);
+    let Ended { said, .. } = trains(&runs, &other);
+    assert!(said.starts_with("run run had saved nothing and begins again in "), "{said}");
     assert!(fs::read_to_string(runs.file("config.toml")).unwrap().contains("batch_size = 4"));
 
     // Killed right after a save, it need not have been noted yet.
@@ -197,6 +198,7 @@ fn a_stop_is_answered_and_its_end_is_told_and_measured() {
     assert!(status.success(), "{said}");
     let end: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(end["ended"], "stopped");
+    assert_eq!((&end["name"], &end["folder"]), (&"run".into(), &runs.folder().join("run").to_str().into()));
     let (frames, updates) = (end["frames"].as_u64().unwrap(), end["updates"].as_u64().unwrap());
     let folder = runs.folder().join("run");
     let stopping = "meme: stopping; the run is saved first, and Ctrl-C again leaves at once without that\n";
