@@ -57,11 +57,13 @@ impl Canvas {
         }
     }
 
-    /// Writes a line of text, `scale` pixels for each of the font's 5 x 7, with its upper left corner at `x`, `y`.
+    /// Writes a line of text, `scale` pixels for each of the font's 5 x 7, with its upper left corner at `x`, `y`; some
+    /// letters reach below it.
     pub fn write(&mut self, (x, y): (usize, usize), text: &str, scale: usize, colour: Colour) {
         for (place, character) in text.chars().enumerate() {
             let x = x + place * (font::WIDTH + 1) * scale;
-            for (column, row) in (0..font::HEIGHT).flat_map(|row| (0..font::WIDTH).map(move |column| (column, row))) {
+            let rows = 0..font::HEIGHT + font::DEPTH;
+            for (column, row) in rows.flat_map(|row| (0..font::WIDTH).map(move |column| (column, row))) {
                 if font::is_set(character, column, row) {
                     self.fill((x + column * scale, y + row * scale), (scale, scale), colour);
                 }

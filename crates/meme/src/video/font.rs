@@ -1,11 +1,14 @@
-//! A font of 5 x 7 pixels for the text beside a game.
+//! A font of 5 x 7 pixels for the text beside a game; some letters reach below the line.
 
 /// Width of a character in pixels.
 pub const WIDTH: usize = 5;
-/// Height of a character in pixels.
+/// Height of a character in pixels, down to the line that it stands on.
 pub const HEIGHT: usize = 7;
+/// Pixels that letters such as g reach below that line.
+pub const DEPTH: usize = 2;
 
-/// ASCII from the space on, 16 characters a band, drawn side by side with a column of space between them.
+/// ASCII from the space on, 16 characters a band, drawn side by side with a column of space between them. The letters
+/// that reach below the line are drawn as high as the others here.
 const BANDS: [[&str; HEIGHT]; 6] = [
     // space ! " # $ % & ' ( ) * + , - . /
     [
@@ -49,8 +52,8 @@ const BANDS: [[&str; HEIGHT]; 6] = [
     ],
     // ` a b c d e f g h i j k l m n o
     [
-        ".#... ..... #.... ..... ....# ..... ..##. ..... #.... ..#.. ...#. #.... .##.. ..... ..... .....",
-        "..#.. ..... #.... ..... ....# ..... .#... .#### #.... ..... ..... #.... ..#.. ..... ..... .....",
+        ".#... ..... #.... ..... ....# ..... ..##. .#### #.... ..#.. ...#. #.... .##.. ..... ..... .....",
+        "..#.. ..... #.... ..... ....# ..... .#... #...# #.... ..... ..... #.... ..#.. ..... ..... .....",
         "..... .###. ####. .#### .#### .###. ####. #...# ####. .##.. ..##. #..#. ..#.. ##.#. ####. .###.",
         "..... ....# #...# #.... #...# #...# .#... #...# #...# ..#.. ...#. #.#.. ..#.. #.#.# #...# #...#",
         "..... .#### #...# #.... #...# ##### .#... .#### #...# ..#.. ...#. ##... ..#.. #.#.# #...# #...#",
@@ -59,8 +62,8 @@ const BANDS: [[&str; HEIGHT]; 6] = [
     ],
     // p q r s t u v w x y z { | } ~ and the box for all else
     [
-        "..... ..... ..... ..... .#... ..... ..... ..... ..... ..... ..... ...## ..#.. ##... ..... #####",
-        "####. .#### ..... ..... .#... ..... ..... ..... ..... #...# ..... ..#.. ..#.. ..#.. ..... #...#",
+        "####. .#### ..... ..... .#... ..... ..... ..... ..... #...# ..... ...## ..#.. ##... ..... #####",
+        "#...# #...# ..... ..... .#... ..... ..... ..... ..... #...# ..... ..#.. ..#.. ..#.. ..... #...#",
         "#...# #...# #.##. .#### ####. #...# #...# #...# #...# #...# ##### ..#.. ..#.. ..#.. .#... #...#",
         "#...# #...# ##..# #.... .#... #...# #...# #.#.# .#.#. #...# ...#. .#... ..#.. ...#. #.#.# #...#",
         "####. .#### #.... .###. .#... #...# #...# #.#.# ..#.. .#### ..#.. ..#.. ..#.. ..#.. ...#. #...#",
@@ -69,8 +72,11 @@ const BANDS: [[&str; HEIGHT]; 6] = [
     ],
 ];
 
-/// Whether a pixel of a character is set; a character that is not printable ASCII is a box.
+/// Whether a pixel of a character is set, in the first `HEIGHT + DEPTH` rows; a character that is not printable ASCII is a
+/// box.
 pub fn is_set(character: char, column: usize, row: usize) -> bool {
+    let below = if "gpqy".contains(character) { DEPTH } else { 0 };
+    let Some(row) = row.checked_sub(below).filter(|&row| row < HEIGHT) else { return false };
     let place = match character {
         ' '..='~' => character as usize - ' ' as usize,
         _ => 95,
@@ -83,7 +89,7 @@ mod tests {
     use super::*;
 
     fn picture(character: char) -> Vec<bool> {
-        (0..WIDTH * HEIGHT).map(|at| is_set(character, at % WIDTH, at / WIDTH)).collect()
+        (0..WIDTH * (HEIGHT + DEPTH)).map(|at| is_set(character, at % WIDTH, at / WIDTH)).collect()
     }
 
     #[test]
@@ -102,6 +108,15 @@ mod tests {
     fn all_characters_differ() {
         let pictures: std::collections::HashSet<_> = (' '..='~').chain(['é']).map(picture).collect();
         assert_eq!(pictures.len(), 96);
+    }
+
+    #[test]
+    fn letters_reach_below_the_line_as_they_do_in_print() {
+        let below = |character: &char| (0..WIDTH).any(|column| is_set(*character, column, HEIGHT));
+        assert_eq!((' '..='~').filter(below).collect::<String>(), "gpqy");
+        // As high as the small letters beside them.
+        let top = |character| picture(character).iter().position(|&set| set).map(|at| at / WIDTH);
+        assert!("gpqy".chars().all(|character| top(character) == top('o')));
     }
 
     #[test]
