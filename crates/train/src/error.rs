@@ -32,10 +32,12 @@ pub enum TrainError {
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
     /// The end of the run could not be saved.
-    #[error("the end of the run could not be saved, and will be trained again from the checkpoint before it: {error}")]
+    #[error("the end of the run could not be saved, and will be trained again from {}: {error}", start(*saved))]
     LastSave {
         /// Why.
         error: Box<TrainError>,
+        /// Frames of the checkpoint before, if there is one.
+        saved: Option<u64>,
     },
     /// A part of a checkpoint that is whole but makes no sense.
     #[error("the checkpoint's part `{part}` can't be used: {reason}")]
@@ -125,6 +127,12 @@ pub enum TrainError {
     /// A role answered fewer turns than it was asked.
     #[error("inference answered fewer turns than it was asked")]
     MissingDecision,
+}
+
+/// Where training goes on with so many frames saved.
+fn start(saved: Option<u64>) -> String {
+    saved
+        .map_or("the beginning, as nothing was saved".to_owned(), |frames| format!("its checkpoint at {frames} frames"))
 }
 
 /// A result whose error stops training.

@@ -11,7 +11,7 @@ use crate::error::{Result, TrainError};
 use crate::learning::Update;
 use crate::lockstep::Lockstep;
 use crate::messages::{EpisodeReport, Position};
-use crate::run::checkpoint::{Checkpoint, CheckpointStore, Saved, Saving};
+use crate::run::checkpoint::{Checkpoint, CheckpointStore, Checkpoints, Saved, Saving};
 use crate::run::stop::Stop;
 use crate::run::{EventWriter, MetricsWriter, RunDirectory};
 use crate::saving::Copied;
@@ -184,7 +184,11 @@ impl<'a> Trainer<'a> {
         let status = self.status();
         match self.begin_save(copied.ending(&status)).and_then(|saving| Ok(saving.finish()?)) {
             Ok(saved) => self.tell_saved(&saved, screen),
-            Err(error) => return Err(TrainError::LastSave { error: Box::new(error) }),
+            Err(error) => {
+                let checkpoints = Checkpoints::in_folder(&self.directory.files().checkpoints_folder());
+                let saved = checkpoints.list()?.last().copied();
+                return Err(TrainError::LastSave { error: Box::new(error), saved });
+            }
         }
         Ok(status)
     }

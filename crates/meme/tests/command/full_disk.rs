@@ -21,11 +21,17 @@ fn training_goes_on_without_saving_and_saves_once_it_can() {
     let Ended { status, said, .. } = train(&runs, "800", "128");
     assert!(!status.success(), "{said}");
     assert!(said.contains("saving failed, and training goes on: "), "{said}");
-    assert!(said.contains("the end of the run could not be saved, and will be trained again"), "{said}");
+    let end = |from: &str| format!("the end of the run could not be saved, and will be trained again from {from}: ");
+    assert!(said.contains(&end(&format!("its checkpoint at {} frames", held.last().unwrap()))), "{said}");
     assert!(said.contains("File too large"), "{said}");
     assert_eq!(checkpoints.list().unwrap(), held, "{said}");
     let rows = runs.rows();
     assert!(rows.is_sorted() && rows.last() >= Some(&800), "{rows:?}");
+
+    // A run that could save nothing says that nothing is left of it.
+    let unsaved = Runs::new();
+    let Ended { status, said, .. } = train(&unsaved, "100", "128");
+    assert!(!status.success() && said.contains(&end("the beginning, as nothing was saved")), "{said}");
 
     // With room again, it goes on from what it has.
     let Ended { status, said, .. } = train(&runs, "800", "unlimited");
