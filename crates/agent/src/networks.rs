@@ -1,11 +1,12 @@
 //! All networks of the agent together, and one set of their parameters.
 
-use tch::Device;
+use tch::{Device, Kind};
 
 use crate::config::{AgentConfig, Precision};
 use crate::error::Result;
 use crate::nets::action_prediction::ActionPrediction;
 use crate::nets::agent_net::AgentNet;
+use crate::nets::intrinsic_step::IntrinsicStep;
 use crate::nets::parameters::ParameterSet;
 use crate::nets::rnd::RndPair;
 use crate::observation::{ObservationInput, ObservationSpec};
@@ -45,6 +46,13 @@ impl Networks {
     pub fn on(mut self, precision: Precision, device: Device) -> Result<Self> {
         self.agent = self.agent.on(precision, device)?;
         Ok(self)
+    }
+
+    /// f and RND as a GPU computes them fast, in numbers of this kind; absent where the networks compute in plain f32, or
+    /// see no images of bytes.
+    pub fn folded_intrinsic(&self, kind: Kind) -> Option<IntrinsicStep> {
+        let step = || IntrinsicStep::new(&self.action_prediction, &self.rnd, self.input(), kind);
+        self.agent.is_mixed().then(step).flatten()
     }
 
     /// How observations become the networks' input.

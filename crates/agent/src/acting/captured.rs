@@ -117,10 +117,7 @@ impl DerivedWeights {
     fn new(networks: &Networks, parameters: &NetworkParameters, beta: &Tensor) -> Result<Self> {
         let sets = [&parameters.action_prediction, &parameters.rnd_target, &parameters.rnd_predictor];
         let intrinsic = sets.map(ParameterSet::weights);
-        let step = match networks.agent.is_mixed() {
-            true => IntrinsicStep::new(&networks.action_prediction, &networks.rnd, networks.input(), Kind::Half),
-            false => None,
-        };
+        let step = networks.folded_intrinsic(Kind::Half);
         tch::no_grad(|| {
             let fold = |step: IntrinsicStep| step.fold(intrinsic.each_ref()).map(|weights| (step, weights));
             Ok(Self {
@@ -134,7 +131,8 @@ impl DerivedWeights {
     /// f(x) and RND's error of observations as uploaded, `[rows, ..]`.
     fn intrinsic(&self, networks: &Networks, observations: &Tensor) -> Result<(Tensor, Tensor)> {
         if let Some((step, weights)) = &self.folded_intrinsic {
-            return step.forward(weights, observations);
+            let frames = step.frames(observations)?;
+            return Ok((weights.embed(&frames)?, weights.rnd_error(&frames)?));
         }
         let frames = networks.input().prepare(observations)?;
         let [f, target, predictor] = &self.intrinsic;

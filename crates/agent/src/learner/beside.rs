@@ -13,33 +13,22 @@ pub fn beside_stream(device: Device) -> Result<Option<Arc<Stream>>> {
     Ok(if fast { Some(Arc::new(Stream::new(Priority::Normal)?)) } else { None })
 }
 
-/// The point of the current stream's work that other work may begin from; on a CPU there is only one order.
-pub struct Beside(Option<Arc<Stream>>);
-
 /// Work that was given to the other stream.
 pub struct Joined {
     ended: Option<Event>,
 }
 
-impl Beside {
-    /// From here on.
-    pub fn fork(side: Option<&Arc<Stream>>) -> Result<Self> {
-        if let Some(side) = side {
-            let mut forked = Event::new()?;
-            forked.record(&Stream::current()?)?;
-            forked.block(side)?;
-        }
-        Ok(Self(side.cloned()))
-    }
-
-    /// Gives work to the other stream.
-    pub fn run<T>(self, work: impl FnOnce() -> Result<T>) -> Result<(T, Joined)> {
-        let Some(side) = self.0 else { return Ok((work()?, Joined { ended: None })) };
-        let result = side.scope(work)??;
-        let mut ended = Event::new()?;
-        ended.record(&side)?;
-        Ok((result, Joined { ended: Some(ended) }))
-    }
+/// Gives work to the other stream, to begin when the current one has come to this point; on a CPU there is only one
+/// order.
+pub fn beside<T>(side: Option<&Stream>, work: impl FnOnce() -> Result<T>) -> Result<(T, Joined)> {
+    let Some(side) = side else { return Ok((work()?, Joined { ended: None })) };
+    let mut forked = Event::new()?;
+    forked.record(&Stream::current()?)?;
+    forked.block(side)?;
+    let result = side.scope(work)??;
+    let mut ended = Event::new()?;
+    ended.record(side)?;
+    Ok((result, Joined { ended: Some(ended) }))
 }
 
 impl Joined {

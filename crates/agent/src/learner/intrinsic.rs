@@ -4,6 +4,8 @@ use tch::{Kind, Tensor};
 
 use crate::batch::BatchTensors;
 use crate::error::Result;
+use crate::nets::intrinsic_step::IntrinsicStep;
+use crate::nets::parameters::ParameterSet;
 use crate::networks::{NetworkParameters, Networks};
 
 /// Losses of action prediction and RND.
@@ -20,26 +22,46 @@ pub struct IntrinsicLoss {
 }
 
 impl IntrinsicLoss {
-    /// Both losses; gradients flow to the action prediction network and to the RND predictor.
-    pub fn evaluate(networks: &Networks, parameters: &NetworkParameters, batch: &BatchTensors) -> Result<Self> {
+    /// Both losses; gradients flow to the action prediction network and to the RND predictor. With `folded`, computed
+    /// that way.
+    pub fn evaluate(
+        networks: &Networks,
+        folded: Option<&IntrinsicStep>,
+        parameters: &NetworkParameters,
+        batch: &BatchTensors,
+    ) -> Result<Self> {
         let recent = &batch.recent;
         let (sequences, steps) = recent.transitions.size2()?;
-        let frames = networks.input().prepare(&batch.input.observations.f_index_select(0, &recent.frames)?)?;
-
+        let observations = batch.input.observations.f_index_select(0, &recent.frames)?;
+        // The first of them only tells what the first action began from.
+        let all_but_first = |frames: &Tensor| -> Result<Tensor> {
+            let mut each = frames.size();
+            each.splice(0..1, [sequences, steps + 1]);
+            Ok(frames.f_view(&each[..])?.f_narrow(1, 1, steps)?.f_flatten(0, 1)?)
+        };
+        let NetworkParameters { action_prediction, rnd_target, rnd_predictor, .. } = parameters;
+        let [f_weights, target, predictor] = [action_prediction, rnd_target, rnd_predictor].map(ParameterSet::weights);
         let f = &networks.action_prediction;
-        let weights = parameters.action_prediction.weights();
-        let embedding = f.embed(&weights, &frames)?.f_view([sequences, steps + 1, -1])?;
+        let (embedding, error) = match folded {
+            Some(folded) => {
+                let weights = folded.fold([&f_weights, &target, &predictor])?;
+                let frames = folded.frames(&observations)?;
+                (weights.embed(&frames)?, weights.rnd_error(&all_but_first(&frames)?)?)
+            }
+            None => {
+                let frames = networks.input().prepare(&observations)?;
+                let error = networks.rnd.error(&target, &predictor, &all_but_first(&frames)?)?;
+                (f.embed(&f_weights, &frames)?, error)
+            }
+        };
+
+        let embedding = embedding.f_view([sequences, steps + 1, -1])?;
         let (before, after) = (embedding.f_narrow(1, 0, steps)?, embedding.f_narrow(1, 1, steps)?);
-        let log_policy = f.predict(&weights, &before, &after)?.f_log_softmax(-1, Kind::Float)?;
+        let log_policy = f.predict(&f_weights, &before, &after)?.f_log_softmax(-1, Kind::Float)?;
         let actions = recent.actions.f_view([sequences, steps])?;
         let taken = log_policy.f_gather(-1, &actions.f_unsqueeze(-1)?, false)?.f_squeeze_dim(-1)?;
         let right = log_policy.f_argmax(-1, false)?.f_eq_tensor(&actions)?.f_to_kind(Kind::Float)?;
 
-        let mut each = frames.size();
-        each.splice(0..1, [sequences, steps + 1]);
-        let last = frames.f_view(&each[..])?.f_narrow(1, 1, steps)?.f_flatten(0, 1)?;
-        let predictor = parameters.rnd_predictor.weights();
-        let error = networks.rnd.error(&parameters.rnd_target.weights(), &predictor, &last)?;
         let error = error.f_view([sequences, steps])?;
         let square = tch::no_grad(|| masked_mean(&error.f_square()?, &recent.observations))?;
         let rnd = masked_mean(&error, &recent.observations)?;

@@ -13,7 +13,7 @@ mod update;
 
 use std::sync::Arc;
 
-use tch::Device;
+use tch::{Device, Kind};
 use torch_ext::Stream;
 
 use crate::batch::{Batch, BatchShape};
@@ -23,6 +23,7 @@ use crate::loader::{LoadedBatch, Loader};
 use crate::loss::AgentLoss;
 use crate::math::moments::Moments;
 use crate::math::td_scale::TdScale;
+use crate::nets::intrinsic_step::IntrinsicStep;
 use crate::nets::parameters::ParameterSet;
 use crate::networks::{NetworkParameters, Networks};
 use crate::observation::ObservationSpec;
@@ -92,6 +93,8 @@ pub struct StepOptions<'a> {
 pub struct Learner {
     config: AgentConfig,
     networks: Networks,
+    /// f and RND in another form, where that is faster.
+    folded_intrinsic: Option<IntrinsicStep>,
     device: Device,
     loss: AgentLoss,
     online: NetworkParameters,
@@ -149,6 +152,8 @@ impl Learner {
                 rnd_target,
                 rnd_predictor: rnd_predictor.trainable()?,
             },
+            // Their weights stay f32, of which tensor cores read the first 10 bits: fewer would drown RND's errors.
+            folded_intrinsic: networks.folded_intrinsic(Kind::Float),
             networks,
             device,
             loss,

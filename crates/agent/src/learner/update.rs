@@ -5,7 +5,7 @@
 
 use tch::{Kind, Tensor};
 
-use super::beside::Beside;
+use super::beside::beside;
 use super::intrinsic::IntrinsicLoss;
 use super::numbers::Numbers;
 use super::report::{RndStatistics, SentReport, StepReport};
@@ -30,8 +30,6 @@ pub(super) struct UnderWay {
 struct Forward {
     online: NetOutput,
     target: NetOutput,
-    /// From where on work may run beside all this.
-    beside: Beside,
     random: Random,
 }
 
@@ -75,13 +73,12 @@ impl Learner {
     ) -> Result<Forward> {
         let mut random = self.under_way.as_ref().map_or(&self.random, |update| &update.random).clone();
         let keep = self.keep(sequences, keep, &mut random)?;
-        let beside = Beside::fork(self.side.as_ref())?;
         let net = &self.networks.agent;
         let online = net.unroll(&net.prepare(&self.online.agent)?, &tensors.input, keep.as_ref())?;
         finished(Part::OnlineForward);
         let target = tch::no_grad(|| net.unroll(self.target.weights(net)?, &tensors.input, None))?;
         finished(Part::TargetForward);
-        Ok(Forward { online, target, beside, random })
+        Ok(Forward { online, target, random })
     }
 
     /// Losses, gradients and optimizers.
@@ -91,10 +88,11 @@ impl Learner {
         tensors: &BatchTensors,
         finished: &mut dyn FnMut(Part),
     ) -> Result<UnderWay> {
-        let Forward { online, target, beside, random } = forward;
-        // Small kernels that run beside the large ones given to the device before. Not earlier: the gradients of the
-        // update before had to stay until it was known whether they are finite.
-        let (intrinsic, joined) = beside.run(|| self.intrinsic_gradients_of(tensors))?;
+        let Forward { online, target, random } = forward;
+        // Losses and the LSTM's backward pass are many small kernels, which leave room on a GPU for these. Earlier they
+        // could not be: the gradients of the update before had to stay until it was known whether they are finite.
+        let side = self.side.clone();
+        let (intrinsic, joined) = beside(side.as_deref(), || self.intrinsic_gradients_of(tensors))?;
         finished(Part::Intrinsic);
         let loss = self.loss.evaluate(&online.heads, &target.heads, tensors, &self.td_scales)?;
         drop((online, target));
@@ -108,7 +106,7 @@ impl Learner {
 
     /// Losses of the networks behind the intrinsic reward, and their gradients.
     fn intrinsic_gradients_of(&mut self, tensors: &BatchTensors) -> Result<IntrinsicLoss> {
-        let intrinsic = IntrinsicLoss::evaluate(&self.networks, &self.online, tensors)?;
+        let intrinsic = IntrinsicLoss::evaluate(&self.networks, self.folded_intrinsic.as_ref(), &self.online, tensors)?;
         self.action_prediction
             .gradients
             .fill_with_gradients(&intrinsic.action_prediction, &self.online.action_prediction)?;

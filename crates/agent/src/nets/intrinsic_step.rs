@@ -1,7 +1,8 @@
-//! f and RND for acting on a GPU: each convolution with bias and relu is one kernel in f16, the outputs are f32.
+//! f and RND in the form that a GPU computes fast, for acting in f16 and for learning in f32; the outputs are f32.
 //!
-//! The first convolution sees one channel, which tensor cores can do little with. Where its stride divides its side, its
-//! squares of stride by stride pixels become channels, and it a smaller convolution of stride 1 over them.
+//! Everything is channels-last. The first convolution sees one channel, which tensor cores can do little with. Where its
+//! stride divides its side, its squares of stride by stride pixels become channels, and it a smaller convolution of
+//! stride 1 over them.
 
 use tch::{Kind, Tensor};
 
@@ -32,7 +33,11 @@ struct Image {
 
 /// Weights of the three networks.
 #[derive(Debug)]
-pub struct IntrinsicWeights([FoldedNet; 3]);
+pub struct IntrinsicWeights {
+    f: FoldedNet,
+    target: FoldedNet,
+    predictor: FoldedNet,
+}
 
 #[derive(Debug)]
 struct FoldedNet {
@@ -55,19 +60,21 @@ struct FoldedConv {
 impl IntrinsicWeights {
     /// Takes over newer values in the memory that these have.
     pub fn take_over(&mut self, newer: &Self) -> Result<()> {
-        for (mine, newer) in self.0.iter().zip(&newer.0) {
-            for (mine, newer) in mine.tensors().into_iter().zip(newer.tensors()) {
-                overwrite(mine, newer)?;
-            }
+        for (mine, newer) in self.tensors().zip(newer.tensors()) {
+            overwrite(mine, newer)?;
         }
         Ok(())
+    }
+
+    fn tensors(&self) -> impl Iterator<Item = &Tensor> {
+        [&self.f, &self.target, &self.predictor].into_iter().flat_map(FoldedNet::tensors)
     }
 }
 
 impl FoldedNet {
-    fn tensors(&self) -> Vec<&Tensor> {
+    fn tensors(&self) -> impl Iterator<Item = &Tensor> {
         let convolutions = self.convolutions.iter().flat_map(|conv| [&conv.weight, &conv.bias]);
-        convolutions.chain([&self.output, &self.output_bias]).collect()
+        convolutions.chain([&self.output, &self.output_bias])
     }
 }
 
@@ -83,15 +90,15 @@ impl IntrinsicStep {
         input.takes_bytes().then_some(Self { networks, image: Image { channels, height, width }, square, kind })
     }
 
-    /// Folds f32 weights of f, of RND's target and of its predictor.
+    /// Folds f32 weights of f, of RND's target and of its predictor. Gradients find their way back to those.
     pub fn fold(&self, weights: [&Weights; 3]) -> Result<IntrinsicWeights> {
         let [f, target, predictor] = &self.networks;
         let [f_weights, target_weights, predictor_weights] = weights;
-        Ok(IntrinsicWeights([
-            self.fold_one(f, f_weights)?,
-            self.fold_one(target, target_weights)?,
-            self.fold_one(predictor, predictor_weights)?,
-        ]))
+        Ok(IntrinsicWeights {
+            f: self.fold_one(f, f_weights)?,
+            target: self.fold_one(target, target_weights)?,
+            predictor: self.fold_one(predictor, predictor_weights)?,
+        })
     }
 
     fn fold_one(&self, (encoder, output): &(Encoder, Linear), weights: &Weights) -> Result<FoldedNet> {
@@ -132,8 +139,8 @@ impl IntrinsicStep {
         Ok(folded)
     }
 
-    /// Observations as uploaded, `[rows, bytes]`, to what the first convolutions see.
-    fn frames(&self, observations: &Tensor) -> Result<Tensor> {
+    /// Observations as uploaded, `[rows, bytes]`, to what the first convolutions see, `[rows, down, across, channels]`.
+    pub fn frames(&self, observations: &Tensor) -> Result<Tensor> {
         let Image { channels, height, width } = self.image;
         let (rows, square) = (observations.size()[0], self.square);
         let (down, across) = (height / square, width / square);
@@ -144,25 +151,29 @@ impl IntrinsicStep {
         )?;
         let mut frames = Tensor::f_empty(pixels.size(), (self.kind, observations.device()))?;
         frames.f_copy_(&pixels)?;
-        Ok(frames.f_view([rows, down, across, -1])?.f_permute([0, 3, 1, 2])?)
+        Ok(frames.f_view([rows, down, across, -1])?)
+    }
+}
+
+impl IntrinsicWeights {
+    /// f(x) of [frames](IntrinsicStep::frames), `[rows, embedding]`, in f32.
+    pub fn embed(&self, frames: &Tensor) -> Result<Tensor> {
+        Ok(self.f.forward(frames)?.f_add(&self.f.output_bias)?)
     }
 
-    /// f(x), `[rows, embedding]`, and ‖ĝ(x) - g(x)‖², `[rows]`, of observations as uploaded, both in f32.
-    pub fn forward(&self, weights: &IntrinsicWeights, observations: &Tensor) -> Result<(Tensor, Tensor)> {
-        let frames = self.frames(observations)?;
-        let [f, target, predictor] = &weights.0;
-        let embedding = f.forward(&frames)?.f_add(&f.output_bias)?;
-        let difference = predictor.forward(&frames)?.f_sub(&target.forward(&frames)?)?;
+    /// ‖ĝ(x) - g(x)‖² of [frames](IntrinsicStep::frames), `[rows]`, in f32.
+    pub fn rnd_error(&self, frames: &Tensor) -> Result<Tensor> {
+        let Self { target, predictor, .. } = self;
+        let difference = predictor.forward(frames)?.f_sub(&target.forward(frames)?)?;
         let difference = difference.f_add(&predictor.output_bias)?.f_sub(&target.output_bias)?;
-        let error = difference.f_square()?.f_sum_dim_intlist(&[-1i64][..], false, Kind::Float)?;
-        Ok((embedding, error))
+        Ok(difference.f_square()?.f_sum_dim_intlist(&[-1i64][..], false, Kind::Float)?)
     }
 }
 
 impl FoldedNet {
     /// The output without its bias, in f32.
     fn forward(&self, frames: &Tensor) -> Result<Tensor> {
-        let mut x = frames.shallow_clone();
+        let mut x = frames.f_permute([0, 3, 1, 2])?;
         for conv in &self.convolutions {
             x = conv.forward(&x)?;
         }
@@ -178,8 +189,9 @@ impl FoldedNet {
 impl FoldedConv {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let Self { weight, bias, stride, padding } = self;
-        if !x.device().is_cuda() {
-            return Ok(convolve(x, weight, bias, *stride, *padding)?.f_relu()?);
+        // The kernel that does all at once has no gradient.
+        if !x.device().is_cuda() || x.kind() == Kind::Float {
+            return Ok(convolve(x, weight, bias, *stride, *padding)?.f_relu_()?);
         }
         Ok(x.f_cudnn_convolution_relu(weight, Some(bias), [*stride; 2], [*padding; 2], [1, 1], 1)?)
     }

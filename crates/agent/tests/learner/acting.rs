@@ -9,6 +9,8 @@ use agent::nets::agent_net::{NetInput, StepInput};
 use agent::nets::core::CellStates;
 use agent::nets::features::FeatureInput;
 use agent::nets::intrinsic_step::IntrinsicStep;
+use agent::nets::parameters::ParameterSet;
+use agent::networks::NetworkParameters;
 use agent::random::Random;
 use agent::{
     ActingNetwork, ActingOutput, ActingRow, AgentConfig, Learner, ObservationKind, ObservationSpec, OwnedBatch,
@@ -235,22 +237,36 @@ fn the_folded_novelty_is_the_networks_own() {
         let observation = ObservationSpec { shape, kind: ObservationKind::U8 };
         let learner = Learner::new(&config, &observation, ACTIONS, 3, Device::Cpu).unwrap();
         let networks = learner.networks();
-        let parameters = learner.parameters(ParameterSource::Online).unwrap();
-        let sets = [&parameters.action_prediction, &parameters.rnd_target, &parameters.rnd_predictor];
-        let weights = sets.map(|set| set.weights());
+        let NetworkParameters { action_prediction, rnd_target, rnd_predictor, .. } =
+            learner.parameters(ParameterSource::Online).unwrap();
+        let trained = [action_prediction.trainable().unwrap(), rnd_predictor.trainable().unwrap()];
+        let [f, target, predictor] = [&trained[0], &rnd_target, &trained[1]].map(ParameterSet::weights);
         let mut random = Random::new(6);
         let bytes: Vec<u8> = (0..5 * observation.bytes()).map(|_| random.bits() as u8).collect();
         let observations = networks.input().upload(&bytes, 5, Device::Cpu).unwrap();
         let step =
             IntrinsicStep::new(&networks.action_prediction, &networks.rnd, networks.input(), Kind::Float).unwrap();
-        let folded = step.fold(weights.each_ref()).unwrap();
+        let folded = step.fold([&f, &target, &predictor]).unwrap();
         // Not the first rows of their memory, as in a step's input.
-        let (embedding, error) = step.forward(&folded, &observations.narrow(0, 1, 4)).unwrap();
+        let frames = step.frames(&observations.narrow(0, 1, 4)).unwrap();
+        let found = [folded.embed(&frames).unwrap(), folded.rnd_error(&frames).unwrap()];
         let frames = networks.input().prepare(&observations).unwrap().narrow(0, 1, 4);
-        let [f, target, predictor] = &weights;
+        let expected = [
+            networks.action_prediction.embed(&f, &frames).unwrap(),
+            networks.rnd.error(&target, &predictor, &frames).unwrap(),
+        ];
         let close = |found: &Tensor, expected: &Tensor| found.allclose(expected, 1e-4, 1e-5, false);
-        assert!(close(&embedding, &networks.action_prediction.embed(f, &frames).unwrap()));
-        assert!(close(&error, &networks.rnd.error(target, predictor, &frames).unwrap()));
+        for ((found, expected), trained) in found.iter().zip(&expected).zip(&trained) {
+            assert!(close(found, expected));
+            let gradients = |outcome: &Tensor| {
+                let mut gradients = ParameterSet::zeros(trained.layout(), Device::Cpu).unwrap();
+                gradients.fill_with_gradients(&outcome.square().sum(Kind::Float), trained).unwrap();
+                gradients
+            };
+            let (found, expected) = (gradients(found), gradients(expected));
+            assert!(expected.norm().unwrap().double_value(&[]) > 0.0);
+            assert!(close(found.flat(), expected.flat()));
+        }
     }
 }
 
