@@ -65,10 +65,12 @@ pub enum ParameterSource {
 pub enum Part {
     /// Checking and uploading the batch.
     Batch,
-    /// Forward pass of the online network.
-    OnlineForward,
-    /// Forward pass of the target network.
-    TargetForward,
+    /// Forward pass of the online network's torso.
+    OnlineTorso,
+    /// Forward pass of the target network's torso.
+    TargetTorso,
+    /// The rest of both forward passes.
+    CoresAndHeads,
     /// Returns, losses and priorities.
     Loss,
     /// Backward pass of the online network.

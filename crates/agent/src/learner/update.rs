@@ -74,10 +74,20 @@ impl Learner {
         let mut random = self.under_way.as_ref().map_or(&self.random, |update| &update.random).clone();
         let keep = self.keep(sequences, keep, &mut random)?;
         let net = &self.networks.agent;
-        let online = net.unroll(&net.prepare(&self.online.agent)?, &tensors.input, keep.as_ref())?;
-        finished(Part::OnlineForward);
-        let target = tch::no_grad(|| net.unroll(self.target.weights(net)?, &tensors.input, None))?;
-        finished(Part::TargetForward);
+        let (input, weights) = (&tensors.input, net.prepare(&self.online.agent)?);
+        let torso = net.torso(&weights, input, keep.as_ref())?;
+        finished(Part::OnlineTorso);
+        let target = self.target.weights(net)?;
+        let target_torso = tch::no_grad(|| net.torso(target, input, None))?;
+        finished(Part::TargetTorso);
+        // An LSTM takes one step after the other, too small for a GPU; so do both networks' at the same time.
+        let rest = || tch::no_grad(|| net.unroll_from(target, input, target_torso.shallow_clone()));
+        let (target, joined) = beside(self.side.as_deref(), rest)?;
+        let online = net.unroll_from(&weights, input, torso)?;
+        joined.join()?;
+        // Until here the other stream has read it, unknown to whoever gives its memory to the next tensor.
+        drop(target_torso);
+        finished(Part::CoresAndHeads);
         Ok(Forward { online, target, random })
     }
 

@@ -176,17 +176,26 @@ impl AgentNet {
     /// Runs whole sequences. `keep` is `[blocks, batch]` on the host: 0 where stochastic depth leaves a block out for a
     /// sequence.
     pub fn unroll(&self, weights: &Weights, input: &NetInput, keep: Option<&Tensor>) -> Result<NetOutput> {
-        let stages = self.stages(weights, input, keep)?;
+        self.unroll_from(weights, input, self.torso(weights, input, keep)?)
+    }
+
+    /// What the torso says of whole sequences, `[batch, steps, outputs]`: the most work of a pass.
+    pub fn torso(&self, weights: &Weights, input: &NetInput, keep: Option<&Tensor>) -> Result<Tensor> {
+        let batch = input.state.size()[0];
+        let steps = if batch == 0 { 0 } else { input.observations.size()[0] / batch };
+        Ok(self.torso_of_frames(weights, &input.observations, keep, steps)?.f_view([batch, steps, -1])?)
+    }
+
+    /// The rest of a pass, from what the torso says.
+    pub fn unroll_from(&self, weights: &Weights, input: &NetInput, torso: Tensor) -> Result<NetOutput> {
+        let stages = self.stages(weights, input, torso)?;
         let heads = self.heads.forward(weights, &Tensor::f_cat(&[stages.core, stages.torso, stages.features], -1)?)?;
         Ok(NetOutput { heads, state: stages.state })
     }
 
-    /// Everything below the heads.
-    pub fn stages(&self, weights: &Weights, input: &NetInput, keep: Option<&Tensor>) -> Result<NetStages> {
-        let batch = input.state.size()[0];
-        let frames = input.observations.size()[0];
-        let steps = if batch == 0 { 0 } else { frames / batch };
-        let torso = self.torso(weights, &input.observations, keep, steps)?.f_view([batch, steps, -1])?;
+    /// Everything between the torso and the heads.
+    pub fn stages(&self, weights: &Weights, input: &NetInput, torso: Tensor) -> Result<NetStages> {
+        let (batch, steps, _) = torso.size3()?;
         let features = self.features.forward(weights, &input.features)?.f_view([batch, steps, -1])?;
         let features = features.f_to_kind(torso.kind())?;
         let inputs = Tensor::f_cat(&[&torso, &features], -1)?;
@@ -195,7 +204,13 @@ impl AgentNet {
     }
 
     /// `[frames, outputs]`, in bf16 with mixed precision.
-    fn torso(&self, weights: &Weights, observations: &Tensor, keep: Option<&Tensor>, steps: i64) -> Result<Tensor> {
+    fn torso_of_frames(
+        &self,
+        weights: &Weights,
+        observations: &Tensor,
+        keep: Option<&Tensor>,
+        steps: i64,
+    ) -> Result<Tensor> {
         if let (Compute::Mixed { torso: Some(torso) }, Some(packed)) = (&self.compute, &weights.packed.torso) {
             let kept = keep.map(|keep| kept_sequences(keep, steps, observations.device())).transpose()?;
             let own: Vec<_> = weights.first(torso.parameters()).iter().collect();

@@ -74,7 +74,8 @@ fn features_core_and_heads() {
         let shape = batch_shape(&batch, &config, case.actions());
         let tensors = batch.batch().upload(net.input(), &shape, Device::Cpu).unwrap();
         let keep = case.tensor("keep").to_kind(Kind::Float);
-        let stages = net.stages(&weights, &tensors.input, Some(&keep)).unwrap();
+        let torso = net.torso(&weights, &tensors.input, Some(&keep)).unwrap();
+        let stages = net.stages(&weights, &tensors.input, torso).unwrap();
         case.assert_close("torso", &stages.torso);
         case.assert_close("features", &stages.features);
         case.assert_close("lstm", &stages.core);

@@ -47,8 +47,7 @@ fn run(config: &AgentConfig, steps: i64, (precision, device): (Precision, Device
     };
     let state = Tensor::zeros([BATCH, net.state_length() as i64], (Kind::Float, device));
     let weights = net.prepare(&parameters).unwrap();
-    let stages = net.stages(&weights, &NetInput { observations, features, state }, keep).unwrap();
-    let output = stages.torso.view([frames, -1]);
+    let output = net.torso(&weights, &NetInput { observations, features, state }, keep).unwrap().view([frames, -1]);
     let width = output.size()[1];
     // A gradient with a part that all frames share, as a loss has it.
     let probe = normal(&[1, width], &mut random) + normal(&[frames, width], &mut random) * 0.1;

@@ -60,9 +60,10 @@ const WARM_UP: usize = 4;
 const PART_UPDATES: usize = 5;
 
 /// Every part of an update with its name.
-const PARTS: [(Part, &str); 6] = [
-    (Part::OnlineForward, "online forward"),
-    (Part::TargetForward, "target forward"),
+const PARTS: [(Part, &str); 7] = [
+    (Part::OnlineTorso, "online torso"),
+    (Part::TargetTorso, "target torso"),
+    (Part::CoresAndHeads, "cores and heads of both"),
     (Part::Loss, "returns and loss"),
     (Part::Backward, "backward"),
     (Part::Intrinsic, "action prediction and RND"),
