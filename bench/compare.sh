@@ -4,11 +4,15 @@
 #
 # MEME=...     the binary (default: target/release/meme, or meme in the bundle)
 # ROUNDS=2     how often each is measured
+# PROGRAMS=... what is measured beside peer-compile, of peer-eager, meme-every-branch, meme-paper, meme-flat and
+#              meme-inference (default: all of them)
 # PYTHON=...   a Python that has torch with CUDA (default: MEME_PYTHON, .venv/bin/python or python3)
 set -euo pipefail
 bench=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(dirname -- "$bench")
 rounds=${ROUNDS:-2}
+all="peer-eager meme-every-branch meme-paper meme-flat meme-inference"
+programs=${PROGRAMS:-$all}
 
 say() { printf 'compare: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
@@ -19,6 +23,9 @@ first_command() { command -v "$@" 2>/dev/null | head -n 1; }
 MEME=${MEME:-$(first_command "$root/target/release/meme" "$root/meme" || true)}
 PYTHON=${PYTHON:-${MEME_PYTHON:-$(first_command "$root/.venv/bin/python" python3 || true)}}
 [[ $rounds =~ ^[1-9][0-9]*$ ]] || fail "ROUNDS is $rounds; it is a number from 1 on."
+for program in $programs; do
+    [[ " $all " == *" $program "* ]] || fail "PROGRAMS has $program in it; there are $all."
+done
 command -v "$PYTHON" >/dev/null || fail "no Python was found${PYTHON:+ at $PYTHON}; set PYTHON to one that has torch."
 command -v "$MEME" >/dev/null || fail "no meme was found${MEME:+ at $MEME}; run make build, or set MEME to the binary."
 "$PYTHON" - <<'PREFLIGHT' || exit 1
@@ -38,10 +45,11 @@ meme_version=$("$MEME" --version) || fail "$MEME --version failed; what it said 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# measure NAME COMMAND...: keeps what the command prints as ROUND.NAME.json.
+# measure NAME COMMAND...: keeps what the command prints as ROUND.NAME.json, if it is to be measured.
 measure() {
     local name=$1
     shift
+    [[ " peer-compile $programs " == *" $name "* ]] || return 0
     say "round $round of $rounds: $name"
     "$@" >"$work/$round.$name.json" || fail "$name failed; what it said is above. The command was: $*"
 }

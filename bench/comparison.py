@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the table of `compare.sh` out of what the programs printed: `comparison.py FOLDER MEME_VERSION`.
 
-FOLDER holds ROUND.NAME.json, one for each name below in every round.
+FOLDER holds ROUND.NAME.json of the names below, the same ones in every round.
 """
 
 import datetime
@@ -36,9 +36,10 @@ def read_rounds(folder):
             raise Missing(f"{path.name} is no JSON document: {error}") from error
     if not rounds:
         raise Missing(f"{folder} holds no measurements")
+    measured = {name for documents in rounds.values() for name in documents}
     for number, documents in rounds.items():
         for name in (*LEARNERS, INFERENCE):
-            if name not in documents:
+            if name not in documents and name in {BASELINE, *measured}:
                 raise Missing(f"round {number} has no measurement {name}")
     return [rounds[number] for number in sorted(rounds)]
 
@@ -62,15 +63,16 @@ def inference_times(documents, name):
 
 
 def learner_rows(rounds):
-    rates = {name: [number(r[name], name, "updates_per_second") for r in rounds] for name in LEARNERS}
-    for name, label in LEARNERS.items():
+    labels = {name: label for name, label in LEARNERS.items() if name in rounds[0]}
+    rates = {name: [number(r[name], name, "updates_per_second") for r in rounds] for name in labels}
+    for name, label in labels.items():
         rate = mean(rates[name])
         each = ", ".join(f"{x:.3f}" for x in rates[name])
-        yield f"| {label} | {1e3 / rate:.1f} | {rate:.2f} | {each} | {rate / mean(rates[BASELINE]):.2f} |"
+        yield f"| {label} | {1e3 / rate:.1f} | {rate:.2f} | {each} | {rate / mean(rates[BASELINE]):.3f} |"
 
 
 def inference_rows(rounds):
-    labels = {**PEERS, INFERENCE: "meme"}
+    labels = {name: label for name, label in {**PEERS, INFERENCE: "meme"}.items() if name in rounds[0]}
     times = {name: [inference_times(r, name) for r in rounds] for name in labels}
     for environments in times[BASELINE][0]:
         for name, label in labels.items():

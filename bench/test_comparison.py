@@ -42,8 +42,8 @@ class Table(unittest.TestCase):
         second["meme-every-branch"]["updates_per_second"] = 5.2
         second["peer-compile"]["inference"] = inference((128, 1.75, 2.1), (512, 3.4, 3.8))
         lines = self.lines([measurements(), second])
-        self.assertIn("| PyTorch, torch.compile | 250.0 | 4.00 | 4.000, 4.000 | 1.00 |", lines)
-        self.assertIn("| meme, every residual branch computed | 200.0 | 5.00 | 4.800, 5.200 | 1.25 |", lines)
+        self.assertIn("| PyTorch, torch.compile | 250.0 | 4.00 | 4.000, 4.000 | 1.000 |", lines)
+        self.assertIn("| meme, every residual branch computed | 200.0 | 5.00 | 4.800, 5.200 | 1.250 |", lines)
         self.assertIn("| 128 | meme | 1.000 | 1.200 | 1.50 / 1.50 |", lines)
         self.assertIn("| 512 | PyTorch, eager | 5.600 | 6.000 | 0.61 / 0.63 |", lines)
 
@@ -94,9 +94,12 @@ class Folder(unittest.TestCase):
         (self.folder / "1.meme-flat.json").write_text('{"updates')
         with self.assertRaisesRegex(comparison.Missing, "1.meme-flat.json is no JSON"):
             comparison.read_rounds(self.folder)
-        (self.folder / "1.meme-flat.json").unlink()
-        with self.assertRaisesRegex(comparison.Missing, "round 1 has no measurement meme-flat"):
-            comparison.read_rounds(self.folder)
+        self.write(2)
+        for name in ("meme-flat", "peer-compile"):
+            (self.folder / f"1.{name}.json").unlink()
+            with self.assertRaisesRegex(comparison.Missing, f"round 1 has no measurement {name}"):
+                comparison.read_rounds(self.folder)
+            self.write(1)
 
 
 # Stands for both programs: answers from a folder of canned documents and writes down how it was called.
@@ -146,11 +149,22 @@ class Script(unittest.TestCase):
         done = self.compare()
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(done.stdout.startswith("`bench/compare.sh`"), done.stdout)
-        self.assertIn("| meme, every residual branch computed | 208.3 | 4.80 | 4.800, 4.800 | 1.20 |", done.stdout)
+        self.assertIn("| meme, every residual branch computed | 208.3 | 4.80 | 4.800, 4.800 | 1.200 |", done.stdout)
         calls = (self.folder / "calls").read_text().splitlines()
         runs = [call for call in calls if "--json" in call]
         self.assertEqual(len(runs), 12)
         self.assertEqual(runs[:6], runs[6:])
+
+    def test_what_is_not_wanted_does_not_run(self):
+        done = self.compare(PROGRAMS="meme-flat meme-inference", ROUNDS="1")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        calls = (self.folder / "calls").read_text()
+        self.assertEqual(calls.count("--json"), 3)
+        rows = [line.split(" | ")[0] for line in done.stdout.splitlines() if line.startswith("| ")]
+        flat = "| meme, flat drop rate of 25 %, dropped branches skipped"
+        self.assertEqual(rows[1:3], ["| PyTorch, torch.compile", flat])
+        self.assertEqual(rows[4:], ["| 128", "| 128", "| 512", "| 512"])
+        self.assert_fails(self.compare(PROGRAMS="meme"), "compare: PROGRAMS has meme in it; there are peer-eager ")
 
     def test_a_program_that_fails_is_named_with_its_command(self):
         (self.folder / "meme-flat").unlink()
