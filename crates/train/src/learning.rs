@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent::TensorFile;
-use agent::learner::{Learner, StepOptions, StepReport};
+use agent::learner::{Learner, ParameterSource, StepOptions, StepReport};
 use agent::loader::LoadedBatch;
 use replay::{Key, Replay};
 
@@ -55,6 +55,13 @@ impl Learning {
     /// The learner.
     pub fn learner(&self) -> &Learner {
         &self.learner
+    }
+
+    /// The averaged parameters as evaluators use them, with the f that is held.
+    pub fn averaged_weights(&self) -> agent::Result<TensorFile> {
+        let mut file = self.learner.weights(ParameterSource::Ema)?;
+        self.embedding.export_to(&mut file)?;
+        Ok(file)
     }
 
     /// What actors and evaluators begin with: the newest parameters, beside the f that is held.

@@ -50,9 +50,14 @@ impl Embedding {
     /// A copy, to act with the same f when a run goes on.
     pub fn save(&self) -> Result<TensorFile> {
         let mut file = TensorFile::default();
-        export(&mut file, "", &self.parameters)?;
+        self.export_to(&mut file)?;
         file.metadata.insert(EMBEDDING.to_owned(), self.version.to_string());
         Ok(file)
+    }
+
+    /// Puts f's parameters into a file of all networks' parameters, in the place of others.
+    pub fn export_to(&self, file: &mut TensorFile) -> agent::Result<()> {
+        export(file, "", &self.parameters)
     }
 
     /// Takes over what [`save`](Self::save) gave.

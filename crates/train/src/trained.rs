@@ -63,7 +63,7 @@ pub struct Trained {
     pub published: Published,
     /// The bandit.
     pub bandit: CentralBandit,
-    /// d²_m, without which the first episodes would look newer or older than any the agent was trained on.
+    /// d²_m of the f that was acted with, without which the first episodes would look newer or older than any the agent was trained on.
     pub distances: DistanceMean,
 }
 
@@ -82,7 +82,11 @@ impl Trained {
         } else {
             let saved = saving::learner(checkpoint)?;
             let learner = Learner::restore(&config.agent, observation, actions, &saved, device)?;
-            (Published::of(&learner)?, saving::play(checkpoint)?.bandit, saving::books(checkpoint)?.distances())
+            let mut published = Published::of(&learner)?;
+            let mut embedding = published.embedding()?;
+            embedding.restore(&saving::embedding(checkpoint)?)?;
+            published.keep_embedding(&embedding)?;
+            (published, saving::play(checkpoint)?.bandit, saving::books(checkpoint)?.distances())
         };
         Ok(Self { published, bandit: CentralBandit::resume(bandit), distances })
     }

@@ -258,10 +258,10 @@ impl<'a> Trainer<'a> {
     /// Keeps the averaged parameters if they have the best evaluation so far. That it failed is said; training goes on.
     fn keep_best(&mut self, screen: &mut dyn Screen) {
         let Some(score) = self.books.new_evaluation().filter(|_| self.config.checkpoint.keep_best) else { return };
-        let (learner, bandit) = (self.session.learning().learner(), self.session.bandit().state());
+        let (learning, bandit) = (self.session.learning(), self.session.bandit().state());
         let distances = self.books.distances();
         let kept = self.files.store.save_best(self.session.frames(), score, |checkpoint| {
-            weights::write(learner, &bandit, distances, checkpoint)
+            weights::write(learning, &bandit, distances, checkpoint)
         });
         if let Err(error) = kept {
             screen.say(&format!("the best parameters so far could not be kept: {error}"));

@@ -3,16 +3,16 @@
 
 use std::io::Write;
 
-use agent::learner::ParameterSource;
 use agent::math::moments::Moments;
 use agent::math::ngu::DistanceMean;
 use agent::weights::import;
-use agent::{AgentConfig, AgentError, Learner, NetworkParameters, Networks, ObservationSpec, TensorFile};
+use agent::{AgentConfig, AgentError, NetworkParameters, Networks, ObservationSpec, TensorFile};
 use serde::{Deserialize, Serialize};
 use tch::Device;
 
 use crate::bandit::BanditState;
 use crate::error::{Result, TrainError};
+use crate::learning::Learning;
 use crate::published::Published;
 use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
 use crate::saving;
@@ -33,16 +33,17 @@ struct Numbers {
     distances: DistanceMean,
 }
 
-/// Writes the averaged parameters, the bandit, and the d²_m that was played with.
+/// Writes the averaged parameters, the bandit, and the f and d²_m that were played with.
 pub fn write(
-    learner: &Learner,
+    learning: &Learning,
     bandit: &BanditState,
     distances: DistanceMean,
     checkpoint: &mut CheckpointWriter,
 ) -> Result<(), CheckpointError> {
+    let learner = learning.learner();
     let numbers = Numbers { updates: learner.updates(), rnd_errors: learner.rnd_errors().clone(), distances };
     checkpoint.part(WEIGHTS, |mut out: &mut dyn Write| {
-        let mut file = learner.weights(ParameterSource::Ema)?;
+        let mut file = learning.averaged_weights()?;
         let numbers = serde_json::to_string(&numbers).map_err(|error| broken(error.to_string()))?;
         file.metadata.insert(METADATA.to_owned(), numbers);
         file.write_to(&mut out)

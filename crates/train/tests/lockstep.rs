@@ -7,9 +7,13 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use agent::{ObservationKind, ObservationSpec, TensorFile};
 use support::{Scratch, checkpoints, config, metrics, train, train_watched};
+use tch::Device;
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
+use train::saving;
+use train::trained::Trained;
 
 /// Every part of the newest checkpoint: learner, replay, environments, recurrent states, random generators, books.
 fn last_state(root: &Path, name: &str) -> BTreeMap<String, Vec<u8>> {
@@ -121,4 +125,28 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
     // What the damage cost is played again, and comes out the same.
     assert_eq!(metrics(root, "unbroken"), metrics(root, "broken"));
     assert_same_state(root, "unbroken", "broken");
+}
+
+/// Distances are only known between embeddings of the f that was acted with, whatever it has learned since.
+#[test]
+fn whoever_plays_later_plays_with_the_f_that_was_acted_with() {
+    let scratch = Scratch::new();
+    let root = scratch.path();
+    let config = config(&["run.lockstep=true", "run.frames=800", "intrinsic.embedding_every=1000"]);
+    let (status, _) = train(root, "held", "catch", &config);
+    assert!(status.updates > 50 && status.updates < 1000, "{status}");
+    let last = checkpoints(root, "held").pop().unwrap();
+    let best = last.with_file_name("best.ckpt");
+    let f_of = |file: &TensorFile| -> BTreeMap<String, Vec<u8>> {
+        let own = file.tensors.iter().filter(|(name, _)| name.starts_with("action_prediction."));
+        own.map(|(name, tensor)| (name.clone(), tensor.bytes.clone())).collect()
+    };
+    let held = f_of(&saving::embedding(&Checkpoint::open(&last).unwrap()).unwrap());
+    assert!(!held.is_empty());
+    let (observation, actions) = (ObservationSpec { shape: vec![10, 10], kind: ObservationKind::U8 }, 3);
+    for path in [last, best] {
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        let trained = Trained::read(&checkpoint, &config, &observation, actions, Device::Cpu).unwrap();
+        assert!(f_of(&trained.published.embedding().unwrap().save().unwrap()) == held, "{}", path.display());
+    }
 }
