@@ -48,8 +48,8 @@ impl Networks {
         Ok(self)
     }
 
-    /// f and RND as a GPU computes them fast, in numbers of this kind; absent where the networks compute in plain f32, or
-    /// see no images of bytes.
+    /// f and RND as a GPU computes them fast, f in numbers of this kind; absent where the networks compute in plain f32,
+    /// or see no images of bytes.
     pub fn folded_intrinsic(&self, kind: Kind) -> Option<IntrinsicStep> {
         let step = || IntrinsicStep::new(&self.action_prediction, &self.rnd, self.input(), kind);
         self.agent.is_mixed().then(step).flatten()

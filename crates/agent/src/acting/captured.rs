@@ -51,7 +51,7 @@ struct DerivedWeights {
     agent: StepWeights,
     /// Of f, RND's target and its predictor.
     intrinsic: [Weights; 3],
-    /// The same in 16 bits, where the network computes in them and sees images.
+    /// The same as a GPU computes them fast, f in 16 bits, where the network computes in them and sees images.
     folded_intrinsic: Option<(IntrinsicStep, IntrinsicWeights)>,
 }
 
@@ -132,7 +132,7 @@ impl DerivedWeights {
     fn intrinsic(&self, networks: &Networks, observations: &Tensor) -> Result<(Tensor, Tensor)> {
         if let Some((step, weights)) = &self.folded_intrinsic {
             let frames = step.frames(observations)?;
-            return Ok((weights.embed(&frames)?, weights.rnd_error(&frames)?));
+            return Ok((weights.embed(&frames.f)?, weights.rnd_error(&frames.rnd)?));
         }
         let frames = networks.input().prepare(observations)?;
         let [f, target, predictor] = &self.intrinsic;

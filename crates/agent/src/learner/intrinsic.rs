@@ -46,7 +46,7 @@ impl IntrinsicLoss {
             Some(folded) => {
                 let weights = folded.fold([&f_weights, &target, &predictor])?;
                 let frames = folded.frames(&observations)?;
-                (weights.embed(&frames)?, weights.rnd_error(&all_but_first(&frames)?)?)
+                (weights.embed(&frames.f)?, weights.rnd_error(&all_but_first(&frames.rnd)?)?)
             }
             None => {
                 let frames = networks.input().prepare(&observations)?;

@@ -154,7 +154,6 @@ impl Learner {
                 rnd_target,
                 rnd_predictor: rnd_predictor.trainable()?,
             },
-            // Their weights stay f32, of which tensor cores read the first 10 bits: fewer would drown RND's errors.
             folded_intrinsic: networks.folded_intrinsic(Kind::Float),
             networks,
             device,

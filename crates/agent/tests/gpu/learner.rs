@@ -1,9 +1,12 @@
 //! Whole updates in 16 bits on the GPU against f32 on the CPU.
 
+use agent::acting::PreviousRewards;
 use agent::config::Precision;
+use agent::learner::ParameterSource;
 use agent::loader::LoadedBatch;
 use agent::random::Random;
-use agent::{AgentConfig, AgentError, Learner, OwnedBatch, StepReport};
+use agent::{ActingNetwork, ActingRow, AgentConfig, AgentError, Learner, OwnedBatch, RecurrentStates, StepReport};
+use half::f16;
 use tch::Device;
 
 use crate::setup::{GPU, config, relative, screen};
@@ -110,6 +113,45 @@ fn two_hundred_updates_follow_the_loss_curve_of_f32() {
     assert!(mean(&curves[1][150..]) < 0.3 * first, "the loss does not fall");
 }
 
+/// Novelty is an actor's error by the learner's mean: of the same parameters and observations both find the same, also
+/// when little is left of it.
+#[test]
+fn the_errors_of_rnd_are_the_same_in_acting_once_they_are_small() {
+    let config = config();
+    let mut learner = learner(&config, Precision::Auto, GPU);
+    let sequences = batch(&learner, 4);
+    let first = learner.step(&sequences.batch()).unwrap().losses.rnd;
+    for _ in 0..400 {
+        learner.step(&sequences.batch()).unwrap();
+    }
+    let mut network = ActingNetwork::new(&config, &screen(), ACTIONS, GPU).unwrap();
+    network.refresh(&learner.parameters(ParameterSource::Online).unwrap()).unwrap();
+    let wanted = learner.step(&sequences.batch()).unwrap().losses.rnd;
+    let bytes = screen().bytes();
+    let learned = LENGTHS.iter().enumerate().flat_map(|(sequence, &length)| {
+        let steps = length.saturating_sub(config.intrinsic.steps)..length;
+        steps.map(move |step| (sequence * LENGTHS[0] + step) * bytes)
+    });
+    let embedding = vec![f16::ZERO; network.networks().embedding_length()];
+    let row = |(environment, start): (usize, usize)| ActingRow {
+        environment,
+        first: true,
+        wants_state: false,
+        observation: sequences.observations[start..start + bytes].into(),
+        action: 0,
+        rewards: PreviousRewards::default(),
+        embedding: &embedding,
+        policy: 0,
+    };
+    let rows: Vec<_> = learned.enumerate().map(row).collect();
+    let mut states = RecurrentStates::new(network.networks(), rows.len(), GPU).unwrap();
+    let errors = network.step(&rows, &mut states).unwrap().rnd_error;
+    let found = errors.iter().map(|&error| f64::from(error)).sum::<f64>() / errors.len() as f64;
+    println!("from {first:.2e} to {wanted:.2e}");
+    assert!(wanted < 1e-2 * first, "RND has not learned: {wanted} of {first}");
+    close("RND error", found, wanted, 2e-2);
+}
+
 /// Begun before the last one is finished, updates are the same as one after the other; with a target copy among them.
 #[test]
 fn updates_that_are_begun_ahead() {
@@ -134,7 +176,7 @@ fn updates_that_are_begun_ahead() {
         compare(found, wanted);
     }
     // cuDNN adds in an order of its own choosing, so the parameters are near, not the same.
-    let parameters = |learner: &Learner| learner.parameters(agent::learner::ParameterSource::Online).unwrap();
+    let parameters = |learner: &Learner| learner.parameters(ParameterSource::Online).unwrap();
     let error = relative(parameters(&ahead).agent.flat(), parameters(&plain).agent.flat());
     println!("parameters after 8 updates: {error:.2e}");
     assert!(error < 1e-2, "the parameters differ by {error}");
