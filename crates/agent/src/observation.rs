@@ -23,6 +23,14 @@ impl ObservationKind {
             Self::F32 => 4,
         }
     }
+
+    /// The values as a tensor's.
+    pub fn tensor_kind(self) -> Kind {
+        match self {
+            Self::U8 => Kind::Uint8,
+            Self::F32 => Kind::Float,
+        }
+    }
 }
 
 /// What an environment's observations look like.
@@ -113,12 +121,8 @@ impl ObservationInput {
 
     /// Observations as they come, `frames` of them, in one tensor `[frames, values]` of their own element type.
     pub fn upload(&self, bytes: &[u8], frames: usize, device: Device) -> Result<Tensor> {
-        let kind = match self.spec.kind {
-            ObservationKind::U8 => Kind::Uint8,
-            ObservationKind::F32 => Kind::Float,
-        };
         let size = [frames as i64, self.spec.values() as i64];
-        Ok(Tensor::f_from_data_size(bytes, &size, kind)?.f_to_device(device)?)
+        Ok(Tensor::f_from_data_size(bytes, &size, self.spec.kind.tensor_kind())?.f_to_device(device)?)
     }
 
     /// `[frames, values]` as uploaded to `[frames, channels, height, width]` or `[frames, values]` in f32.

@@ -58,8 +58,12 @@ impl Download {
     }
 }
 
+fn bytes_of(tensor: &Tensor) -> usize {
+    tensor.numel() * tensor.kind().elt_size_in_bytes()
+}
+
 fn check(tensor: &Tensor, bytes: usize) -> Result<()> {
-    let found = tensor.numel() * tensor.kind().elt_size_in_bytes();
+    let found = bytes_of(tensor);
     if found == bytes && tensor.is_contiguous() {
         return Ok(());
     }
@@ -76,22 +80,28 @@ pub enum Piece<'a> {
     Of(&'a Arc<PinnedPart>, Range<usize>),
 }
 
-/// Bytes of one piece of memory.
+/// Bytes of one piece of memory, and where in a tensor they go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     memory: *const u8,
     offset: usize,
     bytes: usize,
+    to: usize,
 }
 
-/// Joins what lies side by side: a copy of any size takes a microsecond or two before its first byte.
+impl Run {
+    fn is_followed_by(&self, next: &Self) -> bool {
+        let side_by_side = self.offset + self.bytes == next.offset && self.to + self.bytes == next.to;
+        self.memory == next.memory && side_by_side
+    }
+}
+
+/// Joins what lies side by side here and there: a copy of any size takes a microsecond or two before its first byte.
 fn joined(pieces: impl Iterator<Item = Run>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for piece in pieces {
         match runs.last_mut() {
-            Some(last) if last.memory == piece.memory && last.offset + last.bytes == piece.offset => {
-                last.bytes += piece.bytes;
-            }
+            Some(last) if last.is_followed_by(&piece) => last.bytes += piece.bytes,
             _ => runs.push(piece),
         }
     }
@@ -130,44 +140,54 @@ impl Outbox {
         Ok(())
     }
 
-    /// Sends a part of its own memory to a tensor of its size, on the current stream.
-    pub fn send(&mut self, range: Range<usize>, to: &Tensor) -> Result<()> {
-        self.send_pieces(&[Piece::Own(range)], to)
+    /// Lets a stream's later work wait for what was sent.
+    pub fn block(&self, stream: &Stream) -> Result<()> {
+        if self.pending { self.sent.block(stream) } else { Ok(()) }
     }
 
-    /// Sends pieces, side by side, to a tensor of their size together, on the current stream.
-    pub fn send_pieces(&mut self, pieces: &[Piece<'_>], to: &Tensor) -> Result<()> {
-        let locate = |piece: &Piece<'_>| match piece {
+    /// Sends a part of its own memory to a tensor of its size, on the current stream.
+    pub fn send(&mut self, range: Range<usize>, to: &Tensor) -> Result<()> {
+        check(to, range.len())?;
+        self.send_pieces(&[(Piece::Own(range), 0)], to)
+    }
+
+    /// Sends pieces, each to its place in a tensor, counted in bytes, on the current stream.
+    pub fn send_pieces(&mut self, pieces: &[(Piece<'_>, usize)], to: &Tensor) -> Result<()> {
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let locate = |(piece, to): &(Piece<'_>, usize)| match piece {
             Piece::Own(range) => {
                 let bytes = self.bytes[range.clone()].len();
-                Run { memory: self.bytes.as_ptr(), offset: range.start, bytes }
+                Run { memory: self.bytes.as_ptr(), offset: range.start, bytes, to: *to }
             }
             Piece::Of(part, range) => {
                 let (memory, start) = part.place();
-                Run { memory, offset: start + range.start, bytes: part[range.clone()].len() }
+                Run { memory, offset: start + range.start, bytes: part[range.clone()].len(), to: *to }
             }
         };
         let runs = joined(pieces.iter().map(locate));
-        check(to, runs.iter().map(|run| run.bytes).sum())?;
+        let end = runs.iter().map(|run| run.to + run.bytes).max().unwrap_or(0);
+        check(to, bytes_of(to).max(end))?;
         let (driver, stream) = (driver()?, Stream::current()?);
         let raw = stream.raw()?;
         self.pending = true;
-        for piece in pieces {
+        for (piece, _) in pieces {
             if let Piece::Of(part, _) = piece
                 && !self.held.last().is_some_and(|last| Arc::ptr_eq(last, part))
             {
                 self.held.push(Arc::clone(part));
             }
         }
-        let mut place = to.data_ptr() as u64;
+        let tensor = to.data_ptr() as u64;
         let mut copied = Ok(());
-        for Run { memory, offset, bytes } in runs {
+        for Run { memory, offset, bytes, to } in runs {
             // SAFETY: both sides have this many bytes: slicing above has checked the host's, `check` the tensor's. The
             // host's are not written before the event below is reached: `fill` waits for it before it gives out those
             // of the outbox, and the others can't be borrowed uniquely while `held` has a share in them. The tensor's
-            // memory is kept by the stream's order.
-            copied = copied.and_then(|()| unsafe { driver.upload(place, memory.add(offset).cast(), bytes, raw) });
-            place += bytes as u64;
+            // memory is kept by the stream's order, or by the owner of outbox and tensor, who drops the outbox first.
+            copied = copied
+                .and_then(|()| unsafe { driver.upload(tensor + to as u64, memory.add(offset).cast(), bytes, raw) });
         }
         // Also when one failed: those before it are on their way.
         self.sent.record(&stream)?;
@@ -233,12 +253,24 @@ mod tests {
     #[test]
     fn neighbours_in_one_memory_travel_together() {
         let (here, there) = ([0u8; 1], [0u8; 1]);
-        let run = |memory: &[u8; 1], offset, bytes| Run { memory: memory.as_ptr(), offset, bytes };
-        let pieces = [run(&here, 0, 8), run(&here, 8, 4), run(&there, 12, 4), run(&there, 20, 4), run(&there, 24, 1)];
-        assert_eq!(joined(pieces.into_iter()), [run(&here, 0, 12), run(&there, 12, 4), run(&there, 20, 5)]);
-        // One after the other in their own order only: rows keep their places on the GPU.
-        let backwards = [run(&here, 8, 4), run(&here, 0, 8)];
+        let run = |memory: &[u8; 1], offset, bytes, to| Run { memory: memory.as_ptr(), offset, bytes, to };
+        let pieces = [
+            run(&here, 0, 8, 100),
+            run(&here, 8, 4, 108),
+            run(&there, 12, 4, 112),
+            run(&there, 20, 4, 116),
+            run(&there, 24, 1, 120),
+        ];
+        let together = [run(&here, 0, 12, 100), run(&there, 12, 4, 112), run(&there, 20, 5, 116)];
+        assert_eq!(joined(pieces.into_iter()), together);
+        // Only where both sides are neighbours, in their order.
+        let apart = [run(&here, 0, 4, 100), run(&here, 4, 4, 108), run(&here, 8, 4, 104)];
+        assert_eq!(joined(apart.into_iter()), apart);
+        let backwards = [run(&here, 8, 4, 8), run(&here, 0, 8, 0)];
         assert_eq!(joined(backwards.into_iter()), backwards);
+        // Of two for the same place the later one is copied later.
+        let twice = [run(&here, 0, 4, 100), run(&there, 0, 4, 100)];
+        assert_eq!(joined(twice.into_iter()), twice);
         assert_eq!(joined([].into_iter()), []);
     }
 }

@@ -1,9 +1,13 @@
 //! A step on a GPU: one recorded graph for each of a few numbers of rows, on a stream of high priority.
 //!
-//! The GPU takes the observations from where they lie, in as few copies as their places allow; while it does, everything
-//! else is packed and sent after them. Then the graph is launched, and what the networks say is copied back. Rows are
-//! filled up to the next number that there is a graph for. Newer parameters go to the memory of the old ones, so that the
-//! graphs stay valid.
+//! Observations go to a table on the GPU by a stream of their own, as they come or at the latest when the step begins,
+//! from where they lie and in as few copies as their places allow. Everything else is packed and sent when the step
+//! begins. Then the graph is launched, which gathers its rows from the table, and what the networks say is copied back.
+//! Rows are filled up to the next number that there is a graph for. Newer parameters go to the memory of the old ones,
+//! so that the graphs stay valid.
+//!
+//! Two marks order the streams: a graph waits for all that was sent before it, and what is sent after it waits for the
+//! graph, whether the host has waited for its outcome or not.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -12,7 +16,9 @@ use tch::{Device, Kind, Tensor};
 use torch_ext::upload::{Inbox, Outbox};
 use torch_ext::{Event, Graph, Priority, Stream};
 
-use super::packing::Packing;
+use super::observations::Observation;
+use super::packing::{Packing, Unpacked};
+use super::table::ObservationTable;
 use super::{ActingOutput, ActingRow, RecurrentStates};
 use crate::error::Result;
 use crate::nets::agent_net::{StepInput, StepWeights};
@@ -43,6 +49,17 @@ struct Streams {
     main: Stream,
     /// For what does not depend on the rest.
     side: Stream,
+    /// For observations.
+    upload: Stream,
+}
+
+impl Streams {
+    /// Runs `work`, which sends observations. They may be written over what the last graph reads, so they wait for the
+    /// mark at its end: only now, since work that waits may hold up that of other streams.
+    fn uploading<T>(&self, ended: &Event, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        ended.block(&self.upload)?;
+        self.upload.scope(work)?
+    }
 }
 
 /// All networks' weights; what is no view of the parameters was derived from them.
@@ -58,21 +75,14 @@ struct DerivedWeights {
 /// What belongs to one table of recurrent states.
 #[derive(Debug)]
 struct Seat {
-    outboxes: Outboxes,
+    observations: ObservationTable,
+    /// The way of everything else.
+    facts: Outbox,
     inbox: Inbox,
     /// By their number of rows.
     recorded: BTreeMap<usize, Recorded>,
-    table: Tensor,
+    states: Tensor,
     most_rows: usize,
-}
-
-/// The ways of a step's input to the GPU.
-#[derive(Debug)]
-struct Outboxes {
-    /// Has memory of its own only for observations in places that the GPU can't read.
-    observations: Outbox,
-    /// Everything else.
-    facts: Outbox,
 }
 
 #[derive(Debug)]
@@ -154,7 +164,8 @@ impl DerivedWeights {
 impl Captured {
     /// Networks with parameters of zero, and β on the same device.
     pub fn new(networks: &Networks, beta: &Tensor, device: Device) -> Result<(Self, NetworkParameters, Tensor)> {
-        let streams = Streams { main: Stream::new(Priority::High)?, side: Stream::new(Priority::High)? };
+        let stream = || Stream::new(Priority::High);
+        let streams = Streams { main: stream()?, side: stream()?, upload: stream()? };
         let (weights, parameters, beta) = streams.main.scope(|| -> Result<_> {
             let beta = beta.f_to_device(device)?;
             let parameters = NetworkParameters::zeros(networks, device)?;
@@ -185,10 +196,22 @@ impl Captured {
         let mut size = 0;
         while size < captured_rows(rows, states.environments()) {
             size = captured_rows(size + 1, states.environments());
-            let Self { seat, streams: Streams { main, side }, weights, .. } = self;
-            main.scope(|| recorded(seat, networks, weights, states, size, side).map(|_| ()))??;
+            let Self { seat, streams: Streams { main, side, .. }, weights, .. } = self;
+            main.scope(|| seated(seat, networks, states)?.record(networks, weights, states, size, side))??;
         }
         Ok(())
+    }
+
+    /// Sends checked environments' observations ahead of their step.
+    pub fn send(
+        &mut self,
+        networks: &Networks,
+        observations: &[(usize, Observation<'_>)],
+        states: &RecurrentStates,
+    ) -> Result<()> {
+        let Self { seat, streams, ended, .. } = self;
+        let seat = streams.main.scope(|| seated(seat, networks, states))??;
+        streams.uploading(ended, || seat.observations.send(observations))
     }
 
     /// Begins a step of checked rows, of which there are some.
@@ -203,12 +226,20 @@ impl Captured {
 
     fn launch(&mut self, networks: &Networks, rows: &[ActingRow<'_>], states: &RecurrentStates) -> Result<Going> {
         let Self { seat, streams, weights, begun, ended } = self;
-        let Streams { main, side } = streams;
+        let Streams { main, side, .. } = &*streams;
         main.scope(|| {
             let size = captured_rows(rows.len(), states.environments());
-            let (Recorded { graph, packing, input, outputs }, outboxes, inbox) =
-                recorded(seat, networks, weights, states, size, side)?;
-            outboxes.send(packing, rows, states, input)?;
+            let seat = seated(seat, networks, states)?;
+            seat.record(networks, weights, states, size, side)?;
+            let Seat { observations, facts, inbox, recorded, .. } = seat;
+            let Some(Recorded { graph, packing, input, outputs }) = recorded.get_mut(&size) else {
+                unreachable!("it was recorded above")
+            };
+            // The GPU takes longest for these, and the rest is packed meanwhile.
+            let seen = streams.uploading(ended, || observations.complete(rows))?;
+            packing.pack(rows, &seen, observations.blank(), states, facts.fill()?);
+            facts.send(0..packing.bytes(), input)?;
+            observations.block(main)?;
             begun.record(main)?;
             graph.replay()?;
             ended.record(main)?;
@@ -235,13 +266,13 @@ impl Captured {
         let Some(seat) = &mut self.seat else { return Ok(ActingOutput::default()) };
         let output = unpack(&going, seat.inbox.read()?);
         // What was said came after all that was sent, so nothing is waited for here.
-        seat.outboxes.settle()?;
+        seat.settle()?;
         Ok(output)
     }
 
     /// Waits until the GPU has taken the observations of a step whose outcome nobody waits for.
     pub fn settle(&mut self) -> Result<()> {
-        self.seat.as_mut().map_or(Ok(()), |seat| seat.outboxes.settle())
+        self.seat.as_mut().map_or(Ok(()), Seat::settle)
     }
 
     /// How long the GPU took for the last step, which is finished.
@@ -250,30 +281,15 @@ impl Captured {
     }
 }
 
-/// The graph of so many rows, recorded now if it was not before, and the ways to and from it. The current stream is the
-/// networks' own.
-fn recorded<'a>(
-    seat: &'a mut Option<Seat>,
-    networks: &Networks,
-    weights: &DerivedWeights,
-    states: &RecurrentStates,
-    size: usize,
-    side: &Stream,
-) -> Result<(&'a mut Recorded, &'a mut Outboxes, &'a mut Inbox)> {
-    if seat.as_ref().is_none_or(|seat| seat.table.data_ptr() != states.table().data_ptr()) {
+/// What belongs to these states, made now if it was not before. The current stream is the networks' own.
+fn seated<'a>(seat: &'a mut Option<Seat>, networks: &Networks, states: &RecurrentStates) -> Result<&'a mut Seat> {
+    if seat.as_ref().is_none_or(|seat| seat.states.data_ptr() != states.table().data_ptr()) {
         *seat = None;
     }
-    let seat = match seat {
-        Some(seat) => seat,
-        none => none.insert(Seat::new(networks, states)?),
-    };
-    if !seat.recorded.contains_key(&size) {
-        let recorded = Recorded::new(networks, weights, seat, states, size, side)?;
-        seat.recorded.insert(size, recorded);
+    match seat {
+        Some(seat) => Ok(seat),
+        none => Ok(none.insert(Seat::new(networks, states)?)),
     }
-    let Seat { outboxes, inbox, recorded, .. } = seat;
-    let Some(graph) = recorded.get_mut(&size) else { unreachable!("it was recorded above") };
-    Ok((graph, outboxes, inbox))
 }
 
 /// The number of rows of the graph that does so many: a power of two, or all environments.
@@ -327,23 +343,46 @@ fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.as_chunks::<{ size_of::<f32>() }>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes))
 }
 
-impl Outboxes {
-    /// Sends the rows to `input`, on the current stream.
-    fn send(
+impl Seat {
+    fn new(networks: &Networks, states: &RecurrentStates) -> Result<Self> {
+        let most_rows = captured_rows(states.environments(), states.environments());
+        let said = 2 * networks.actions() + networks.embedding_length() + 1;
+        Ok(Self {
+            observations: ObservationTable::new(networks, states)?,
+            facts: Outbox::new(Packing::new(networks, most_rows).bytes())?,
+            inbox: Inbox::new(most_rows * (said + networks.state_length()) * size_of::<f32>())?,
+            recorded: BTreeMap::new(),
+            states: states.table().shallow_clone(),
+            most_rows,
+        })
+    }
+
+    /// Records a step of so many rows, if it was not before; no environment's state is touched. The current stream is
+    /// the networks' own.
+    fn record(
         &mut self,
-        packing: &Packing,
-        rows: &[ActingRow<'_>],
+        networks: &Networks,
+        weights: &DerivedWeights,
         states: &RecurrentStates,
-        input: &Tensor,
+        rows: usize,
+        side: &Stream,
     ) -> Result<()> {
-        let part = |range: &Range<usize>| input.f_narrow(0, range.start as i64, range.len() as i64);
-        // The GPU takes longest for these, and the rest is packed meanwhile.
-        let pieces = packing.gather(rows, &mut self.observations)?;
-        if !pieces.is_empty() {
-            self.observations.send_pieces(&pieces, &part(&packing.observations(rows.len()))?)?;
+        if self.recorded.contains_key(&rows) {
+            return Ok(());
         }
-        packing.pack(rows, states, self.facts.fill()?);
-        self.facts.send(packing.facts(), &part(&packing.facts())?)?;
+        debug_assert!(rows <= self.most_rows);
+        let packing = Packing::new(networks, rows);
+        let input = Tensor::f_zeros([packing.bytes() as i64], (Kind::Uint8, self.states.device()))?;
+        packing.pack(&[], &[], self.observations.blank(), states, self.facts.fill()?);
+        self.facts.send(0..packing.bytes(), &input)?;
+        let tables = Tables { observations: &self.observations, states: &self.states };
+        let work = || tch::no_grad(|| step(networks, weights, &packing.unpack(&input)?, tables, side));
+        for _ in 0..WARM_UP {
+            work()?;
+        }
+        Stream::current()?.synchronize()?;
+        let (graph, outputs) = Graph::record(work)?;
+        self.recorded.insert(rows, Recorded { graph, packing, input, outputs });
         Ok(())
     }
 
@@ -353,82 +392,47 @@ impl Outboxes {
     }
 }
 
-impl Seat {
-    fn new(networks: &Networks, states: &RecurrentStates) -> Result<Self> {
-        let most_rows = captured_rows(states.environments(), states.environments());
-        let said = 2 * networks.actions() + networks.embedding_length() + 1;
-        let packing = Packing::new(networks, most_rows);
-        Ok(Self {
-            outboxes: Outboxes {
-                observations: Outbox::new(packing.observations(most_rows).len())?,
-                facts: Outbox::new(packing.facts().len())?,
-            },
-            inbox: Inbox::new(most_rows * (said + networks.state_length()) * size_of::<f32>())?,
-            recorded: BTreeMap::new(),
-            table: states.table().shallow_clone(),
-            most_rows,
-        })
-    }
-}
-
-impl Recorded {
-    /// Records a step of so many rows; no environment's state is touched. The current stream is the networks' own.
-    fn new(
-        networks: &Networks,
-        weights: &DerivedWeights,
-        seat: &mut Seat,
-        states: &RecurrentStates,
-        rows: usize,
-        side: &Stream,
-    ) -> Result<Self> {
-        debug_assert!(rows <= seat.most_rows);
-        let packing = Packing::new(networks, rows);
-        let input = Tensor::f_zeros([packing.bytes() as i64], (Kind::Uint8, seat.table.device()))?;
-        seat.outboxes.send(&packing, &[], states, &input)?;
-        let work = || tch::no_grad(|| step(networks, weights, &packing, &input, &seat.table, side));
-        for _ in 0..WARM_UP {
-            work()?;
-        }
-        Stream::current()?.synchronize()?;
-        let (graph, outputs) = Graph::record(work)?;
-        Ok(Self { graph, packing, input, outputs })
-    }
+/// What a step reads by the rows of its environments.
+#[derive(Clone, Copy)]
+struct Tables<'a> {
+    observations: &'a ObservationTable,
+    states: &'a Tensor,
 }
 
 /// All that a step computes, given to the current stream and to `side` beside it.
 fn step(
     networks: &Networks,
     weights: &DerivedWeights,
-    packing: &Packing,
-    input: &Tensor,
-    table: &Tensor,
+    unpacked: &Unpacked,
+    tables: Tables<'_>,
     side: &Stream,
 ) -> Result<Outputs> {
     let main = Stream::current()?;
-    let unpacked = packing.unpack(input)?;
+    // Lives until `side` has joined: its memory is given to nobody before.
+    let observations = tables.observations.gather(&unpacked.seen)?;
     let mut fork = Event::new()?;
     fork.record(&main)?;
     fork.block(side)?;
     let frames_only = side.scope(|| -> Result<_> {
-        let (embedding, error) = weights.intrinsic(networks, &unpacked.observations)?;
+        let (embedding, error) = weights.intrinsic(networks, &observations)?;
         let mut join = Event::new()?;
         join.record(side)?;
         Ok((embedding, error.f_unsqueeze(1)?, join))
     });
     // `side` belongs to a recording only until it has joined again, whatever happens in between.
-    let before = table.f_index_select(0, &unpacked.from)?;
+    let before = tables.states.f_index_select(0, &unpacked.from)?;
     let states = CellStates {
         before: before.shallow_clone(),
-        table: table.shallow_clone(),
+        table: tables.states.shallow_clone(),
         places: unpacked.to.shallow_clone(),
     };
     let said = networks.agent.step(
         &weights.agent,
         &StepInput {
-            observations: unpacked.observations,
-            features: unpacked.features,
+            observations: observations.shallow_clone(),
+            features: unpacked.features.shallow_clone(),
             states,
-            policy: unpacked.policy,
+            policy: unpacked.policy.shallow_clone(),
         },
     );
     let (embedding, error, join) = frames_only??;

@@ -6,6 +6,7 @@ mod observations;
 mod packing;
 mod plain;
 mod states;
+mod table;
 
 use half::f16;
 use tch::{Device, Kind, Tensor};
@@ -193,6 +194,21 @@ impl ActingNetwork {
         }
     }
 
+    /// Sends environments' observations to where steps are computed, so that they are there when the step begins that
+    /// they are for. That saves time on a GPU, for those in [`observation_rows`](Self::observation_rows); a step sends
+    /// whatever was not sent before. What was sent serves one step; of an environment's several the last one counts.
+    pub fn send(&mut self, observations: &[(usize, Observation<'_>)], states: &RecurrentStates) -> Result<()> {
+        for (i, (environment, observation)) in observations.iter().enumerate() {
+            let what = || format!("observation {i}");
+            states.check(*environment, what)?;
+            self.check_observation(observation, what)?;
+        }
+        match &mut self.way {
+            Way::Captured(captured) if !observations.is_empty() => captured.send(&self.networks, observations, states),
+            _ => Ok(()),
+        }
+    }
+
     /// One step of every row's environment, no two rows the same: what the networks say, and the recurrent states moved
     /// on.
     ///
@@ -225,19 +241,20 @@ impl ActingNetwork {
         }
     }
 
+    fn check_observation(&self, observation: &Observation<'_>, what: impl FnOnce() -> String) -> Result<()> {
+        check_length("observation", what, self.networks.input().spec().bytes(), observation.len())
+    }
+
     fn check(&self, rows: &[ActingRow<'_>], states: &RecurrentStates) -> Result<()> {
         let mut used = vec![false; states.environments()];
         for (i, row) in rows.iter().enumerate() {
-            let length = |field, found: usize, expected: usize| {
-                let what = format!("row {i}");
-                if found == expected { Ok(()) } else { Err(AgentError::Length { field, what, expected, found }) }
-            };
+            let what = || format!("row {i}");
             let fail = |field, value: String, expected: String| {
-                Err(AgentError::Value { field, place: format!("row {i}"), value, expected })
+                Err(AgentError::Value { field, place: what(), value, expected })
             };
-            length("observation", row.observation.len(), self.networks.input().spec().bytes())?;
-            length("embedding", row.embedding.len(), self.networks.embedding_length())?;
-            states.check(row.environment, format!("row {i}"))?;
+            self.check_observation(&row.observation, what)?;
+            check_length("embedding", what, self.networks.embedding_length(), row.embedding.len())?;
+            states.check(row.environment, what)?;
             if std::mem::replace(&mut used[row.environment], true) {
                 return fail("environments", row.environment.to_string(), "different from the rows before".to_owned());
             }
@@ -261,4 +278,8 @@ impl ActingNetwork {
         }
         Ok(())
     }
+}
+
+fn check_length(field: &'static str, what: impl FnOnce() -> String, expected: usize, found: usize) -> Result<()> {
+    if found == expected { Ok(()) } else { Err(AgentError::Length { field, what: what(), expected, found }) }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -19,6 +20,19 @@ use crate::error::{AgentError, Result};
 pub struct ObservationRows {
     memory: Memory,
     row_bytes: usize,
+    /// What was put into each row last.
+    stamps: Vec<Stamp>,
+}
+
+/// Tells what was put into a row from everything else that ever was in any: a GPU that was sent it has it still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp(u64);
+
+impl Stamp {
+    pub(super) fn new() -> Self {
+        static STAMPS: AtomicU64 = AtomicU64::new(0);
+        Self(STAMPS.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 #[derive(Debug)]
@@ -33,12 +47,28 @@ impl Default for Memory {
     }
 }
 
+impl Memory {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Host(bytes) => bytes,
+            Self::Pinned(part) => part,
+        }
+    }
+}
+
 /// One observation, as its bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a> {
     bytes: &'a [u8],
-    /// The memory that a GPU can read it from, and where it begins there.
-    pinned: Option<(&'a Arc<PinnedPart>, usize)>,
+    /// Where a GPU can read it.
+    pinned: Option<Pinned<'a>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pinned<'a> {
+    part: &'a Arc<PinnedPart>,
+    start: usize,
+    stamp: Stamp,
 }
 
 impl<'a> From<&'a [u8]> for Observation<'a> {
@@ -58,27 +88,37 @@ impl Deref for Observation<'_> {
 impl<'a> Observation<'a> {
     /// Where a GPU finds it, if it can.
     pub(super) fn piece(&self) -> Option<Piece<'a>> {
-        self.pinned.map(|(part, start)| Piece::Of(part, start..start + self.bytes.len()))
+        self.pinned.map(|Pinned { part, start, .. }| Piece::Of(part, start..start + self.bytes.len()))
+    }
+
+    /// Tells it from others, where a GPU finds it.
+    pub(super) fn stamp(&self) -> Option<Stamp> {
+        self.pinned.map(|pinned| pinned.stamp)
     }
 }
 
 impl ObservationRows {
     /// Rows of plain memory, all zero.
     pub fn on_host(rows: usize, row_bytes: usize) -> Self {
-        Self { memory: Memory::Host(vec![0; rows * row_bytes]), row_bytes }
+        Self::new(Memory::Host(vec![0; rows * row_bytes]), row_bytes)
+    }
+
+    fn new(memory: Memory, row_bytes: usize) -> Self {
+        let rows = memory.bytes().len() / row_bytes.max(1);
+        Self { memory, row_bytes, stamps: (0..rows).map(|_| Stamp::new()).collect() }
     }
 
     /// Several sets of rows, all zero, which a GPU can read: one after the other, so that it reads those of neighbours
     /// in one go.
     pub(super) fn pinned(rows: &[usize], row_bytes: usize) -> Result<Vec<Self>> {
         let lengths: Vec<usize> = rows.iter().map(|rows| rows * row_bytes).collect();
-        let set = |part| Self { memory: Memory::Pinned(Arc::new(part)), row_bytes };
+        let set = |part| Self::new(Memory::Pinned(Arc::new(part)), row_bytes);
         Ok(PinnedPart::allocate(&lengths)?.into_iter().map(set).collect())
     }
 
     /// Number of rows.
     pub fn rows(&self) -> usize {
-        self.bytes().len() / self.row_bytes.max(1)
+        self.stamps.len()
     }
 
     /// The observation in a row.
@@ -86,27 +126,21 @@ impl ObservationRows {
         let start = self.start(row)?;
         let pinned = match &self.memory {
             Memory::Host(_) => None,
-            Memory::Pinned(part) => Some((part, start)),
+            Memory::Pinned(part) => Some(Pinned { part, start, stamp: self.stamps[row] }),
         };
-        Ok(Observation { bytes: &self.bytes()[start..start + self.row_bytes], pinned })
+        Ok(Observation { bytes: &self.memory.bytes()[start..start + self.row_bytes], pinned })
     }
 
-    /// A row to put the next observation into, which is refused while a GPU still reads from these rows: until the step
-    /// that they were given to is finished or dropped.
+    /// A row to put the next observation into, which is refused while a GPU may still read from these rows: from when
+    /// the first of them was sent, or given to a step, until a step of the same network is finished or dropped.
     pub fn row_mut(&mut self, row: usize) -> Result<&mut [u8]> {
         let (start, length) = (self.start(row)?, self.row_bytes);
         let bytes = match &mut self.memory {
             Memory::Host(bytes) => bytes.as_mut_slice(),
             Memory::Pinned(part) => Arc::get_mut(part).ok_or(AgentError::InFlight { row })?,
         };
+        self.stamps[row] = Stamp::new();
         Ok(&mut bytes[start..start + length])
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match &self.memory {
-            Memory::Host(bytes) => bytes,
-            Memory::Pinned(part) => part,
-        }
     }
 
     fn start(&self, row: usize) -> Result<usize> {
@@ -121,7 +155,7 @@ impl ObservationRows {
 
 impl Serialize for ObservationRows {
     fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        (self.row_bytes, self.bytes()).serialize(serializer)
+        (self.row_bytes, self.memory.bytes()).serialize(serializer)
     }
 }
 
@@ -131,7 +165,7 @@ impl<'de> Deserialize<'de> for ObservationRows {
         if !bytes.len().is_multiple_of(row_bytes.max(1)) {
             return Err(D::Error::custom(format!("{} bytes are no rows of {row_bytes}", bytes.len())));
         }
-        Ok(Self { memory: Memory::Host(bytes), row_bytes })
+        Ok(Self::new(Memory::Host(bytes), row_bytes))
     }
 }
 
@@ -153,6 +187,21 @@ mod tests {
             assert!(there.row(row).unwrap().piece().is_none());
         }
         assert!(serde_json::from_str::<ObservationRows>("[2,[1,2,3]]").is_err());
+    }
+
+    #[test]
+    fn what_is_put_into_a_row_is_told_from_all_that_was_there() {
+        let mut sets = [ObservationRows::on_host(2, 3), ObservationRows::on_host(2, 3)];
+        let mut seen: Vec<Stamp> = sets.iter().flat_map(|set| set.stamps.clone()).collect();
+        for write in 0..3 {
+            for set in &mut sets {
+                let other = set.stamps[1];
+                set.row_mut(0).unwrap().fill(write);
+                assert_eq!(set.stamps[1], other);
+                seen.push(set.stamps[0]);
+            }
+        }
+        assert!((0..seen.len()).all(|i| !seen[..i].contains(&seen[i])), "{seen:?}");
     }
 
     #[test]

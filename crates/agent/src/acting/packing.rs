@@ -1,21 +1,18 @@
-//! All that a step is fed, in one piece of the GPU's memory.
+//! All that a step is fed besides the observations, in one piece of the GPU's memory.
 
 use std::ops::Range;
 
 use tch::{Kind, Tensor};
-use torch_ext::upload::{Outbox, Piece};
 
 use super::{ActingRow, RecurrentStates};
 use crate::error::Result;
 use crate::math::rescaling::rescale_f32;
 use crate::networks::Networks;
-use crate::observation::ObservationKind;
 
 /// Parts begin at multiples of this many bytes, so that kernels may read them in wide words.
 const ALIGNMENT: usize = 256;
 
-/// Where the parts of a step's input lie, in bytes. The observations come last and are sent by themselves, those of
-/// unused rows not at all.
+/// Where the parts of a step's input lie, in bytes.
 #[derive(Clone, Debug)]
 pub(super) struct Packing {
     /// Rows that there is room for.
@@ -25,12 +22,11 @@ pub(super) struct Packing {
     /// The same, i64: where the state after the step goes.
     to: Range<usize>,
     policy: Range<usize>,
+    /// Rows of the table of observations, i64.
+    seen: Range<usize>,
     /// The action one-hot, the rescaled rewards and the embedding, f32.
     features: Range<usize>,
-    observations: Range<usize>,
     actions: usize,
-    observation_bytes: usize,
-    observation_kind: Kind,
 }
 
 /// The parts as tensors.
@@ -42,10 +38,10 @@ pub(super) struct Unpacked {
     pub to: Tensor,
     /// `[rows]`, i64.
     pub policy: Tensor,
+    /// `[rows]`, i64.
+    pub seen: Tensor,
     /// `[rows, ..]`, f32.
     pub features: Tensor,
-    /// `[rows, values]`.
-    pub observations: Tensor,
 }
 
 impl Packing {
@@ -57,37 +53,21 @@ impl Packing {
             end = start + rows * bytes;
             start..end
         };
-        let spec = networks.input().spec();
         let features = networks.actions() + PREVIOUS_REWARDS + networks.embedding_length();
         Self {
             rows,
             from: part(size_of::<i64>()),
             to: part(size_of::<i64>()),
             policy: part(size_of::<i64>()),
+            seen: part(size_of::<i64>()),
             features: part(features * size_of::<f32>()),
-            observations: part(spec.bytes()),
             actions: networks.actions(),
-            observation_bytes: spec.bytes(),
-            observation_kind: match spec.kind {
-                ObservationKind::U8 => Kind::Uint8,
-                ObservationKind::F32 => Kind::Float,
-            },
         }
     }
 
     /// Bytes of all parts.
     pub fn bytes(&self) -> usize {
-        self.observations.end
-    }
-
-    /// Where everything but the observations lies.
-    pub fn facts(&self) -> Range<usize> {
-        0..self.features.end
-    }
-
-    /// Where the observations of the first `rows` rows lie.
-    pub fn observations(&self, rows: usize) -> Range<usize> {
-        self.observations.start..self.observations.start + rows * self.observation_bytes
+        self.features.end
     }
 
     /// The parts of `bytes`, a tensor of so many.
@@ -102,47 +82,39 @@ impl Packing {
             from: flat(&self.from)?,
             to: flat(&self.to)?,
             policy: flat(&self.policy)?,
+            seen: flat(&self.seen)?,
             features: part(&self.features, Kind::Float)?,
-            observations: part(&self.observations, self.observation_kind)?,
         })
     }
 
-    /// Where the rows' observations are to be taken from: their own places or, for those whose places a GPU can't read,
-    /// the outbox, to which they are copied.
-    pub fn gather<'a>(&self, rows: &[ActingRow<'a>], outbox: &mut Outbox) -> Result<Vec<Piece<'a>>> {
-        let mut end = 0;
-        let piece = |row: &ActingRow<'a>| match row.observation.piece() {
-            Some(piece) => Ok(piece),
-            None => {
-                let range = end..end + self.observation_bytes;
-                end = range.end;
-                outbox.fill()?[range.clone()].copy_from_slice(&row.observation);
-                Ok(Piece::Own(range))
-            }
-        };
-        rows.iter().map(piece).collect()
-    }
-
-    /// Writes everything but the observations of the rows to `bytes`, and after them rows that read zeros and write to
-    /// nobody's state.
-    pub fn pack(&self, rows: &[ActingRow<'_>], states: &RecurrentStates, bytes: &mut [u8]) {
+    /// Writes the rows to `bytes`, whose observations are in these rows of their table, and after them rows that see
+    /// what is in row `blank`, begin with zeros and write to nobody's state.
+    pub fn pack(
+        &self,
+        rows: &[ActingRow<'_>],
+        observations: &[usize],
+        blank: usize,
+        states: &RecurrentStates,
+        bytes: &mut [u8],
+    ) {
         let mut features = Vec::with_capacity(self.features.len() / size_of::<f32>());
-        let mut places = [vec![], vec![], vec![]];
-        let mut add = |from: usize, to: usize, policy: usize| {
-            for (list, value) in places.iter_mut().zip([from, to, policy]) {
+        let mut places = [vec![], vec![], vec![], vec![]];
+        let mut add = |from: usize, to: usize, policy: usize, seen: usize| {
+            for (list, value) in places.iter_mut().zip([from, to, policy, seen]) {
                 list.push(value as i64);
             }
         };
-        for row in rows {
-            add(if row.first { states.zero_row() } else { row.environment }, row.environment, row.policy);
+        for (row, &seen) in rows.iter().zip(observations) {
+            let from = if row.first { states.zero_row() } else { row.environment };
+            add(from, row.environment, row.policy, seen);
             features.extend((0..self.actions).map(|action| if action as i64 == row.action { 1.0 } else { 0.0 }));
             features.extend(row.rewards.in_order().map(rescale_f32));
             features.extend(row.embedding.iter().map(|value| value.to_f32()));
         }
         for _ in rows.len()..self.rows {
-            add(states.zero_row(), states.scratch_row(), 0);
+            add(states.zero_row(), states.scratch_row(), 0, blank);
         }
-        for (range, values) in [&self.from, &self.to, &self.policy].into_iter().zip(&places) {
+        for (range, values) in [&self.from, &self.to, &self.policy, &self.seen].into_iter().zip(&places) {
             for (to, value) in bytes[range.clone()].chunks_exact_mut(size_of::<i64>()).zip(values) {
                 to.copy_from_slice(&value.to_ne_bytes());
             }
@@ -155,3 +127,53 @@ impl Packing {
 
 /// Number of rewards among the features.
 const PREVIOUS_REWARDS: usize = crate::nets::features::REWARDS as usize;
+
+#[cfg(test)]
+mod tests {
+    use half::f16;
+    use tch::Device;
+
+    use super::super::PreviousRewards;
+    use super::*;
+    use crate::config::{AgentConfig, NetworkPreset};
+    use crate::observation::{ObservationKind, ObservationSpec};
+
+    const ACTIONS: usize = 3;
+    const ENVIRONMENTS: usize = 5;
+
+    #[test]
+    fn what_was_packed_is_there_unpacked_and_the_rest_reads_zeros_and_writes_to_nobody() {
+        let config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
+        let spec = ObservationSpec { shape: vec![4], kind: ObservationKind::F32 };
+        let networks = Networks::new(&config, &spec, ACTIONS).unwrap();
+        let states = RecurrentStates::new(&networks, ENVIRONMENTS, Device::Cpu).unwrap();
+        let embedding = vec![f16::from_f32(0.5); networks.embedding_length()];
+        let rewards = PreviousRewards { extrinsic: 3.0, ngu: -2.0, rnd: 1.0, episodic: 0.0 };
+        let row = |environment, first, action, policy| ActingRow {
+            environment,
+            first,
+            wants_state: false,
+            observation: [0; 16][..].into(),
+            action,
+            rewards,
+            embedding: &embedding,
+            policy,
+        };
+        let rows = [row(4, false, 1, 2), row(1, true, 0, 0), row(0, false, 2, 1)];
+        let (blank, zero, scratch) = (10, ENVIRONMENTS as i64, ENVIRONMENTS as i64 + 1);
+        // Something is left from a larger batch.
+        let packing = Packing::new(&networks, 4);
+        let mut bytes = vec![7; packing.bytes()];
+        packing.pack(&rows, &[9, 1, 7], blank, &states, &mut bytes);
+        let unpacked = packing.unpack(&Tensor::from_slice(&bytes)).unwrap();
+        let values = |tensor: &Tensor| Vec::<i64>::try_from(tensor).unwrap();
+        assert_eq!(values(&unpacked.from), [4, zero, 0, zero]);
+        assert_eq!(values(&unpacked.to), [4, 1, 0, scratch]);
+        assert_eq!(values(&unpacked.policy), [2, 0, 1, 0]);
+        assert_eq!(values(&unpacked.seen), [9, 1, 7, blank as i64]);
+        let features = Vec::<f32>::try_from(unpacked.features.get(2)).unwrap();
+        let rescaled = [3.0, -2.0, 1.0, 0.0].map(rescale_f32);
+        assert_eq!(features[..ACTIONS + 4], [&[0.0, 0.0, 1.0], &rescaled[..]].concat());
+        assert_eq!(features[ACTIONS + 4..], vec![0.5; embedding.len()]);
+    }
+}

@@ -67,17 +67,17 @@ impl RecurrentStates {
         self.environments() + 1
     }
 
-    pub(super) fn check(&self, environment: usize, place: String) -> Result<()> {
+    pub(super) fn check(&self, environment: usize, place: impl FnOnce() -> String) -> Result<()> {
         let environments = self.environments();
         if environment < environments {
             return Ok(());
         }
         let expected = format!("one of {environments} environments");
-        Err(AgentError::Value { field: "environments", place, value: environment.to_string(), expected })
+        Err(AgentError::Value { field: "environments", place: place(), value: environment.to_string(), expected })
     }
 
     fn row(&self, environment: usize) -> Result<Tensor> {
-        self.check(environment, "environment".to_owned())?;
+        self.check(environment, || "environment".to_owned())?;
         Ok(self.table.f_select(0, environment as i64)?)
     }
 

@@ -97,6 +97,20 @@ impl Turns {
         }
     }
 
+    /// Of new episodes, so that a step says the same whatever came before it.
+    fn first(environments: &[usize], random: &mut Random, pair: &Pair) -> Self {
+        let mut turns = Self::random(environments, &screen(), random, pair);
+        turns.first.fill(true);
+        turns
+    }
+
+    /// With the observations of other turns, in the places of those.
+    fn seeing<'a>(&'a self, other: &'a Self) -> Vec<ActingRow<'a>> {
+        let mut rows = self.rows();
+        rows.iter_mut().zip(other.rows()).for_each(|(row, other)| row.observation = other.observation);
+        rows
+    }
+
     /// Most are read from their places, some have to be copied there first.
     fn observation(&self, i: usize) -> Observation<'_> {
         let environment = self.environments[i];
@@ -223,7 +237,7 @@ fn without_memory_on_flat_observations_too() {
     play(&config, Precision::Auto, &ObservationSpec { shape: vec![6], kind: ObservationKind::F32 });
 }
 
-/// Floats are not converted, so networks read them where they were uploaded, in the midst of other things.
+/// Floats are not converted, so networks read them as they were gathered.
 #[test]
 fn on_images_of_floats_too() {
     let config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
@@ -299,4 +313,117 @@ fn observations_are_not_written_over_while_the_gpu_reads_them() {
     drop(pair.captured.begin(&rows, &mut states.captured).unwrap());
     drop(rows);
     turns.places[0].row_mut(1).unwrap().fill(9);
+}
+
+fn send(rows: &[ActingRow<'_>], pair: &mut Pair, states: &States) {
+    let observations: Vec<_> = rows.iter().map(|row| (row.environment, row.observation)).collect();
+    pair.captured.send(&observations, &states.captured).unwrap();
+}
+
+fn step(rows: &[ActingRow<'_>], pair: &mut Pair, states: &mut States) -> ActingOutput {
+    pair.captured.step(rows, &mut states.captured).unwrap()
+}
+
+/// Networks, states, and two sets of turns of the same environments that differ in nothing but the observations when
+/// the second is seen in the first's place; what a step says to either, with nothing sent ahead.
+fn two_views(environments: &[usize], seed: u64) -> (Pair, States, [Turns; 2], [ActingOutput; 2]) {
+    let mut pair = Pair::new(&config(), Precision::Auto, &screen());
+    pair.refresh(seed);
+    let (mut states, mut random) = (pair.states(), Random::new(seed));
+    let turns = [(); 2].map(|()| Turns::first(environments, &mut random, &pair));
+    let wanted = [0, 1].map(|seen| step(&turns[0].seeing(&turns[seen]), &mut pair, &mut states));
+    for (i, (one, other)) in wanted[0].rnd_error.iter().zip(&wanted[1].rnd_error).enumerate() {
+        assert_ne!(one, other, "row {i} can't tell the views apart");
+    }
+    compare(&wanted[0], &pair.plain.step(&turns[0].rows(), &mut states.plain).unwrap());
+    (pair, states, turns, wanted)
+}
+
+#[test]
+fn observations_sent_ahead_are_those_that_a_step_sends_itself() {
+    let all: Vec<usize> = (0..ENVIRONMENTS).collect();
+    let (mut pair, mut states, turns, wanted) = two_views(&all, 11);
+    for round in 0..4 {
+        for (seen, wanted) in turns.iter().zip(&wanted) {
+            let rows = turns[0].seeing(seen);
+            // All, none, every player by itself in any order, and all but one player.
+            match round {
+                0 => send(&rows, &mut pair, &states),
+                1 => {}
+                2 => rows.chunks(4).rev().for_each(|player| send(player, &mut pair, &states)),
+                _ => send(&rows[4..], &mut pair, &states),
+            }
+            assert_eq!(step(&rows, &mut pair, &mut states), *wanted, "round {round}");
+        }
+    }
+}
+
+#[test]
+fn of_observations_sent_twice_a_step_sees_the_one_it_is_given() {
+    let (mut pair, mut states, turns, wanted) = two_views(&[0, 1, 2, 3, 9, 10], 12);
+    let views = [0, 1].map(|seen| turns[0].seeing(&turns[seen]));
+    for (earlier, later) in [(0, 1), (1, 0), (0, 0)] {
+        for given in [later, earlier] {
+            send(&views[earlier], &mut pair, &states);
+            send(&views[later], &mut pair, &states);
+            assert_eq!(step(&views[given], &mut pair, &mut states), wanted[given], "{earlier}, {later}, {given}");
+        }
+    }
+}
+
+#[test]
+fn what_was_sent_and_not_used_is_never_seen_in_place_of_something_else() {
+    let (mut pair, mut states, [mut turns, other], wanted) = two_views(&[0, 1, 2], 13);
+    send(&turns.rows(), &mut pair, &states);
+    let refused = turns.places[0].row_mut(0).unwrap_err();
+    assert!(matches!(refused, AgentError::InFlight { row: 0 }), "{refused}");
+    // After a step of one of them the others' places may be written to again. Nobody has yet.
+    step(&turns.rows()[1..2], &mut pair, &mut states);
+    assert_eq!(step(&turns.rows(), &mut pair, &mut states), wanted[0]);
+    send(&turns.rows(), &mut pair, &states);
+    step(&turns.rows()[1..2], &mut pair, &mut states);
+    for (row, bytes) in other.observations.chunks(screen().bytes()).enumerate() {
+        turns.places[0].row_mut(row).unwrap().copy_from_slice(bytes);
+    }
+    assert_eq!(step(&turns.rows(), &mut pair, &mut states), wanted[1]);
+}
+
+/// An environment whose episode has ended asks twice: first with its last observation, which has no place.
+#[test]
+fn the_last_observation_of_an_episode_and_the_first_of_the_next_are_there_together() {
+    let (mut pair, mut states, turns, wanted) = two_views(&[0, 1, 2], 14);
+    let mut last = turns[0].rows();
+    for (row, bytes) in last.iter_mut().zip(turns[0].observations.chunks(screen().bytes())) {
+        row.observation = bytes.into();
+    }
+    let first = turns[0].seeing(&turns[1]);
+    for _ in 0..2 {
+        send(&first, &mut pair, &states);
+        assert_eq!(step(&last, &mut pair, &mut states), wanted[0]);
+        assert_eq!(step(&first, &mut pair, &mut states), wanted[1]);
+    }
+}
+
+/// What is sent after a step that nobody has waited for must not reach it.
+#[test]
+fn a_step_sees_what_it_began_with() {
+    let all: Vec<usize> = (0..ENVIRONMENTS).collect();
+    let (mut pair, mut states, turns, wanted) = two_views(&all, 15);
+    let views = [0, 1].map(|seen| turns[0].seeing(&turns[seen]));
+    let after = |states: &States| all.iter().map(|&e| states.captured.read(e).unwrap()).collect::<Vec<_>>();
+    step(&views[0], &mut pair, &mut states);
+    let moved = after(&states);
+    for _ in 0..5 {
+        step(&views[1], &mut pair, &mut states);
+        assert_ne!(after(&states), moved);
+        drop(pair.captured.begin(&views[0], &mut states.captured).unwrap());
+        send(&views[1], &mut pair, &states);
+        // Its states are told by a step that comes after it.
+        let mut rows = turns[0].seeing(&turns[1]);
+        rows.iter_mut().for_each(|row| (row.first, row.wants_state) = (false, true));
+        let output = step(&rows, &mut pair, &mut states);
+        assert_eq!(output.state_before, moved.iter().cloned().map(Some).collect::<Vec<_>>());
+        // f and RND's error have no memory.
+        assert_eq!((&output.embedding, &output.rnd_error), (&wanted[1].embedding, &wanted[1].rnd_error));
+    }
 }

@@ -247,7 +247,7 @@ fn the_folded_novelty_is_the_networks_own() {
         let step =
             IntrinsicStep::new(&networks.action_prediction, &networks.rnd, networks.input(), Kind::Float).unwrap();
         let folded = step.fold([&f, &target, &predictor]).unwrap();
-        // Not the first rows of their memory, as in a step's input.
+        // Not the first rows of their memory.
         let frames = step.frames(&observations.narrow(0, 1, 4)).unwrap();
         let found = [folded.embed(&frames.f).unwrap(), folded.rnd_error(&frames.rnd).unwrap()];
         let frames = networks.input().prepare(&observations).unwrap().narrow(0, 1, 4);
@@ -350,6 +350,29 @@ fn bad_rows_are_named_and_leave_the_states_alone() {
     assert_eq!((0..3).map(|e| states.read(e).unwrap()).collect::<Vec<_>>(), before);
     let nobody = network.step(&Rows::random(0, 0).input(), &mut states).unwrap();
     assert!(nobody.q.is_empty() && nobody.rnd_error.is_empty());
+}
+
+/// Where nothing is gained by sending observations ahead, a step is the same all the same.
+#[test]
+fn observations_sent_ahead_change_nothing_and_bad_ones_are_named() {
+    let config = setup::config();
+    let mut network = network(&config, &setup::learner(&config));
+    let (rows, other) = (Rows::random(3, 1), Rows::random(3, 2));
+    let (mut sent, mut unsent) = (states(&network, 3), states(&network, 3));
+    let wanted = network.step(&rows.input(), &mut unsent).unwrap();
+    for sending in [&rows, &other] {
+        let observations: Vec<_> = sending.input().iter().map(|row| (row.environment, row.observation)).collect();
+        network.send(&observations, &sent).unwrap();
+    }
+    assert_eq!(network.step(&rows.input(), &mut sent).unwrap(), wanted);
+    let good = rows.input()[0].observation;
+    for (bad, sentence) in [
+        ((3, good), "environments at observation 1 is 3, which is not one of 3 environments"),
+        ((1, [0; 7][..].into()), "observation has 7 values, but observation 1 needs 35"),
+    ] {
+        let error = network.send(&[(0, good), bad], &sent).unwrap_err().to_string();
+        assert!(error.contains(sentence), "{error:?} does not say {sentence:?}");
+    }
 }
 
 /// Each role of a run is a thread of its own.

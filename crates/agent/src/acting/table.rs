@@ -1,0 +1,269 @@
+//! The observations on the GPU: a table that they are sent to as they come, and that a step gathers its rows from.
+//!
+//! An environment has a row for the observation that the GPU reads from its place on the host. Those that it can't read
+//! there, such as the last of an episode, whose place has the next one's first already, have rows of their own: so both
+//! of an environment can be there at once.
+
+use tch::{Device, Kind, Tensor};
+use torch_ext::Stream;
+use torch_ext::upload::{Outbox, Piece};
+
+use super::observations::{Observation, Stamp};
+use super::{ActingRow, RecurrentStates};
+use crate::error::Result;
+use crate::networks::Networks;
+use crate::observation::ObservationSpec;
+
+/// The table and the ways to it.
+#[derive(Debug)]
+pub(super) struct ObservationTable {
+    /// From where observations lie. Dropped before the table, as the next: they wait for what is on its way to it.
+    lying: Outbox,
+    /// For those in places that the GPU can't read.
+    copied: Outbox,
+    contents: Contents,
+    rows: Rows,
+}
+
+/// Where an observation of a step is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Placed {
+    /// Row of the table.
+    row: usize,
+    /// Whether it was sent before.
+    there: bool,
+}
+
+/// The table itself: a row for each environment, as many for observations that are copied, and one of zeros.
+#[derive(Debug)]
+struct Rows {
+    /// `[rows, words]`.
+    words: Tensor,
+    row_bytes: usize,
+    /// Of an observation's values.
+    kind: Kind,
+}
+
+impl Rows {
+    fn new(spec: &ObservationSpec, environments: usize, device: Device) -> Result<Self> {
+        let row_bytes = spec.bytes();
+        let word = word(row_bytes);
+        let size = [(2 * environments + 1) as i64, (row_bytes / word.elt_size_in_bytes()) as i64];
+        Ok(Self { words: Tensor::f_zeros(size, (word, device))?, row_bytes, kind: spec.kind.tensor_kind() })
+    }
+
+    /// The rows that `index` names, `[rows, values]`.
+    fn gather(&self, index: &Tensor) -> Result<Tensor> {
+        Ok(self.words.f_index_select(0, index)?.f_view_dtype(self.kind)?)
+    }
+
+    /// Where a row begins, in bytes.
+    fn start(&self, row: usize) -> usize {
+        row * self.row_bytes
+    }
+}
+
+/// The widest word that rows of so many bytes can be moved in: a gather has a thread for each.
+fn word(row_bytes: usize) -> Kind {
+    let fits = |kind: &Kind| row_bytes.is_multiple_of(kind.elt_size_in_bytes());
+    [Kind::Int64, Kind::Int].into_iter().find(fits).unwrap_or(Kind::Uint8)
+}
+
+/// What was sent ahead to the environments' rows, and no step has used yet.
+#[derive(Debug)]
+struct Contents(Vec<Option<Stamp>>);
+
+impl Contents {
+    /// What an environment's row holds from now on; nothing while that is not certain.
+    fn set(&mut self, environment: usize, stamp: Option<Stamp>) {
+        self.0[environment] = stamp;
+    }
+
+    /// Where the observations of a step go, each told by its environment and by its stamp where the GPU can read it.
+    /// What was sent ahead for these environments is used up, or written over by what is sent now.
+    fn place(&mut self, observations: impl Iterator<Item = (usize, Option<Stamp>)>) -> Vec<Placed> {
+        let mut copied = self.0.len();
+        let place = |(environment, stamp): (usize, Option<Stamp>)| match stamp {
+            Some(_) => Placed { row: environment, there: self.0[environment].take() == stamp },
+            None => {
+                copied += 1;
+                Placed { row: copied - 1, there: false }
+            }
+        };
+        observations.map(place).collect()
+    }
+}
+
+impl ObservationTable {
+    /// For the observations of as many environments as have states. Waits for the current stream.
+    pub fn new(networks: &Networks, states: &RecurrentStates) -> Result<Self> {
+        let (spec, environments) = (networks.input().spec(), states.environments());
+        let rows = Rows::new(spec, environments, states.table().device())?;
+        // Observations come by another stream, which must not be earlier than the zeros.
+        Stream::current()?.synchronize()?;
+        Ok(Self {
+            lying: Outbox::new(0)?,
+            copied: Outbox::new(environments * spec.bytes())?,
+            contents: Contents(vec![None; environments]),
+            rows,
+        })
+    }
+
+    /// The row that is always zero.
+    pub fn blank(&self) -> usize {
+        2 * self.contents.0.len()
+    }
+
+    /// Sends environments' observations ahead of the step that they are for, on the current stream; those that the GPU
+    /// can't read in their places go with the step.
+    pub fn send(&mut self, observations: &[(usize, Observation<'_>)]) -> Result<()> {
+        let mut pieces = Vec::with_capacity(observations.len());
+        for (environment, observation) in observations {
+            if let Some(piece) = observation.piece() {
+                pieces.push((piece, self.rows.start(*environment)));
+                self.contents.set(*environment, None);
+            }
+        }
+        self.lying.send_pieces(&pieces, &self.rows.words)?;
+        for (environment, observation) in observations {
+            if let Some(stamp) = observation.stamp() {
+                self.contents.set(*environment, Some(stamp));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends those of a step's observations that are not there yet, on the current stream; in which rows they all are
+    /// then.
+    pub fn complete(&mut self, rows: &[ActingRow<'_>]) -> Result<Vec<usize>> {
+        let placed = self.contents.place(rows.iter().map(|row| (row.environment, row.observation.stamp())));
+        let missing = || rows.iter().zip(&placed).filter(|(_, placed)| !placed.there);
+        let mut lying = Vec::new();
+        for (row, placed) in missing() {
+            lying.extend(row.observation.piece().map(|piece| (piece, self.rows.start(placed.row))));
+        }
+        self.lying.send_pieces(&lying, &self.rows.words)?;
+        let mut copied = Vec::new();
+        for (row, placed) in missing().filter(|(row, _)| row.observation.piece().is_none()) {
+            let start = copied.len() * self.rows.row_bytes;
+            let range = start..start + self.rows.row_bytes;
+            self.copied.fill()?[range.clone()].copy_from_slice(&row.observation);
+            copied.push((Piece::Own(range), self.rows.start(placed.row)));
+        }
+        self.copied.send_pieces(&copied, &self.rows.words)?;
+        Ok(placed.iter().map(|placed| placed.row).collect())
+    }
+
+    /// Lets a stream's later work wait for everything sent so far.
+    pub fn block(&self, stream: &Stream) -> Result<()> {
+        self.lying.block(stream)?;
+        Ok(self.copied.block(stream)?)
+    }
+
+    /// Waits until everything sent has arrived. Whoever's memory it was sent from may write there again.
+    pub fn settle(&mut self) -> Result<()> {
+        self.lying.settle()?;
+        Ok(self.copied.settle()?)
+    }
+
+    /// The rows that `index` names, `[rows, values]`.
+    pub fn gather(&self, index: &Tensor) -> Result<Tensor> {
+        self.rows.gather(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observation::ObservationKind;
+
+    const ENVIRONMENTS: usize = 4;
+
+    fn contents() -> Contents {
+        Contents(vec![None; ENVIRONMENTS])
+    }
+
+    fn there(row: usize) -> Placed {
+        Placed { row, there: true }
+    }
+
+    fn missing(row: usize) -> Placed {
+        Placed { row, there: false }
+    }
+
+    #[test]
+    fn what_was_sent_ahead_is_not_sent_again_and_serves_one_step() {
+        let (mut contents, [one, three]) = (contents(), [Stamp::new(), Stamp::new()]);
+        contents.set(3, Some(three));
+        let step = [(1, Some(one)), (3, Some(three))];
+        assert_eq!(contents.place(step.into_iter()), [missing(1), there(3)]);
+        assert_eq!(contents.place(step.into_iter()), [missing(1), missing(3)]);
+    }
+
+    #[test]
+    fn other_content_than_was_sent_is_sent() {
+        let (mut contents, [old, new]) = (contents(), [Stamp::new(), Stamp::new()]);
+        contents.set(0, Some(old));
+        assert_eq!(contents.place([(0, Some(new))].into_iter()), [missing(0)]);
+        // The row holds the new one now.
+        assert_eq!(contents.place([(0, Some(old))].into_iter()), [missing(0)]);
+        // Sent twice: what counts is the later one.
+        contents.set(0, Some(old));
+        contents.set(0, Some(new));
+        assert_eq!(contents.place([(0, Some(new))].into_iter()), [there(0)]);
+        // Whose sending failed is not there.
+        contents.set(0, Some(old));
+        contents.set(0, None);
+        assert_eq!(contents.place([(0, Some(old))].into_iter()), [missing(0)]);
+    }
+
+    #[test]
+    fn what_a_step_does_not_use_stays_for_the_next() {
+        let (mut contents, [zero, two]) = (contents(), [Stamp::new(), Stamp::new()]);
+        contents.set(0, Some(zero));
+        contents.set(2, Some(two));
+        assert_eq!(contents.place([(2, Some(two))].into_iter()), [there(2)]);
+        assert_eq!(contents.place([(0, Some(zero)), (2, Some(two))].into_iter()), [there(0), missing(2)]);
+    }
+
+    #[test]
+    fn the_last_observation_of_an_episode_leaves_the_first_of_the_next_alone() {
+        let (mut contents, first) = (contents(), Stamp::new());
+        contents.set(1, Some(first));
+        let last = [(1, None), (0, Some(Stamp::new())), (3, None)];
+        assert_eq!(contents.place(last.into_iter()), [missing(ENVIRONMENTS), missing(0), missing(ENVIRONMENTS + 1)]);
+        assert_eq!(contents.place([(1, Some(first))].into_iter()), [there(1)]);
+        // As many as there are environments have room, and the row of zeros comes after them.
+        let all = contents.place((0..ENVIRONMENTS).map(|environment| (environment, None)));
+        assert_eq!(all.last(), Some(&missing(2 * ENVIRONMENTS - 1)));
+    }
+
+    #[test]
+    fn gathered_rows_are_the_observations_as_they_were_put_there() {
+        let specs = [
+            (vec![210, 160], ObservationKind::U8, Kind::Int64),
+            (vec![6], ObservationKind::F32, Kind::Int64),
+            (vec![3], ObservationKind::F32, Kind::Int),
+            (vec![5, 3], ObservationKind::U8, Kind::Uint8),
+        ];
+        for (shape, kind, wide) in specs {
+            let spec = ObservationSpec { shape, kind };
+            let rows = Rows::new(&spec, ENVIRONMENTS, Device::Cpu).unwrap();
+            assert_eq!(rows.words.kind(), wide);
+            let bytes = |row: usize| -> Vec<u8> { (0..spec.bytes()).map(|i| (i + 17 * row) as u8 % 64).collect() };
+            let value = |row: usize| Tensor::f_from_data_size(&bytes(row), &[spec.values() as i64], rows.kind).unwrap();
+            for row in 0..2 * ENVIRONMENTS {
+                let words = Tensor::from_slice(&bytes(row)).view_dtype(wide);
+                rows.words.get(row as i64).copy_(&words);
+                assert_eq!(rows.start(row), row * spec.bytes());
+            }
+            let gathered = rows.gather(&Tensor::from_slice(&[5i64, 0, 8, 5])).unwrap();
+            assert_eq!(gathered.size(), [4, spec.values() as i64]);
+            assert!(gathered.is_contiguous());
+            for (i, row) in [(0, 5), (1, 0), (3, 5)] {
+                assert!(gathered.get(i).equal(&value(row)), "{spec:?}, row {row}");
+            }
+            assert!(gathered.get(2).equal(&value(0).zeros_like()), "{spec:?}");
+        }
+    }
+}
