@@ -99,6 +99,22 @@ impl Inference {
         Ok(())
     }
 
+    /// Sends the observations of a player's turns ahead to the networks that will decide, so that they are there when
+    /// everybody has asked. What is not sent ahead goes with the decision.
+    pub fn send(&mut self, turns: &Turns) -> Result<()> {
+        for (role, network) in [(Role::Actor, &mut self.online), (Role::Evaluator, &mut self.average)] {
+            let mut observations = Vec::new();
+            for one in asked(turns) {
+                let Asked { turn, observation } = one?;
+                if turn.role == role {
+                    observations.push((turn.slot, observation));
+                }
+            }
+            network.send(&observations, &self.states)?;
+        }
+        Ok(())
+    }
+
     /// One decision for each turn of several players, in their order.
     pub fn decide_together(&mut self, players: &[&Turns]) -> Result<Vec<Decision>> {
         let asked: Vec<Asked<'_>> = players.iter().flat_map(|turns| asked(turns)).collect::<Result<_>>()?;

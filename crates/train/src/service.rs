@@ -1,4 +1,5 @@
-//! Inference as a service: a thread that answers the turns of many players in common batches.
+//! Inference as a service: a thread that answers the turns of many players in common batches. Observations are sent to
+//! the networks as their players ask, while others are still waited for.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
@@ -180,16 +181,19 @@ impl Desk {
     }
 
     fn take(&mut self, request: Request, waiting: &mut Vec<Waiting>) {
+        // A client that went away needs no answer, here and below.
         match request {
             Request::Arrive => self.present += 1,
             Request::Leave => self.present -= 1,
-            Request::Decide { turns, answer } => waiting.push(Waiting { turns, answer }),
+            Request::Decide { turns, answer } => match self.inference.send(&turns) {
+                Ok(()) => waiting.push(Waiting { turns, answer }),
+                Err(error) => drop(answer.send(Err(error))),
+            },
             Request::Refresh(published) => {
                 // Those before may have become complete meanwhile, and these may not be for a while.
                 self.refresh();
                 self.published = Some(published);
             }
-            // A client that went away needs no answer, here and below.
             Request::Save(answer) => drop(answer.send(self.inference.save())),
         }
     }
@@ -273,10 +277,14 @@ mod tests {
 
     /// One turn of an environment's first observation; how many decisions came.
     fn ask(client: &mut Client, config: &Config, slot: usize) -> Result<usize> {
+        ask_seeing(client, config, slot, Seen::Row(0))
+    }
+
+    fn ask_seeing(client: &mut Client, config: &Config, slot: usize, observation: Seen) -> Result<usize> {
         let previous = Previous::nothing(config.agent.network.intrinsic.embedding);
         let (role, place) = (Role::Actor, Place::First);
-        let turn = Turn { slot, role, place, policy: 0, wants_state: false, previous, observation: Seen::Row(0) };
-        let observations = ObservationRows::on_host(1, observation().bytes());
+        let turn = Turn { slot, role, place, policy: 0, wants_state: false, previous, observation };
+        let observations = ObservationRows::on_host(1, self::observation().bytes());
         client.decide(&mut Turns { turns: vec![turn], observations }).map(|all| all.len())
     }
 
@@ -296,6 +304,35 @@ mod tests {
         assert_eq!(ask().unwrap(), 1);
         drop(client);
         service.finish().unwrap();
+    }
+
+    /// Who asks with an observation that is not there, or that is none, hears of it at once; nobody else does.
+    #[test]
+    fn observations_that_cannot_be_sent_are_told_to_whom_they_belong() {
+        const LONG: Duration = Duration::from_secs(10);
+        let (config, service, [mut first, mut second, mut third]) = three_clients(LONG);
+        let begun = Instant::now();
+        let asked = thread::scope(|scope| {
+            let asked = [(0, &mut first), (1, &mut second)].map(|(slot, client)| {
+                let config = &config;
+                scope.spawn(move || ask(client, config, slot))
+            });
+            for (slot, seen, sentence) in [
+                (2, Seen::Row(1), "one of 1 rows"),
+                (2, Seen::Last(vec![0; 3]), "observation has 3 values"),
+                (3, Seen::Row(0), "one of 3 environments"),
+            ] {
+                let error = ask_seeing(&mut third, &config, slot, seen).unwrap_err().to_string();
+                assert!(error.contains(sentence), "{error}");
+            }
+            assert!(asked.iter().all(|asked| !asked.is_finished()), "a batch was complete without the third");
+            assert_eq!(ask(&mut third, &config, 2).unwrap(), 1);
+            asked.map(|asked| asked.join().unwrap().unwrap())
+        });
+        assert_eq!(asked, [1, 1]);
+        drop((first, second, third));
+        service.finish().unwrap();
+        assert!(begun.elapsed() < LONG, "somebody waited for nobody");
     }
 
     /// A service that gathers for so long, and three clients.
