@@ -1,4 +1,10 @@
 //! `meme bench inference`: one step of many environments through the networks, alone or beside a learner.
+//!
+//! In a run a batch waits for whoever asks last: the others' observations are sent to the networks while it does. So it
+//! is here. Before the clock starts, all players but one have copied their observations, new ones for each step, to
+//! where the networks take them from, and have sent them; nobody waits until they have arrived. Inside the clock are the
+//! last player's copies and their sending, checking and packing all rows, the step, and the answers on the host. The
+//! last player is another one each step.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -6,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use agent::acting::{ObservationRows, PreviousRewards, RecurrentStates};
+use agent::acting::{Observation, ObservationRows, PreviousRewards, RecurrentStates};
 use agent::networks::NetworkParameters;
 use agent::random::Random;
 use agent::{ActingNetwork, ActingRow, AgentConfig, Learner, ObservationKind, ObservationSpec, OwnedBatch};
@@ -64,7 +70,8 @@ struct Row {
     environments: usize,
     /// Median on the device, copies left out; absent without a GPU.
     milliseconds: Option<f64>,
-    /// Median from when the last player's environments have their observations to the answers on the host.
+    /// Median from when the last player's environments have their observations, the others' being sent, to the answers
+    /// on the host.
     round_trip_milliseconds: f64,
     round_trip_p95_milliseconds: f64,
     slowest_milliseconds: f64,
@@ -137,8 +144,14 @@ impl Bench<'_> {
             if step == WARM_UP {
                 updates = learner.map(|learner| learner.mark());
             }
+            let last = step % told.players.len();
+            for player in (0..told.players.len()).filter(|&player| player != last) {
+                told.see(step, player)?;
+                network.send(&told.seen(player)?, &states)?;
+            }
             let begun = Instant::now();
-            told.see(step)?;
+            told.see(step, last)?;
+            network.send(&told.seen(last)?, &states)?;
             network.step(&told.rows(step)?, &mut states)?;
             if step >= WARM_UP {
                 trips.push(begun.elapsed().as_secs_f64() * 1e3);
@@ -183,29 +196,36 @@ impl Told {
         let bytes = networks.input().spec().bytes();
         let shares: Vec<usize> =
             (0..environments).step_by(player).map(|first| player.min(environments - first)).collect();
-        let mut told = Self {
+        Ok(Self {
             observations: (0..environments).map(|_| (0..bytes).map(|_| random.bits() as u8).collect()).collect(),
             players: network.observation_rows(&shares)?,
             embedding: (0..networks.embedding_length()).map(|_| f16::from_f64(random.normal())).collect(),
             actions: networks.actions(),
             policies: networks.policies(),
-        };
-        for player in 0..told.players.len() {
-            told.see(player)?;
-        }
-        Ok(told)
+        })
     }
 
-    /// One player, another each step, takes its environments' observations. In a run all players do, at the same time,
-    /// on threads of their own: the last of them is who a batch waits for.
-    fn see(&mut self, step: usize) -> Result<()> {
-        let last = step % self.players.len();
-        let first = self.players[..last].iter().map(ObservationRows::rows).sum::<usize>();
-        let player = &mut self.players[last];
+    /// The first environment of a player.
+    fn first(&self, player: usize) -> usize {
+        self.players[..player].iter().map(ObservationRows::rows).sum()
+    }
+
+    /// A player takes its environments' observations, others than the step before. In a run each does so on a thread of
+    /// its own.
+    fn see(&mut self, step: usize, player: usize) -> Result<()> {
+        let first = self.first(player) + step;
+        let player = &mut self.players[player];
         for row in 0..player.rows() {
-            player.row_mut(row)?.copy_from_slice(&self.observations[first + row]);
+            let observation = &self.observations[(first + row) % self.observations.len()];
+            player.row_mut(row)?.copy_from_slice(observation);
         }
         Ok(())
+    }
+
+    /// A player's environments and what they see.
+    fn seen(&self, player: usize) -> Result<Vec<(usize, Observation<'_>)>> {
+        let (first, player) = (self.first(player), &self.players[player]);
+        (0..player.rows()).map(|row| Ok((first + row, player.row(row)?))).collect()
     }
 
     /// Each environment's state is wanted where a sequence begins.
