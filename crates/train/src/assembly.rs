@@ -14,7 +14,7 @@ use tch::Device;
 use crate::bandit::CentralBandit;
 use crate::config::Config;
 use crate::error::{Result, TrainError};
-use crate::inference::Inference;
+use crate::inference::{Inference, RoleSizes};
 use crate::learning::Learning;
 use crate::messages::Role;
 use crate::player::{Player, SavedPlayer};
@@ -95,7 +95,6 @@ impl Parts {
         };
         let embedding = learner.networks().embedding_length();
         let mut learning = Learning::new(learner, Arc::clone(&replay), config.intrinsic.embedding_every)?;
-        let slots = config.actors.environments + config.evaluation.evaluators;
         if let Some(checkpoint) = checkpoint {
             learning.restore_embedding(&saving::embedding(checkpoint)?)?;
         }
@@ -103,8 +102,9 @@ impl Parts {
         if let Some(acting) = checkpoint.map(saving::acting).transpose()?.flatten() {
             published.restore(&acting)?;
         }
-        let mut inference =
-            Inference::new(&config.agent, &config.intrinsic, &observation, spec.actions(), slots, device, &published)?;
+        let (agent, intrinsic, actions) = (&config.agent, &config.intrinsic, spec.actions());
+        let roles = RoleSizes { actors: config.actors.environments, evaluators: config.evaluation.evaluators };
+        let mut inference = Inference::new(agent, intrinsic, &observation, actions, roles, device, &published)?;
         let (bandit, saved) = match play {
             None => {
                 let seed = seed_for(seed, Purpose::Bandit);

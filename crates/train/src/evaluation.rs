@@ -8,7 +8,7 @@ use crate::assembly::{Task, environments, make_sets, observation_spec};
 use crate::bandit::CentralBandit;
 use crate::config::Config;
 use crate::error::{Result, TrainError};
-use crate::inference::Inference;
+use crate::inference::{Inference, RoleSizes};
 use crate::messages::{EpisodeReport, Role};
 use crate::player::Player;
 use crate::run::checkpoint::Checkpoint;
@@ -63,7 +63,8 @@ impl Stage {
             published.evaluate_online();
         }
         let (agent, intrinsic) = (&config.agent, &config.intrinsic);
-        let inference = Inference::new(agent, intrinsic, &observation, actions, environments, device, &published)?;
+        let roles = RoleSizes { actors: 0, evaluators: environments };
+        let inference = Inference::new(agent, intrinsic, &observation, actions, roles, device, &published)?;
         Ok(Self { sets, spec, inference, bandit, updates: published.version, distances })
     }
 

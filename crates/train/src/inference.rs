@@ -31,24 +31,34 @@ pub struct Inference {
     rnd_clip: f64,
 }
 
+/// How many environments each role has. Their slots are the actors', then the evaluators'.
+#[derive(Clone, Copy, Debug)]
+pub struct RoleSizes {
+    /// Who ask the online network.
+    pub actors: usize,
+    /// Who ask its average.
+    pub evaluators: usize,
+}
+
 /// What continues from a saved run besides the parameters, which the learner publishes anew.
 #[derive(Serialize, Deserialize)]
 pub struct SavedStates(Vec<Vec<f32>>);
 
 impl Inference {
-    /// Networks for `slots` environments, with parameters from the learner.
+    /// Networks for so many environments, with parameters from the learner.
     pub fn new(
         agent: &AgentConfig,
         intrinsic: &IntrinsicConfig,
         observation: &ObservationSpec,
         actions: usize,
-        slots: usize,
+        roles: RoleSizes,
         device: Device,
         published: &Published,
     ) -> Result<Self> {
         let online = ActingNetwork::new(agent, observation, actions, device)?;
         let average = ActingNetwork::new(agent, observation, actions, device)?;
-        let states = RecurrentStates::new(online.networks(), slots, device)?;
+        let RoleSizes { actors, evaluators } = roles;
+        let states = RecurrentStates::new(online.networks(), actors + evaluators, device)?;
         let mut inference = Self {
             online,
             average,
@@ -59,8 +69,8 @@ impl Inference {
             rnd_clip: intrinsic.rnd_clip,
         };
         inference.refresh(published)?;
-        inference.online.prepare(slots, &inference.states)?;
-        inference.average.prepare(slots, &inference.states)?;
+        inference.online.prepare(actors, &inference.states)?;
+        inference.average.prepare(evaluators, &inference.states)?;
         Ok(inference)
     }
 

@@ -255,6 +255,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Config, Sources};
+    use crate::inference::RoleSizes;
     use crate::messages::{Place, Previous, Role, Seen, Turn};
 
     fn config(settings: &[String]) -> Config {
@@ -271,7 +272,8 @@ mod tests {
 
     fn start(config: &Config, published: &Published, slots: usize) -> Service {
         let Config { agent, intrinsic, .. } = config;
-        let inference = Inference::new(agent, intrinsic, &observation(), 2, slots, Device::Cpu, published).unwrap();
+        let roles = RoleSizes { actors: slots, evaluators: 0 };
+        let inference = Inference::new(agent, intrinsic, &observation(), 2, roles, Device::Cpu, published).unwrap();
         Service::start(inference, &config.inference, Stopwatch::new(&Arc::default())).unwrap()
     }
 

@@ -194,7 +194,7 @@ impl Captured {
     /// Records all graphs that steps of up to `rows` rows need.
     pub fn record(&mut self, networks: &Networks, rows: usize, states: &RecurrentStates) -> Result<()> {
         let mut size = 0;
-        while size < captured_rows(rows, states.environments()) {
+        while size < rows {
             size = captured_rows(size + 1, states.environments());
             let Self { seat, streams: Streams { main, side, .. }, weights, .. } = self;
             main.scope(|| seated(seat, networks, states)?.record(networks, weights, states, size, side))??;
