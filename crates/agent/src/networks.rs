@@ -48,9 +48,18 @@ impl Networks {
         Ok(self)
     }
 
-    /// f and RND as a GPU computes them fast, f in numbers of this kind; absent where the networks compute in plain f32,
-    /// or see no images of bytes.
-    pub fn folded_intrinsic(&self, kind: Kind) -> Option<IntrinsicStep> {
+    /// f and RND as a GPU acts with them; absent where the networks compute in plain f32, or see no images of bytes.
+    pub fn acting_intrinsic(&self) -> Option<IntrinsicStep> {
+        self.folded_intrinsic(Kind::Half)
+    }
+
+    /// f and RND as a GPU learns them, likewise. Their gradients need the range of f32, of which tensor cores read the
+    /// first 10 bits.
+    pub fn learned_intrinsic(&self) -> Option<IntrinsicStep> {
+        self.folded_intrinsic(Kind::Float)
+    }
+
+    fn folded_intrinsic(&self, kind: Kind) -> Option<IntrinsicStep> {
         let step = || IntrinsicStep::new(&self.action_prediction, &self.rnd, self.input(), kind);
         self.agent.is_mixed().then(step).flatten()
     }

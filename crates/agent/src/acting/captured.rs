@@ -68,7 +68,7 @@ struct DerivedWeights {
     agent: StepWeights,
     /// Of f, RND's target and its predictor.
     intrinsic: [Weights; 3],
-    /// The same as a GPU computes them fast, f in 16 bits, where the network computes in them and sees images.
+    /// The same in 16 bits, where the network computes in them and sees images.
     folded_intrinsic: Option<(IntrinsicStep, IntrinsicWeights)>,
 }
 
@@ -127,7 +127,7 @@ impl DerivedWeights {
     fn new(networks: &Networks, parameters: &NetworkParameters, beta: &Tensor) -> Result<Self> {
         let sets = [&parameters.action_prediction, &parameters.rnd_target, &parameters.rnd_predictor];
         let intrinsic = sets.map(ParameterSet::weights);
-        let step = networks.folded_intrinsic(Kind::Half);
+        let step = networks.acting_intrinsic();
         tch::no_grad(|| {
             let fold = |step: IntrinsicStep| step.fold(intrinsic.each_ref()).map(|weights| (step, weights));
             Ok(Self {
@@ -142,7 +142,7 @@ impl DerivedWeights {
     fn intrinsic(&self, networks: &Networks, observations: &Tensor) -> Result<(Tensor, Tensor)> {
         if let Some((step, weights)) = &self.folded_intrinsic {
             let frames = step.frames(observations)?;
-            return Ok((weights.embed(&frames.f)?, weights.rnd_error(&frames.rnd)?));
+            return Ok((weights.f.embed(&frames)?, weights.rnd.error(&frames)?));
         }
         let frames = networks.input().prepare(observations)?;
         let [f, target, predictor] = &self.intrinsic;

@@ -8,6 +8,20 @@ use crate::nets::intrinsic_step::IntrinsicStep;
 use crate::nets::parameters::ParameterSet;
 use crate::networks::{NetworkParameters, Networks};
 
+/// f and RND as a GPU computes them fast.
+#[derive(Debug)]
+pub struct IntrinsicForms {
+    learning: IntrinsicStep,
+    acting: IntrinsicStep,
+}
+
+impl IntrinsicForms {
+    /// Those of networks that have such forms.
+    pub fn of(networks: &Networks) -> Option<Self> {
+        Some(Self { learning: networks.learned_intrinsic()?, acting: networks.acting_intrinsic()? })
+    }
+}
+
 /// Losses of action prediction and RND.
 #[derive(Debug)]
 pub struct IntrinsicLoss {
@@ -17,16 +31,16 @@ pub struct IntrinsicLoss {
     pub accuracy: Tensor,
     /// Mean prediction error.
     pub rnd: Tensor,
-    /// Mean and mean square of the prediction errors, `[2]`.
+    /// Mean and mean square of the prediction errors as actors find them, `[2]`.
     rnd_moments: Tensor,
 }
 
 impl IntrinsicLoss {
-    /// Both losses; gradients flow to the action prediction network and to the RND predictor. With `folded`, computed
-    /// that way.
+    /// Both losses; gradients flow to the action prediction network and to the RND predictor. With `forms`, computed
+    /// in those.
     pub fn evaluate(
         networks: &Networks,
-        folded: Option<&IntrinsicStep>,
+        forms: Option<&IntrinsicForms>,
         parameters: &NetworkParameters,
         batch: &BatchTensors,
     ) -> Result<Self> {
@@ -42,16 +56,22 @@ impl IntrinsicLoss {
         let NetworkParameters { action_prediction, rnd_target, rnd_predictor, .. } = parameters;
         let [f_weights, target, predictor] = [action_prediction, rnd_target, rnd_predictor].map(ParameterSet::weights);
         let f = &networks.action_prediction;
-        let (embedding, error) = match folded {
-            Some(folded) => {
-                let weights = folded.fold([&f_weights, &target, &predictor])?;
-                let frames = folded.frames(&observations)?;
-                (weights.embed(&frames.f)?, weights.rnd_error(&all_but_first(&frames.rnd)?)?)
+        // Novelty is an actor's error by the learner's mean. Errors become so small that they differ from one precision
+        // to another, so the mean is of errors as actors find them.
+        let (embedding, error, acting_error) = match forms {
+            Some(IntrinsicForms { learning, acting }) => {
+                let weights = learning.fold([&f_weights, &target, &predictor])?;
+                let frames = learning.frames(&observations)?;
+                let acting_error = tch::no_grad(|| {
+                    let frames = all_but_first(&acting.frames(&observations)?)?;
+                    acting.fold_rnd([&target, &predictor])?.error(&frames)
+                })?;
+                (weights.f.embed(&frames)?, weights.rnd.error(&all_but_first(&frames)?)?, acting_error)
             }
             None => {
                 let frames = networks.input().prepare(&observations)?;
                 let error = networks.rnd.error(&target, &predictor, &all_but_first(&frames)?)?;
-                (f.embed(&f_weights, &frames)?, error)
+                (f.embed(&f_weights, &frames)?, error.shallow_clone(), error.f_detach()?)
             }
         };
 
@@ -62,18 +82,16 @@ impl IntrinsicLoss {
         let taken = log_policy.f_gather(-1, &actions.f_unsqueeze(-1)?, false)?.f_squeeze_dim(-1)?;
         let right = log_policy.f_argmax(-1, false)?.f_eq_tensor(&actions)?.f_to_kind(Kind::Float)?;
 
-        let error = error.f_view([sequences, steps])?;
-        let square = tch::no_grad(|| masked_mean(&error.f_square()?, &recent.observations))?;
-        let rnd = masked_mean(&error, &recent.observations)?;
+        let mean = |errors: &Tensor| masked_mean(&errors.f_view([sequences, steps])?, &recent.observations);
         Ok(Self {
             action_prediction: masked_mean(&taken, &recent.transitions)?.f_neg()?,
             accuracy: masked_mean(&right, &recent.transitions)?,
-            rnd_moments: Tensor::f_stack(&[rnd.f_detach()?, square], 0)?,
-            rnd,
+            rnd: mean(&error)?,
+            rnd_moments: Tensor::f_stack(&[mean(&acting_error)?, mean(&acting_error.f_square()?)?], 0)?,
         })
     }
 
-    /// Mean and mean square of the prediction errors, `[2]`.
+    /// Mean and mean square of the prediction errors as actors find them, `[2]`.
     pub fn moments(&self) -> &Tensor {
         &self.rnd_moments
     }

@@ -13,7 +13,7 @@ mod update;
 
 use std::sync::Arc;
 
-use tch::{Device, Kind};
+use tch::Device;
 use torch_ext::Stream;
 
 use crate::batch::{Batch, BatchShape};
@@ -23,7 +23,6 @@ use crate::loader::{LoadedBatch, Loader};
 use crate::loss::AgentLoss;
 use crate::math::moments::Moments;
 use crate::math::td_scale::TdScale;
-use crate::nets::intrinsic_step::IntrinsicStep;
 use crate::nets::parameters::ParameterSet;
 use crate::networks::{NetworkParameters, Networks};
 use crate::observation::ObservationSpec;
@@ -32,6 +31,7 @@ use crate::random::Random;
 use crate::tensor_file::TensorFile;
 use crate::weights::export;
 use beside::beside_stream;
+use intrinsic::IntrinsicForms;
 use target::TargetNetwork;
 use update::UnderWay;
 
@@ -95,8 +95,8 @@ pub struct StepOptions<'a> {
 pub struct Learner {
     config: AgentConfig,
     networks: Networks,
-    /// f and RND in another form, where that is faster.
-    folded_intrinsic: Option<IntrinsicStep>,
+    /// f and RND in other forms, where those are faster.
+    intrinsic_forms: Option<IntrinsicForms>,
     device: Device,
     loss: AgentLoss,
     online: NetworkParameters,
@@ -154,7 +154,7 @@ impl Learner {
                 rnd_target,
                 rnd_predictor: rnd_predictor.trainable()?,
             },
-            folded_intrinsic: networks.folded_intrinsic(Kind::Float),
+            intrinsic_forms: IntrinsicForms::of(&networks),
             networks,
             device,
             loss,

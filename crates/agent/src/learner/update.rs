@@ -116,7 +116,7 @@ impl Learner {
 
     /// Losses of the networks behind the intrinsic reward, and their gradients.
     fn intrinsic_gradients_of(&mut self, tensors: &BatchTensors) -> Result<IntrinsicLoss> {
-        let intrinsic = IntrinsicLoss::evaluate(&self.networks, self.folded_intrinsic.as_ref(), &self.online, tensors)?;
+        let intrinsic = IntrinsicLoss::evaluate(&self.networks, self.intrinsic_forms.as_ref(), &self.online, tensors)?;
         self.action_prediction
             .gradients
             .fill_with_gradients(&intrinsic.action_prediction, &self.online.action_prediction)?;

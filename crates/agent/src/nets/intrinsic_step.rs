@@ -1,4 +1,4 @@
-//! f and RND in the form that a GPU computes fast, for acting and for learning; the outputs are f32.
+//! f and RND in the form that a GPU computes fast, for acting in f16 and for learning in f32; the outputs are f32.
 //!
 //! Everything is channels-last. The first convolution sees one channel, which tensor cores can do little with. Where its
 //! stride divides its side, its squares of stride by stride pixels become channels, and it a smaller convolution of
@@ -21,21 +21,7 @@ pub struct IntrinsicStep {
     image: Image,
     /// Side of the squares that become channels; 1 where none do.
     square: i64,
-    /// What f computes in.
     kind: Kind,
-}
-
-/// What RND computes in, wherever it does. Its errors become so small that they differ from one precision to another, and
-/// the errors of acting are judged by the learner's mean.
-const RND_KIND: Kind = Kind::Float;
-
-/// What the first convolutions see, `[rows, down, across, channels]`.
-#[derive(Debug)]
-pub struct IntrinsicFrames {
-    /// In f's kind.
-    pub f: Tensor,
-    /// In RND's.
-    pub rnd: Tensor,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +34,19 @@ struct Image {
 /// Weights of the three networks.
 #[derive(Debug)]
 pub struct IntrinsicWeights {
-    f: FoldedNet,
+    /// Of f.
+    pub f: EmbeddingWeights,
+    /// Of RND's pair.
+    pub rnd: RndWeights,
+}
+
+/// Weights of f.
+#[derive(Debug)]
+pub struct EmbeddingWeights(FoldedNet);
+
+/// Weights of RND's target and of its predictor.
+#[derive(Debug)]
+pub struct RndWeights {
     target: FoldedNet,
     predictor: FoldedNet,
 }
@@ -81,7 +79,7 @@ impl IntrinsicWeights {
     }
 
     fn tensors(&self) -> impl Iterator<Item = &Tensor> {
-        [&self.f, &self.target, &self.predictor].into_iter().flat_map(FoldedNet::tensors)
+        [&self.f.0, &self.rnd.target, &self.rnd.predictor].into_iter().flat_map(FoldedNet::tensors)
     }
 }
 
@@ -93,7 +91,7 @@ impl FoldedNet {
 }
 
 impl IntrinsicStep {
-    /// For networks that see images of bytes; those that see anything else have none. f computes in `kind`, RND in f32.
+    /// For networks that see images of bytes; those that see anything else have none.
     pub fn new(f: &ActionPrediction, rnd: &RndPair, input: &ObservationInput, kind: Kind) -> Option<Self> {
         let InputShape::Image { channels, height, width } = input.shape() else { return None };
         let [target, predictor] = rnd.layers();
@@ -106,25 +104,25 @@ impl IntrinsicStep {
 
     /// Folds f32 weights of f, of RND's target and of its predictor. Gradients find their way back to those.
     pub fn fold(&self, weights: [&Weights; 3]) -> Result<IntrinsicWeights> {
-        let [f, target, predictor] = &self.networks;
-        let [f_weights, target_weights, predictor_weights] = weights;
-        Ok(IntrinsicWeights {
-            f: self.fold_one(f, f_weights, self.kind)?,
-            target: self.fold_one(target, target_weights, RND_KIND)?,
-            predictor: self.fold_one(predictor, predictor_weights, RND_KIND)?,
+        let [f, target, predictor] = weights;
+        let f = EmbeddingWeights(self.fold_one(&self.networks[0], f)?);
+        Ok(IntrinsicWeights { f, rnd: self.fold_rnd([target, predictor])? })
+    }
+
+    /// Folds f32 weights of RND's target and of its predictor.
+    pub fn fold_rnd(&self, [target, predictor]: [&Weights; 2]) -> Result<RndWeights> {
+        Ok(RndWeights {
+            target: self.fold_one(&self.networks[1], target)?,
+            predictor: self.fold_one(&self.networks[2], predictor)?,
         })
     }
 
-    fn fold_one(&self, (encoder, output): &(Encoder, Linear), weights: &Weights, kind: Kind) -> Result<FoldedNet> {
+    fn fold_one(&self, (encoder, output): &(Encoder, Linear), weights: &Weights) -> Result<FoldedNet> {
         let Image { mut channels, mut height, mut width } = self.image;
         let mut convolutions = vec![];
         for (i, conv) in encoder.convolutions().iter().enumerate() {
             let window = conv.window();
-            convolutions.push(if i == 0 {
-                self.first(conv, weights, kind)?
-            } else {
-                folded(conv, weights, 1.0, kind)?
-            });
+            convolutions.push(if i == 0 { self.first(conv, weights)? } else { self.folded(conv, weights, 1.0)? });
             (height, width) = (window.output(height), window.output(width));
             channels = weights.get(conv.parameters()[1]).size()[0];
         }
@@ -132,14 +130,21 @@ impl IntrinsicStep {
         let by_pixel = weight.f_view([-1, channels, height, width])?.f_permute([0, 2, 3, 1])?;
         Ok(FoldedNet {
             convolutions,
-            output: by_pixel.f_reshape([weight.size()[0], -1])?.f_to_kind(kind)?,
+            output: by_pixel.f_reshape([weight.size()[0], -1])?.f_to_kind(self.kind)?,
             output_bias: bias.shallow_clone(),
         })
     }
 
+    fn folded(&self, conv: &Conv, weights: &Weights, scale: f64) -> Result<FoldedConv> {
+        let Window { stride, padding, .. } = conv.window();
+        let [weight, bias] = conv.parameters().map(|id| weights.get(id));
+        let weight = weight.f_mul_scalar(scale)?.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_to_kind(self.kind)?;
+        Ok(FoldedConv { weight: weight.f_permute([0, 3, 1, 2])?, bias: bias.f_to_kind(self.kind)?, stride, padding })
+    }
+
     /// The first convolution, which sees bytes.
-    fn first(&self, conv: &Conv, weights: &Weights, kind: Kind) -> Result<FoldedConv> {
-        let mut folded = folded(conv, weights, 1.0 / 255.0, kind)?;
+    fn first(&self, conv: &Conv, weights: &Weights) -> Result<FoldedConv> {
+        let mut folded = self.folded(conv, weights, 1.0 / 255.0)?;
         if self.square > 1 {
             let side = conv.window().kernel / self.square;
             let outputs = folded.weight.size()[0];
@@ -150,14 +155,8 @@ impl IntrinsicStep {
         Ok(folded)
     }
 
-    /// Observations as uploaded, `[rows, bytes]`, to what the first convolutions see.
-    pub fn frames(&self, observations: &Tensor) -> Result<IntrinsicFrames> {
-        let rnd = self.frames_in(RND_KIND, observations)?;
-        let f = if self.kind == RND_KIND { rnd.shallow_clone() } else { self.frames_in(self.kind, observations)? };
-        Ok(IntrinsicFrames { f, rnd })
-    }
-
-    fn frames_in(&self, kind: Kind, observations: &Tensor) -> Result<Tensor> {
+    /// Observations as uploaded, `[rows, bytes]`, to what the first convolutions see, `[rows, down, across, channels]`.
+    pub fn frames(&self, observations: &Tensor) -> Result<Tensor> {
         let Image { channels, height, width } = self.image;
         let (rows, square) = (observations.size()[0], self.square);
         let (down, across) = (height / square, width / square);
@@ -166,28 +165,23 @@ impl IntrinsicStep {
             [height * width * channels, square * width * channels, square * channels, width * channels, 1],
             None,
         )?;
-        let mut frames = Tensor::f_empty(pixels.size(), (kind, observations.device()))?;
+        let mut frames = Tensor::f_empty(pixels.size(), (self.kind, observations.device()))?;
         frames.f_copy_(&pixels)?;
         Ok(frames.f_view([rows, down, across, -1])?)
     }
 }
 
-fn folded(conv: &Conv, weights: &Weights, scale: f64, kind: Kind) -> Result<FoldedConv> {
-    let Window { stride, padding, .. } = conv.window();
-    let [weight, bias] = conv.parameters().map(|id| weights.get(id));
-    let weight = weight.f_mul_scalar(scale)?.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_to_kind(kind)?;
-    Ok(FoldedConv { weight: weight.f_permute([0, 3, 1, 2])?, bias: bias.f_to_kind(kind)?, stride, padding })
+impl EmbeddingWeights {
+    /// f(x) of [frames](IntrinsicStep::frames), `[rows, embedding]`, in f32.
+    pub fn embed(&self, frames: &Tensor) -> Result<Tensor> {
+        Ok(self.0.forward(frames)?.f_add(&self.0.output_bias)?)
+    }
 }
 
-impl IntrinsicWeights {
-    /// f(x) of [frames](IntrinsicFrames::f), `[rows, embedding]`, in f32.
-    pub fn embed(&self, frames: &Tensor) -> Result<Tensor> {
-        Ok(self.f.forward(frames)?.f_add(&self.f.output_bias)?)
-    }
-
-    /// ‖ĝ(x) - g(x)‖² of [frames](IntrinsicFrames::rnd), `[rows]`, in f32.
-    pub fn rnd_error(&self, frames: &Tensor) -> Result<Tensor> {
-        let Self { target, predictor, .. } = self;
+impl RndWeights {
+    /// ‖ĝ(x) - g(x)‖² of [frames](IntrinsicStep::frames), `[rows]`, in f32.
+    pub fn error(&self, frames: &Tensor) -> Result<Tensor> {
+        let Self { target, predictor } = self;
         let difference = predictor.forward(frames)?.f_sub(&target.forward(frames)?)?;
         let difference = difference.f_add(&predictor.output_bias)?.f_sub(&target.output_bias)?;
         Ok(difference.f_square()?.f_sum_dim_intlist(&[-1i64][..], false, Kind::Float)?)

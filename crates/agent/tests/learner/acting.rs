@@ -249,7 +249,7 @@ fn the_folded_novelty_is_the_networks_own() {
         let folded = step.fold([&f, &target, &predictor]).unwrap();
         // Not the first rows of their memory.
         let frames = step.frames(&observations.narrow(0, 1, 4)).unwrap();
-        let found = [folded.embed(&frames.f).unwrap(), folded.rnd_error(&frames.rnd).unwrap()];
+        let found = [folded.f.embed(&frames).unwrap(), folded.rnd.error(&frames).unwrap()];
         let frames = networks.input().prepare(&observations).unwrap().narrow(0, 1, 4);
         let expected = [
             networks.action_prediction.embed(&f, &frames).unwrap(),
