@@ -6,7 +6,7 @@ use crate::config::{AgentConfig, Precision};
 use crate::error::Result;
 use crate::nets::action_prediction::ActionPrediction;
 use crate::nets::agent_net::AgentNet;
-use crate::nets::intrinsic_step::IntrinsicStep;
+use crate::nets::intrinsic_form::IntrinsicForm;
 use crate::nets::parameters::ParameterSet;
 use crate::nets::rnd::RndPair;
 use crate::observation::{ObservationInput, ObservationSpec};
@@ -49,18 +49,18 @@ impl Networks {
     }
 
     /// f and RND as a GPU acts with them; absent where the networks compute in plain f32, or see no images of bytes.
-    pub fn acting_intrinsic(&self) -> Option<IntrinsicStep> {
+    pub fn acting_intrinsic(&self) -> Option<IntrinsicForm> {
         self.folded_intrinsic(Kind::Half)
     }
 
     /// f and RND as a GPU learns them, likewise. Their gradients need the range of f32, of which tensor cores read the
     /// first 10 bits.
-    pub fn learned_intrinsic(&self) -> Option<IntrinsicStep> {
+    pub fn learned_intrinsic(&self) -> Option<IntrinsicForm> {
         self.folded_intrinsic(Kind::Float)
     }
 
-    fn folded_intrinsic(&self, kind: Kind) -> Option<IntrinsicStep> {
-        let step = || IntrinsicStep::new(&self.action_prediction, &self.rnd, self.input(), kind);
+    fn folded_intrinsic(&self, kind: Kind) -> Option<IntrinsicForm> {
+        let step = || IntrinsicForm::new(&self.action_prediction, &self.rnd, self.input(), kind);
         self.agent.is_mixed().then(step).flatten()
     }
 

@@ -23,7 +23,7 @@ use super::{ActingOutput, ActingRow, RecurrentStates};
 use crate::error::Result;
 use crate::nets::agent_net::{StepInput, StepWeights};
 use crate::nets::core::CellStates;
-use crate::nets::intrinsic_step::{IntrinsicStep, IntrinsicWeights};
+use crate::nets::intrinsic_form::{IntrinsicForm, IntrinsicWeights};
 use crate::nets::parameters::{ParameterSet, Weights};
 use crate::networks::{NetworkParameters, Networks};
 
@@ -69,7 +69,7 @@ struct DerivedWeights {
     /// Of f, RND's target and its predictor.
     intrinsic: [Weights; 3],
     /// The same in 16 bits, where the network computes in them and sees images.
-    folded_intrinsic: Option<(IntrinsicStep, IntrinsicWeights)>,
+    folded_intrinsic: Option<(IntrinsicForm, IntrinsicWeights)>,
 }
 
 /// What belongs to one table of recurrent states.
@@ -129,7 +129,7 @@ impl DerivedWeights {
         let intrinsic = sets.map(ParameterSet::weights);
         let step = networks.acting_intrinsic();
         tch::no_grad(|| {
-            let fold = |step: IntrinsicStep| step.fold(intrinsic.each_ref()).map(|weights| (step, weights));
+            let fold = |step: IntrinsicForm| step.fold(intrinsic.each_ref()).map(|weights| (step, weights));
             Ok(Self {
                 agent: networks.agent.fold(&parameters.agent, beta)?,
                 folded_intrinsic: step.map(fold).transpose()?,

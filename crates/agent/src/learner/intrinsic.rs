@@ -4,15 +4,15 @@ use tch::{Kind, Tensor};
 
 use crate::batch::BatchTensors;
 use crate::error::Result;
-use crate::nets::intrinsic_step::IntrinsicStep;
+use crate::nets::intrinsic_form::IntrinsicForm;
 use crate::nets::parameters::ParameterSet;
 use crate::networks::{NetworkParameters, Networks};
 
 /// f and RND as a GPU computes them fast.
 #[derive(Debug)]
 pub struct IntrinsicForms {
-    learning: IntrinsicStep,
-    acting: IntrinsicStep,
+    learning: IntrinsicForm,
+    acting: IntrinsicForm,
 }
 
 impl IntrinsicForms {

@@ -6,7 +6,7 @@ pub mod core;
 pub mod encoder;
 pub mod features;
 pub mod heads;
-pub mod intrinsic_step;
+pub mod intrinsic_form;
 pub mod layers;
 pub mod parameters;
 pub mod rnd;

@@ -8,7 +8,7 @@ use agent::math::rescaling::rescale_f32;
 use agent::nets::agent_net::{NetInput, StepInput};
 use agent::nets::core::CellStates;
 use agent::nets::features::FeatureInput;
-use agent::nets::intrinsic_step::IntrinsicStep;
+use agent::nets::intrinsic_form::IntrinsicForm;
 use agent::nets::parameters::ParameterSet;
 use agent::networks::NetworkParameters;
 use agent::random::Random;
@@ -245,7 +245,7 @@ fn the_folded_novelty_is_the_networks_own() {
         let bytes: Vec<u8> = (0..5 * observation.bytes()).map(|_| random.bits() as u8).collect();
         let observations = networks.input().upload(&bytes, 5, Device::Cpu).unwrap();
         let step =
-            IntrinsicStep::new(&networks.action_prediction, &networks.rnd, networks.input(), Kind::Float).unwrap();
+            IntrinsicForm::new(&networks.action_prediction, &networks.rnd, networks.input(), Kind::Float).unwrap();
         let folded = step.fold([&f, &target, &predictor]).unwrap();
         // Not the first rows of their memory.
         let frames = step.frames(&observations.narrow(0, 1, 4)).unwrap();

@@ -16,7 +16,7 @@ use crate::observation::{InputShape, ObservationInput};
 
 /// f and RND's two networks with the shapes that they share.
 #[derive(Clone, Debug)]
-pub struct IntrinsicStep {
+pub struct IntrinsicForm {
     networks: [(Encoder, Linear); 3],
     image: Image,
     /// Side of the squares that become channels; 1 where none do.
@@ -90,7 +90,7 @@ impl FoldedNet {
     }
 }
 
-impl IntrinsicStep {
+impl IntrinsicForm {
     /// For networks that see images of bytes; those that see anything else have none.
     pub fn new(f: &ActionPrediction, rnd: &RndPair, input: &ObservationInput, kind: Kind) -> Option<Self> {
         let InputShape::Image { channels, height, width } = input.shape() else { return None };
@@ -172,14 +172,14 @@ impl IntrinsicStep {
 }
 
 impl EmbeddingWeights {
-    /// f(x) of [frames](IntrinsicStep::frames), `[rows, embedding]`, in f32.
+    /// f(x) of [frames](IntrinsicForm::frames), `[rows, embedding]`, in f32.
     pub fn embed(&self, frames: &Tensor) -> Result<Tensor> {
         Ok(self.0.forward(frames)?.f_add(&self.0.output_bias)?)
     }
 }
 
 impl RndWeights {
-    /// ‖ĝ(x) - g(x)‖² of [frames](IntrinsicStep::frames), `[rows]`, in f32.
+    /// ‖ĝ(x) - g(x)‖² of [frames](IntrinsicForm::frames), `[rows]`, in f32.
     pub fn error(&self, frames: &Tensor) -> Result<Tensor> {
         let Self { target, predictor } = self;
         let difference = predictor.forward(frames)?.f_sub(&target.forward(frames)?)?;
