@@ -13,7 +13,7 @@ use crate::lockstep::Lockstep;
 use crate::messages::{EpisodeReport, Position};
 use crate::run::checkpoint::{Checkpoint, CheckpointStore, Checkpoints, Saved, Saving};
 use crate::run::stop::Stop;
-use crate::run::{EventWriter, MetricsWriter, RunDirectory};
+use crate::run::{EventWriter, MetricsWriter, Repair, RunDirectory};
 use crate::saving::Copied;
 use crate::session::{Afterwards, Session, Watch};
 use crate::status::{Rates, Status, samples_per_insert};
@@ -110,9 +110,12 @@ impl<'a> Trainer<'a> {
         let folder = directory.files().checkpoints_folder();
         let store = CheckpointStore::open(&folder, config.checkpoint.keep_last)?;
         let checkpoint = store.resume(&mut |sentence| screen.say(sentence))?;
-        let trainer = Self::new(task, config, directory, store, checkpoint.as_ref())?;
-        if let Some(checkpoint) = &checkpoint {
-            screen.say(&format!("going on from {} frames", checkpoint.frames()));
+        let (trainer, repair) = Self::new(task, config, directory, store, checkpoint.as_ref())?;
+        let saved = checkpoint.as_ref().map(Checkpoint::frames);
+        if let Some(sentence) = begun(saved, repair.dropped_to) {
+            screen.say(&sentence);
+        }
+        if saved.is_some() {
             // The process that saved it may have been killed before it noted that.
             trainer.note_saved(screen);
         }
@@ -125,7 +128,7 @@ impl<'a> Trainer<'a> {
         directory: &'a RunDirectory,
         store: CheckpointStore,
         checkpoint: Option<&Checkpoint>,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Repair)> {
         let parts = Parts::new(task, config, device(config)?, checkpoint)?;
         let books = match checkpoint {
             Some(checkpoint) => crate::saving::books(checkpoint)?,
@@ -139,10 +142,10 @@ impl<'a> Trainer<'a> {
         let files = directory.files();
         // Rows after the last one in these books will be written again.
         let at = checkpoint.map(|_| books.last_row());
-        let (metrics, _) = MetricsWriter::open(&files.metrics_file(), at)?;
+        let (metrics, repair) = MetricsWriter::open(&files.metrics_file(), at)?;
         let events = EventWriter::create(&files.events_folder(), at)?;
         let now = Instant::now();
-        Ok(Self {
+        let trainer = Self {
             config,
             directory,
             game: task.environment.game(),
@@ -155,7 +158,8 @@ impl<'a> Trainer<'a> {
             last_times: Times::default(),
             last_save: now,
             saving: None,
-        })
+        };
+        Ok((trainer, repair))
     }
 
     fn run(&mut self, stop: &Stop, screen: &mut dyn Screen) -> Result<()> {
@@ -319,6 +323,19 @@ impl<'a> Trainer<'a> {
     fn note_saved(&self, screen: &mut dyn Screen) {
         if let Err(error) = self.directory.note_saved() {
             screen.say(&format!("that there is a checkpoint could not be noted: {error}"));
+        }
+    }
+}
+
+/// Where a run goes on from, and what was lost that had been played up to `played` frames. Those are the last row's, so
+/// it may be a little more.
+fn begun(saved: Option<u64>, played: u64) -> Option<String> {
+    match (saved, played.saturating_sub(saved.unwrap_or(0))) {
+        (None, 0) => None,
+        (None, lost) => Some(format!("about {lost} frames that were never saved are played again")),
+        (Some(saved), 0) => Some(format!("going on from {saved} frames")),
+        (Some(saved), lost) => {
+            Some(format!("going on from {saved} frames; about {lost} frames played after that save are played again"))
         }
     }
 }

@@ -120,7 +120,7 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
     let (status, said) = train(root, "broken", "catch", &config);
     assert_eq!(status.frames, 1000);
     assert!(said[0].contains("000000000700.ckpt is damaged: "), "{said:?}");
-    assert_eq!(said[1], "going on from 400 frames");
+    assert_eq!(said[1], "going on from 400 frames; about 300 frames played after that save are played again");
     assert!(newest.with_extension("ckpt.damaged").exists());
     // What the damage cost is played again, and comes out the same.
     assert_eq!(metrics(root, "unbroken"), metrics(root, "broken"));

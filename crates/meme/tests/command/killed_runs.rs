@@ -30,10 +30,13 @@ fn a_killed_run_goes_on_from_its_last_checkpoint() {
     println!("the first moment is {moment}");
     let mut last = None;
     let mut advances = 0;
+    // What the next start says of frames that a kill has cost.
+    let mut lost = String::new();
+    let mut kills_that_cost = 0;
     for kill in 0..kills {
         let mut process = start(&runs, FOR_EVER);
         if let Some(last) = last {
-            process.wait_until_said(&format!("going on from {last} frames"));
+            process.wait_until_said(&format!("going on from {last} frames{lost}\n"));
         }
         if kill % 2 == 0 {
             saves_at_every_interval(&runs, &mut process, last, kill);
@@ -48,7 +51,13 @@ fn a_killed_run_goes_on_from_its_last_checkpoint() {
         assert!(newest >= last, "kill {kill}: {newest:?} after {last:?}");
         advances += usize::from(newest > last);
         last = newest;
+        lost = match runs.rows().last().copied().unwrap_or(0).saturating_sub(newest.unwrap_or(0)) {
+            0 => String::new(),
+            frames => format!("; about {frames} frames played after that save are played again"),
+        };
+        kills_that_cost += usize::from(!lost.is_empty());
     }
+    assert!(kills_that_cost > 0);
     assert!(advances > kills / 3, "{advances} of {kills}");
 
     // And it ends well when there is an end.

@@ -104,8 +104,10 @@ fn a_run_that_was_killed_before_its_first_save_begins_again() {
     let other = ["--frames", "60", "--set", "learner.batch_size=4"];
     assert!(refuses(&runs, &other).contains("learner.batch_size was 16 and is now 4"));
     fs::remove_file(runs.file("checkpoints/best.ckpt")).unwrap();
+    let played = *runs.rows().last().unwrap();
     let Ended { said, .. } = trains(&runs, &other);
     assert!(said.starts_with("run run had saved nothing and begins again in "), "{said}");
+    assert!(said.contains(&format!("meme: about {played} frames that were never saved are played again\n")), "{said}");
     assert!(fs::read_to_string(runs.file("config.toml")).unwrap().contains("batch_size = 4"));
 
     // Killed right after a save, it need not have been noted yet.

@@ -136,6 +136,8 @@ pub struct Repair {
     pub torn_bytes: u64,
     /// Rows later than the checkpoint, now in `metrics.dropped.jsonl`.
     pub dropped_rows: u64,
+    /// Frames of the last of them.
+    pub dropped_to: u64,
 }
 
 /// Appends rows to `metrics.jsonl`.
@@ -155,7 +157,8 @@ impl MetricsWriter {
     pub fn open(path: &Path, checkpoint: Option<u64>) -> Result<(Self, Repair), MetricsError> {
         let mut file = AppendFile::open(path)?;
         let found = scan(path, checkpoint)?;
-        let repair = Repair { torn_bytes: file.length() - found.whole, dropped_rows: found.later_rows };
+        let torn_bytes = file.length() - found.whole;
+        let repair = Repair { torn_bytes, dropped_rows: found.later_rows, dropped_to: found.latest };
         if found.keep < found.whole {
             let mut dropped = AppendFile::open(&path.with_extension("dropped.jsonl"))?;
             copy(path, found.keep, found.whole, &mut dropped)?;
@@ -200,6 +203,8 @@ struct Found {
     last: u64,
     /// Lines from `keep` on.
     later_rows: u64,
+    /// Frames of the last of them.
+    latest: u64,
 }
 
 #[derive(Deserialize)]
@@ -209,7 +214,7 @@ struct FramesOnly {
 
 fn scan(path: &Path, checkpoint: Option<u64>) -> Result<Found, FileError> {
     let mut reader = BufReader::new(File::open(path).map_err(FileError::at("opened", path))?);
-    let mut found = Found { whole: 0, keep: 0, last: 0, later_rows: 0 };
+    let mut found = Found { whole: 0, keep: 0, last: 0, later_rows: 0, latest: 0 };
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -223,6 +228,7 @@ fn scan(path: &Path, checkpoint: Option<u64>) -> Result<Found, FileError> {
         let later = frames.is_some_and(|frames| checkpoint.is_none_or(|checkpoint| frames > checkpoint));
         if later || found.later_rows > 0 {
             found.later_rows += 1;
+            found.latest = frames.unwrap_or(found.latest);
         } else {
             found.keep = found.whole;
             found.last = frames.unwrap_or(found.last);
@@ -335,7 +341,7 @@ mod tests {
         }
         drop(writer);
         let (mut writer, repair) = MetricsWriter::open(&path, Some(4)).unwrap();
-        assert_eq!(repair, Repair { torn_bytes: 0, dropped_rows: 2 });
+        assert_eq!(repair, Repair { torn_bytes: 0, dropped_rows: 2, dropped_to: 12 });
         writer.append(&row(6)).unwrap();
         drop(writer);
         assert_eq!(frames(&path), [0, 4, 6]);
@@ -346,7 +352,7 @@ mod tests {
         assert_eq!(repair, Repair::default());
         // A run that was killed before its first checkpoint starts at nothing.
         let (mut writer, repair) = MetricsWriter::open(&path, None).unwrap();
-        assert_eq!(repair.dropped_rows, 3);
+        assert_eq!((repair.dropped_rows, repair.dropped_to), (3, 6));
         writer.append(&row(0)).unwrap();
         assert_eq!(frames(&path), [0]);
         assert_eq!(frames(&dropped), [8, 12, 0, 4, 6]);
@@ -368,7 +374,7 @@ mod tests {
             assert_eq!(frames(&path).len(), rows);
             let (mut writer, repair) = MetricsWriter::open(&path, Some(8)).unwrap();
             let kept = [0, first, whole.len()][rows];
-            assert_eq!(repair, Repair { torn_bytes: (length - kept) as u64, dropped_rows: 0 });
+            assert_eq!(repair, Repair { torn_bytes: (length - kept) as u64, ..Repair::default() });
             writer.append(&row(9)).unwrap();
             assert_eq!(frames(&path).len(), rows + 1);
         }
@@ -380,7 +386,7 @@ mod tests {
         let path = scratch.path().join("metrics.jsonl");
         fs::write(&path, b"{\"frames\":4}\n{\"frames\":\xff}\n[]\n{\"frames\":8}\n{\"frames\":12}\n").unwrap();
         let (_, repair) = MetricsWriter::open(&path, Some(8)).unwrap();
-        assert_eq!(repair, Repair { torn_bytes: 0, dropped_rows: 1 });
+        assert_eq!(repair, Repair { torn_bytes: 0, dropped_rows: 1, dropped_to: 12 });
         let rows: Vec<_> = Rows::open(&path).unwrap().collect();
         let errors: Vec<_> = rows.iter().filter_map(|row| row.as_ref().err()).map(ToString::to_string).collect();
         assert_eq!(rows.len(), 4);
