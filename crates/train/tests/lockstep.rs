@@ -119,7 +119,8 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
     config.run.frames = 1000;
     let (status, said) = train(root, "broken", "catch", &config);
     assert_eq!(status.frames, 1000);
-    assert!(said[0].contains("000000000700.ckpt is damaged: "), "{said:?}");
+    let instead = "; it is now 000000000700.ckpt.damaged, and 000000000400.ckpt is used instead";
+    assert!(said[0].contains("000000000700.ckpt is damaged: ") && said[0].ends_with(instead), "{said:?}");
     assert_eq!(said[1], "going on from 400 frames; about 300 frames played after that save are played again");
     assert!(newest.with_extension("ckpt.damaged").exists());
     // What the damage cost is played again, and comes out the same.

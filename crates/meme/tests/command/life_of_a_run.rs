@@ -87,6 +87,24 @@ fn a_run_whose_checkpoints_are_gone_is_not_started_over() {
     assert!(said.contains("starts over"), "{said}");
 }
 
+#[test]
+fn a_damaged_checkpoint_is_named_with_what_is_wrong_and_what_takes_its_place() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "60"]);
+    trains(&runs, &["--frames", "400"]);
+    let mut saved = numbered(&runs);
+    saved.sort();
+    let [older, newest] = &saved[..] else { panic!("{saved:?}") };
+    fs::write(newest, "").unwrap();
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let (damaged, instead) = (newest.display(), format!("{} is used instead\n", name(older)));
+    let how = format!("meme: checkpoint {damaged} is damaged: its 0 bytes are too few for a checkpoint;");
+    let Ended { said, .. } = works(&mut runs.meme(&["eval", "run", "--episodes", "1"]));
+    assert!(said.contains(&format!("{how} {instead}")), "{said}");
+    let Ended { said, .. } = trains(&runs, &["--frames", "800"]);
+    assert!(said.contains(&format!("{how} it is now {}.damaged, and {instead}", name(newest))), "{said}");
+}
+
 /// Killed before its first save, with rows and even with a best checkpoint, a run has nothing that could be lost.
 #[test]
 fn a_run_that_was_killed_before_its_first_save_begins_again() {

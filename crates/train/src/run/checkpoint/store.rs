@@ -65,10 +65,14 @@ impl Checkpoints {
     }
 
     /// The newest one that is whole, or `None` where there are none at all. Each damaged one on the way is told to
-    /// `say`, a sentence each. One of another format is not passed over, nor one that the system does not let us read
-    /// just now: going on from an older one would throw away good training.
+    /// `say`, a sentence each, with the one that takes its place. One of another format is not passed over, nor one that
+    /// the system does not let us read just now: going on from an older one would throw away good training.
     pub fn newest_valid(&self, say: &mut dyn FnMut(&str)) -> Result<Option<Checkpoint>, CheckpointError> {
-        self.newest(|_, error| say(&error.to_string()))
+        let mut damaged = Vec::new();
+        let newest = self.newest(|_, error| damaged.push(error.to_string()));
+        let instead = instead_of_it(&newest).map_or(String::new(), |name| format!("; {name} is used instead"));
+        damaged.iter().for_each(|error| say(&format!("{error}{instead}")));
+        newest
     }
 
     fn newest(&self, mut pass_over: impl FnMut(u64, &CheckpointError)) -> Result<Option<Checkpoint>, CheckpointError> {
@@ -112,6 +116,15 @@ impl Checkpoints {
     fn best_path(&self) -> PathBuf {
         self.folder.join(BEST)
     }
+}
+
+/// The one that takes the place of damaged ones, if one is whole.
+fn instead_of_it(newest: &Result<Option<Checkpoint>, CheckpointError>) -> Option<String> {
+    newest.as_ref().ok()?.as_ref().map(|checkpoint| name_of(checkpoint.path()))
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// The frames in a name such as `000012000000.ckpt`.
@@ -170,19 +183,24 @@ impl CheckpointStore {
 
     /// The checkpoint to go on from: the newest that is whole, `None` for a run that has none yet.
     ///
-    /// Damaged ones on the way are renamed to `*.damaged`, or they would come before those that are saved next, and
-    /// are told to `say`.
+    /// Damaged ones on the way are renamed to `*.damaged`, or they would come before those that are saved next. Each is
+    /// told to `say`, with the one that takes its place. Where none is whole, they keep their names.
     pub fn resume(&self, say: &mut dyn FnMut(&str)) -> Result<Option<Checkpoint>, CheckpointError> {
         let mut damaged = Vec::new();
-        let newest = self.checkpoints.newest(|frames, error| {
-            say(&error.to_string());
-            damaged.push(self.checkpoints.path_of(frames));
-        })?;
-        for path in damaged {
+        let newest = self
+            .checkpoints
+            .newest(|frames, error| damaged.push((self.checkpoints.path_of(frames), error.to_string())));
+        let instead = instead_of_it(&newest);
+        for (path, error) in damaged {
+            let Some(instead) = &instead else {
+                say(&error);
+                continue;
+            };
             let aside = durable::with_suffix(&path, DAMAGED);
             fs::rename(&path, &aside).map_err(FileError::at("set aside", &path))?;
+            say(&format!("{error}; it is now {}, and {instead} is used instead", name_of(&aside)));
         }
-        Ok(newest)
+        newest
     }
 
     /// Saves a checkpoint taken at so many frames: `write` adds the parts, `progress` hears how far it is.
