@@ -115,9 +115,10 @@ impl<'a> Trainer<'a> {
         if let Some(sentence) = begun(saved, repair.dropped_to) {
             screen.say(&sentence);
         }
-        if saved.is_some() {
+        match saved {
             // The process that saved it may have been killed before it noted that.
-            trainer.note_saved(screen);
+            Some(_) => trainer.note_saved(screen),
+            None => trainer.files.store.forget_best()?,
         }
         Ok(trainer)
     }

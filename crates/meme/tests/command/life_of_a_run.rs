@@ -140,6 +140,25 @@ fn a_run_that_was_killed_before_its_first_save_begins_again() {
 }
 
 #[test]
+fn the_best_of_an_attempt_that_was_never_saved_goes_with_it() {
+    let runs = Runs::new();
+    let best = runs.file("checkpoints/best.ckpt");
+    let mut process = start(&runs, &["--frames", FOR_EVER]);
+    process.wait_until("a best checkpoint", || best.exists());
+    process.kill();
+    assert!(best.exists() && numbered(&runs).is_empty());
+    // Too short for an episode, so that none takes its place.
+    trains(&runs, &["--frames", "20"]);
+    assert!(!best.exists());
+
+    // That of an attempt that was saved stays.
+    trains(&runs, &["--frames", "800"]);
+    assert!(best.exists());
+    trains(&runs, &["--frames", "1000"]);
+    assert!(best.exists());
+}
+
+#[test]
 fn a_finished_run_says_so_and_is_left_alone() {
     let runs = Runs::new();
     let Ended { said, printed, .. } = trains(&runs, &["--frames", "400", "--json"]);

@@ -244,6 +244,15 @@ impl CheckpointStore {
         Ok(Some(Saved { path, bytes, not_removed: Vec::new() }))
     }
 
+    /// Removes the best one, for a run that begins again: it is of an attempt that nothing else is left of.
+    pub fn forget_best(&self) -> Result<(), CheckpointError> {
+        let path = self.checkpoints.best_path();
+        match fs::remove_file(&path) {
+            Err(cause) if cause.kind() != ErrorKind::NotFound => Err(FileError::at("removed", &path)(cause).into()),
+            _ => Ok(()),
+        }
+    }
+
     /// Saves on a thread of its own.
     pub fn save_in_background(
         &self,
