@@ -8,6 +8,7 @@ use serde::Serialize;
 use train::numbers::{fixed, rounded};
 use train::run::checkpoint::Checkpoints;
 use train::run::{MetricsSummary, RunFiles, clock};
+use train::saving;
 
 use crate::output;
 use crate::preset_hint::FIRST_RUN;
@@ -47,7 +48,10 @@ struct Report {
 #[serde(rename_all = "snake_case")]
 enum State {
     Running,
+    /// By a signal, or because all frames are played; its end is saved.
     Stopped,
+    /// Killed or failed: what was played after the last checkpoint is lost.
+    CutOff,
 }
 
 /// Prints the runs. One that can't be read is told of on standard error and does not hide the others.
@@ -87,7 +91,11 @@ fn report(run: &RunFiles) -> Result<Report> {
         last_evaluation: metrics.last_evaluation.map(rounded),
         best_evaluation: metrics.best_evaluation.map(rounded),
         checkpoints: Checkpoints::in_folder(&run.checkpoints_folder()).list()?,
-        state: if owner.is_some() { State::Running } else { State::Stopped },
+        state: match owner {
+            Some(_) => State::Running,
+            None if saving::end_is_saved(run, metrics.frames)? => State::Stopped,
+            None => State::CutOff,
+        },
         pid: owner.map(|owner| owner.pid),
         created_unix: description.created_unix,
         // A clock that was set back makes no run older than nothing.
@@ -109,6 +117,7 @@ fn table(reports: &[Report]) -> String {
             match report.state {
                 State::Running => "running".to_owned(),
                 State::Stopped => "stopped".to_owned(),
+                State::CutOff => "cut off".to_owned(),
             },
             age(report.age_seconds),
         ]
@@ -148,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_is_reported_running_and_then_stopped() {
+    fn a_run_is_reported_running_and_then_cut_off() {
         let root = env::temp_dir().join(format!("meme-runs-{}", process::id()));
         let description = RunDescription::new("pong", "cpu", 3);
         let (held, _) = RunDirectory::open(&root, "first", Start::Continue, description, "").unwrap();
@@ -163,8 +172,8 @@ mod tests {
         assert_eq!((running.frames, running.seed), (12_345_678, 3));
         assert_eq!((running.last_evaluation, running.best_evaluation), (Some(0.99), Some(14.75)));
         drop(held);
-        let stopped = report(&files).unwrap();
-        assert_eq!((stopped.state, stopped.pid), (State::Stopped, None));
+        let cut_off = report(&files).unwrap();
+        assert_eq!((cut_off.state, cut_off.pid), (State::CutOff, None));
 
         fs::write(files.description_file(), "{").unwrap();
         let error = report(&files).unwrap_err().to_string();
@@ -199,14 +208,14 @@ mod tests {
         let reports = [
             report("pong", 0, None, State::Stopped, 119),
             report("a-longer-name", 200_000_000, Some(-20.96), State::Running, 7199),
-            report("nothing", 0, Some(-0.04), State::Stopped, 0),
+            report("nothing", 0, Some(-0.04), State::CutOff, 0),
         ];
         assert_eq!(
             table(&reports),
             "name           task  preset       frames  last eval  best eval  state        age\n\
              pong           pong  cpu               0          -          -  stopped    119 s\n\
              a-longer-name  pong  cpu     200 000 000      -21.0      -21.0  running  119 min\n\
-             nothing        pong  cpu               0        0.0        0.0  stopped      0 s\n"
+             nothing        pong  cpu               0        0.0        0.0  cut off      0 s\n"
         );
     }
 

@@ -13,7 +13,8 @@ use crate::error::{Result, TrainError};
 use crate::inference::SavedStates;
 use crate::learning::Learning;
 use crate::player::SavedPlayer;
-use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
+use crate::run::RunFiles;
+use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter, Checkpoints};
 use crate::status::Status;
 
 const LEARNER: &str = "learner";
@@ -117,6 +118,15 @@ pub fn end(checkpoint: &Checkpoint) -> Result<Option<Status>> {
     }
     let end = serde_json::from_slice(&checkpoint.part_bytes(END)?);
     end.map(Some).map_err(|error| TrainError::Part { part: END, reason: error.to_string() })
+}
+
+/// Whether a run that nobody trains was brought to its end, finished or stopped, `played` being the frames of its last
+/// row: its newest checkpoint is that of an end, and nothing was played after it. One that was killed or failed has rows
+/// that are newer, or a checkpoint from the midst of training, or none. A checkpoint that can't be read is no end.
+pub fn end_is_saved(run: &RunFiles, played: u64) -> Result<bool> {
+    let checkpoints = Checkpoints::in_folder(&run.checkpoints_folder());
+    let newest = checkpoints.list()?.pop();
+    Ok(newest.is_some_and(|frames| frames >= played && checkpoints.has_part(frames, END).unwrap_or(false)))
 }
 
 /// All that is neither learner nor replay.

@@ -4,7 +4,9 @@ use std::env;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::runs::{FOR_EVER, Runs, Started};
+use serde_json::Value;
+
+use crate::runs::{FOR_EVER, Runs, Started, works};
 
 /// Time between two checkpoints.
 const INTERVAL: Duration = Duration::from_millis(600);
@@ -15,6 +17,12 @@ const INTERVALS: u32 = 4;
 
 fn start(runs: &Runs, frames: &str) -> Started {
     runs.start(&mut runs.train(&["--frames", frames, "--set", "checkpoint.every_minutes=0.01"]))
+}
+
+/// What `meme runs` says of the run.
+fn state(runs: &Runs) -> String {
+    let printed = works(&mut runs.meme(&["runs", "--json"])).printed;
+    serde_json::from_str::<Value>(&printed).unwrap()[0]["state"].as_str().unwrap().to_owned()
 }
 
 fn newest(runs: &Runs) -> Option<u64> {
@@ -40,6 +48,7 @@ fn a_killed_run_goes_on_from_its_last_checkpoint() {
         }
         if kill % 2 == 0 {
             saves_at_every_interval(&runs, &mut process, last, kill);
+            assert_eq!(state(&runs), "running");
         }
         // The others are killed at any moment, a save under way included.
         moment = moment.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
@@ -50,6 +59,7 @@ fn a_killed_run_goes_on_from_its_last_checkpoint() {
         let newest = newest(&runs);
         assert!(newest >= last, "kill {kill}: {newest:?} after {last:?}");
         advances += usize::from(newest > last);
+        assert_eq!(state(&runs), "cut_off");
         last = newest;
         lost = match runs.rows().last().copied().unwrap_or(0).saturating_sub(newest.unwrap_or(0)) {
             0 => String::new(),
@@ -64,6 +74,7 @@ fn a_killed_run_goes_on_from_its_last_checkpoint() {
     let frames = last.unwrap() + 200;
     let end = start(&runs, &frames.to_string()).end();
     assert!(end.status.success(), "{}", end.said);
+    assert_eq!(state(&runs), "stopped");
     let newest = runs.checkpoints().newest_valid(&mut |sentence| panic!("{sentence}")).unwrap().unwrap();
     assert!(newest.frames() >= frames);
     let rows = runs.rows();

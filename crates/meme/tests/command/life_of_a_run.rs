@@ -203,6 +203,21 @@ fn a_finished_run_says_so_and_is_left_alone() {
     assert!(serde_json::from_str::<Value>(&printed).unwrap()["frames"].as_u64().unwrap() >= frames + 400);
 }
 
+/// Its newest checkpoint is still that of its end, but more was played since.
+#[test]
+fn a_run_that_was_killed_after_it_went_on_from_its_end_is_cut_off() {
+    let runs = Runs::new();
+    let listed = || works(&mut runs.meme(&["runs"])).printed;
+    trains(&runs, &["--frames", "60"]);
+    assert!(listed().contains("  stopped  "), "{}", listed());
+    let (ended, saved) = (*runs.rows().last().unwrap(), numbered(&runs));
+    let mut process = start(&runs, &["--frames", FOR_EVER]);
+    process.wait_until("a row", || runs.rows().last() > Some(&ended));
+    process.kill();
+    assert_eq!(numbered(&runs), saved);
+    assert!(listed().contains("  cut off  "), "{}", listed());
+}
+
 #[test]
 fn frames_may_be_fewer_as_long_as_they_are_not_played_yet() {
     let runs = Runs::new();

@@ -64,6 +64,11 @@ impl Checkpoints {
         Ok(checkpoint)
     }
 
+    /// Whether the one taken at so many frames has that part. Only its index is looked at.
+    pub fn has_part(&self, frames: u64, part: &str) -> Result<bool, CheckpointError> {
+        Ok(Checkpoint::open_unchecked(&self.path_of(frames))?.part_names().any(|name| name == part))
+    }
+
     /// The newest one that is whole, or `None` where there are none at all. Each damaged one on the way is told to
     /// `say`, a sentence each, with the one that takes its place. One of another format is not passed over, nor one that
     /// the system does not let us read just now: going on from an older one would throw away good training.
