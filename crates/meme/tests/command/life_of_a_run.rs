@@ -280,6 +280,35 @@ fn other_settings_are_named_and_refused() {
 }
 
 #[test]
+fn a_lost_or_damaged_description_gets_the_same_sentence_from_every_command() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "60"]);
+    let path = runs.file("run.json");
+    let whole = fs::read(&path).unwrap();
+    let told = |what: &str| {
+        let path = path.display();
+        format!(
+            "meme: {path} is {what}, and without it nobody knows what the run is of: put it back, or write it anew as \
+             docs/runs.md shows"
+        )
+    };
+    let says = |expected: String| {
+        for arguments in [&["--frames", "60"][..], &["--frames", "100"]] {
+            assert_eq!(refuses(&runs, arguments), expected);
+        }
+        for command in [&["eval", "run"][..], &["plot", "run"], &["config", "show", "run"]] {
+            assert_eq!(fails(&mut runs.meme(command)), expected, "{command:?}");
+        }
+    };
+    fs::remove_file(&path).unwrap();
+    says(told("missing"));
+    fs::write(&path, "{").unwrap();
+    says(told("damaged (EOF while parsing an object at line 1 column 1)"));
+    fs::write(&path, whole).unwrap();
+    trains(&runs, &["--frames", "100"]);
+}
+
+#[test]
 fn a_start_that_fails_leaves_nothing_behind() {
     let runs = Runs::new();
     let mut gym = runs.meme(&["train", "gym:NoSuch-v0", "--preset", "tiny", "--name", "run"]);

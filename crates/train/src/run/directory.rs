@@ -43,13 +43,17 @@ pub enum DirectoryError {
         /// One of the things in it that no run has.
         found: String,
     },
-    /// `run.json` can't be understood.
-    #[error("{} is damaged ({cause}); `meme train --fresh` sets the run aside and starts over", path.display())]
+    /// `run.json` is lost or can't be understood.
+    #[error(
+        "{} is {}, and without it nobody knows what the run is of: put it back, or write it anew as docs/runs.md shows",
+        path.display(),
+        cause.as_ref().map_or("missing".to_owned(), |cause| format!("damaged ({cause})"))
+    )]
     Description {
         /// The file.
         path: PathBuf,
-        /// What is wrong in it.
-        cause: String,
+        /// What is wrong in it; nothing where it is not there.
+        cause: Option<String>,
     },
     /// The run is of another task.
     #[error("the run `{name}` is of {known}, not of {given}; give another --name, or --fresh to start over")]
@@ -222,8 +226,9 @@ fn make_folders(files: &RunFiles) -> Result<(), FileError> {
     Ok(())
 }
 
-/// A folder without `run.json` is one whose making was cut off, or it is not ours.
+/// A folder without `run.json` is one whose making was cut off, or a run that lost it, or it is not ours.
 fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
+    files.refuse_lost_description()?;
     const OURS: [&str; 7] =
         ["lock", "config.toml", "config.toml.tmp", "run.json.tmp", "events", "checkpoints", "videos"];
     for entry in entries(files.folder())? {
@@ -248,7 +253,7 @@ fn is_as_made(files: &RunFiles) -> Result<bool, FileError> {
     Ok(entries.iter().map(DirEntry::path).all(|path| made.contains(&path) || empty_file(&path) || empty_folder(&path)))
 }
 
-fn is_filled_folder(path: &Path) -> bool {
+pub(super) fn is_filled_folder(path: &Path) -> bool {
     fs::read_dir(path).is_ok_and(|mut inside| inside.next().is_some())
 }
 
@@ -429,10 +434,14 @@ mod tests {
         drop(run);
 
         fs::remove_file(folder.join("run.json")).unwrap();
-        fs::write(folder.join("checkpoints/000000000100.ckpt"), "precious").unwrap();
-        let error = open(scratch.path(), Start::Fresh).unwrap_err().to_string();
-        assert!(error.contains("has no run.json but holds `checkpoints`"), "{error}");
-        fs::remove_file(folder.join("checkpoints/000000000100.ckpt")).unwrap();
+        for precious in ["checkpoints/000000000100.ckpt", "metrics.jsonl"] {
+            fs::write(folder.join(precious), "precious").unwrap();
+            for start in [Start::Continue, Start::Fresh] {
+                let error = open(scratch.path(), start).unwrap_err().to_string();
+                assert!(error.contains("run.json is missing, and without it nobody knows"), "{error}");
+            }
+            fs::remove_file(folder.join(precious)).unwrap();
+        }
         fs::write(folder.join("thesis.tex"), "").unwrap();
         let error = open(scratch.path(), Start::Continue).unwrap_err().to_string();
         assert!(error.contains("holds `thesis.tex`, so it is no run"), "{error}");
@@ -445,6 +454,7 @@ mod tests {
         fs::write(scratch.path().join("pong/run.json"), "{\"task\": 3}").unwrap();
         let error = open(scratch.path(), Start::Continue).unwrap_err().to_string();
         assert!(error.contains("run.json is damaged (invalid type: integer `3`"), "{error}");
+        assert!(error.ends_with(": put it back, or write it anew as docs/runs.md shows"), "{error}");
         open(scratch.path(), Start::Fresh).unwrap();
     }
 

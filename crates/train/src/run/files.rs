@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::clock;
-use super::directory::DirectoryError;
+use super::directory::{self, DirectoryError};
 use super::durable::FileError;
 use super::lock::{Owner, RunLock};
 
@@ -139,7 +139,16 @@ impl RunFiles {
     pub fn description(&self) -> Result<RunDescription, DirectoryError> {
         let path = self.description_file();
         let text = fs::read(&path).map_err(FileError::at("read", &path))?;
-        serde_json::from_slice(&text).map_err(|cause| DirectoryError::Description { path, cause: cause.to_string() })
+        serde_json::from_slice(&text)
+            .map_err(|cause| DirectoryError::Description { path, cause: Some(cause.to_string()) })
+    }
+
+    /// Refuses a run that has lost its `run.json`: one in which something was measured or saved, which comes only after
+    /// that file.
+    pub fn refuse_lost_description(&self) -> Result<(), DirectoryError> {
+        let path = self.description_file();
+        let used = self.metrics_file().exists() || directory::is_filled_folder(&self.checkpoints_folder());
+        if path.exists() || !used { Ok(()) } else { Err(DirectoryError::Description { path, cause: None }) }
     }
 
     /// The config that the run was started with.
