@@ -18,6 +18,7 @@ pub mod inference;
 pub mod learning;
 pub mod lockstep;
 pub mod messages;
+mod nearest;
 pub mod numbers;
 pub mod player;
 mod player_thread;

@@ -97,6 +97,11 @@ fn refusals(runs: &Runs, video: &str) {
     let root = runs.folder().display();
     let complaint = complains(runs, &["eval", "second"]);
     assert_eq!(complaint, format!("meme: there is no run `second` in {root}; there are: run"));
+    for command in [&["eval", "rnu"][..], &["plot", "rnu"], &["config", "show", "rnu"]] {
+        let complaint = complains(runs, command);
+        let expected = format!("meme: there is no run `rnu` in {root}; there are: run; did you mean run?");
+        assert_eq!(complaint, expected, "{command:?}");
+    }
     let complaint = complains(runs, &["eval", "run", "--checkpoint", "1601"]);
     let folder = format!("{root}/run/checkpoints");
     assert_eq!(complaint, format!("meme: there is no checkpoint at 1601 frames in {folder}; there are: 1600"));

@@ -2,11 +2,11 @@
 
 use super::agent_fields as agent;
 use super::field::{Field, Section};
-use super::nearest::nearest_path;
 use super::sections::{
     ActorsConfig, CheckpointConfig, EnvConfig, EvaluationConfig, InferenceConfig, IntrinsicConfig, LearnerConfig,
     MetricsConfig, ReplayConfig, RunConfig,
 };
+use crate::nearest::nearest_path;
 
 /// Every section, in the order in which a config is written; a section stands before those inside it.
 pub const SECTIONS: &[Section] = &[

@@ -10,11 +10,11 @@ use super::combinations;
 use super::field::{Kind, Refusal};
 use super::fields::{Place, fields, find};
 use super::layer::{Entry, read_setting, read_text};
-use super::nearest::nearest_word;
 use super::presets::preset;
 use super::problem::{ConfigError, Fault, Origin, Problem};
 use super::text::{one_line, shortened, shown};
 use super::{CONFIG_FILE, Config};
+use crate::nearest::nearest_word;
 
 /// What a user gave; what comes later in this list overrides what comes before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

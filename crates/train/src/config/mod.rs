@@ -12,7 +12,6 @@ mod field;
 mod fields;
 mod layer;
 mod load;
-mod nearest;
 mod page;
 mod presets;
 mod problem;

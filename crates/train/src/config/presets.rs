@@ -1,7 +1,7 @@
 //! The presets, compiled in so that the binary needs no folder; `configs/` holds the same files.
 
-use super::nearest::nearest_word;
 use super::problem::Fault;
+use crate::nearest::nearest_word;
 
 /// A preset: what differs from the defaults, as commented TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::nearest::hint;
+
 /// Where a value was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Origin {
@@ -140,10 +142,6 @@ pub enum Fault {
     /// The argument of `--set` is not of the form `path=value`.
     #[error("must be written path=value, for instance learner.batch_size=32")]
     NoSetting,
-}
-
-fn hint(nearest: Option<&str>) -> String {
-    nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default()
 }
 
 /// Why there is no config: everything that is wrong with it, or why it could not be written.

@@ -9,6 +9,7 @@ use thiserror::Error;
 use super::durable::{self, FileError};
 use super::files::{RunDescription, RunFiles};
 use super::lock::{LockError, RunLock};
+use crate::nearest::{hint, nearest_word};
 
 /// Why a run can't be opened.
 #[derive(Debug, Error)]
@@ -23,9 +24,10 @@ pub enum DirectoryError {
     },
     /// No run of that name.
     #[error(
-        "there is no run `{name}` in {}; {}",
+        "there is no run `{name}` in {}; {}{}",
         root.display(),
-        if known.is_empty() { "it holds none".to_owned() } else { format!("there are: {}", known.join(", ")) }
+        if known.is_empty() { "it holds none".to_owned() } else { format!("there are: {}", known.join(", ")) },
+        hint(nearest_word(name, known.iter().map(String::as_str)))
     )]
     NoSuchRun {
         /// Where it was looked for.

@@ -214,6 +214,9 @@ mod tests {
         let description = RunFiles::find(root, "pong").unwrap().description().unwrap();
         assert_eq!((description.task.as_str(), description.preset.as_str(), description.seed), ("pong", "tiny", 7));
         let error = RunFiles::find(root, "pnog").unwrap_err().to_string();
-        assert_eq!(error, format!("there is no run `pnog` in {}; there are: catch, pong", root.display()));
+        let there = format!("in {}; there are: catch, pong", root.display());
+        assert_eq!(error, format!("there is no run `pnog` {there}; did you mean pong?"));
+        let error = RunFiles::find(root, "breakout").unwrap_err().to_string();
+        assert_eq!(error, format!("there is no run `breakout` {there}"));
     }
 }

@@ -8,6 +8,11 @@ pub fn nearest_word<'a>(typed: &str, choices: impl IntoIterator<Item = &'a str>)
     best(choices.into_iter().map(|choice| (slips(typed, choice), choice)), typed)
 }
 
+/// A clause that asks whether that was meant, where there is something near.
+pub fn hint(nearest: Option<&str>) -> String {
+    nearest.map(|nearest| format!("; did you mean {nearest}?")).unwrap_or_default()
+}
+
 /// The path that `typed` is nearest to: by its last part alone (`batch_size` for `learner.batch_size`), or as a whole.
 pub fn nearest_path<'a>(typed: &str, paths: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let (section, key) = split(typed);
