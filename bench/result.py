@@ -142,10 +142,19 @@ def command(description, differences):
     for difference in differences:
         path, value = difference["path"], difference["right"]
         if path == "run.frames":
-            words += ["--frames", value.replace("_", "")]
+            words += ["--frames", str(value)]
         elif path != "run.seed":
-            words += ["--set", f"{path}={value}"]
+            words += ["--set", f"{path}={toml(value)}"]
     return shlex.join(words)
+
+
+def toml(value):
+    """A value of the config as TOML."""
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {toml(entry)}" for key, entry in value.items()) + " }"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return json.dumps(value)
 
 
 def thinned(rows):

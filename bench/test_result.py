@@ -34,11 +34,13 @@ def facts(name="pong-paper-2", mean=15.5, frames=20_000_000):
 
 class Result(unittest.TestCase):
     def test_the_command_makes_the_same_run(self):
-        changed = {"run.frames": "20_000_000", "run.seed": "2", "env.ram": "[3, 42]", "replay.minimum_fill": "2000"}
-        differences = [{"path": path, "left": "1", "right": value} for path, value in changed.items()]
+        changed = {"run.frames": 20_000_000, "run.seed": 2, "env.ram": [3, 42], "replay.minimum_fill": 2000}
+        changed |= {"run.lockstep": True, "run.device": "cpu", "agent.x": [{"stride": 2, "rate": 5e-05}]}
+        differences = [{"path": path, "left": 1, "right": value} for path, value in changed.items()]
         expected = (
             "meme train pong --preset paper --seed 2 --frames 20000000 --set 'env.ram=[3, 42]' "
-            "--set replay.minimum_fill=2000"
+            "--set replay.minimum_fill=2000 --set run.lockstep=true --set 'run.device=\"cpu\"' "
+            "--set 'agent.x=[{ stride = 2, rate = 5e-05 }]'"
         )
         self.assertEqual(result.command(DESCRIPTION, differences), expected)
 

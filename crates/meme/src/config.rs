@@ -176,11 +176,17 @@ fn rendered(differences: &[Difference]) -> String {
         return "no difference\n".to_owned();
     }
     let width = differences.iter().map(|difference| difference.path.len()).max().unwrap_or_default();
-    differences.iter().map(|Difference { path, left, right }| format!("{path:<width$}  {left} -> {right}\n")).collect()
+    let line = |difference: &Difference| {
+        let [left, right] = difference.written();
+        format!("{:<width$}  {left} -> {right}\n", difference.path)
+    };
+    differences.iter().map(line).collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+    use train::config::ActionSet;
     use train::run::{RunDescription, RunDirectory, Start};
 
     use super::*;
@@ -197,6 +203,25 @@ mod tests {
         assert_eq!(text.lines().count(), differences.len());
         assert!(text.lines().any(|line| line.starts_with("replay.trace ") && line.ends_with("  160 -> 20")), "{text}");
         assert_eq!(rendered(&[]), "no difference\n");
+    }
+
+    #[test]
+    fn a_program_gets_differences_as_values() {
+        let mut changed = found("paper").unwrap();
+        changed.run.lockstep = true;
+        changed.run.frames = 20_000_000;
+        changed.env.ram = vec![3, 42];
+        changed.checkpoint.every_minutes = 0.5;
+        changed.env.action_set = ActionSet::Minimal;
+        let differences = config::differences(&changed, &found("paper").unwrap()).unwrap();
+        let json = serde_json::to_value(&differences).unwrap();
+        let left = |path: &str| &json.as_array().unwrap().iter().find(|one| one["path"] == path).unwrap()["left"];
+        assert_eq!(*left("run.lockstep"), json!(true));
+        assert_eq!(*left("run.frames"), json!(20_000_000));
+        assert_eq!(*left("env.ram"), json!([3, 42]));
+        assert_eq!(*left("checkpoint.every_minutes"), json!(0.5));
+        assert_eq!(*left("env.action_set"), json!("minimal"));
+        assert_eq!(json.as_array().unwrap().len(), 5);
     }
 
     #[test]

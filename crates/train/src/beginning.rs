@@ -56,7 +56,8 @@ pub enum BeginningError {
 /// `learner.batch_size was 32 and is now 8`, for the first few, and how many more there are.
 fn named(differences: &[Difference]) -> String {
     let mut text = String::new();
-    for (i, Difference { path, left, right }) in differences.iter().take(NAMED).enumerate() {
+    for (i, difference) in differences.iter().take(NAMED).enumerate() {
+        let (path, [left, right]) = (difference.path, difference.written());
         let comma = if i == 0 { "" } else { ", " };
         // Writing to a string can't fail.
         let _ = write!(text, "{comma}{path} was {left} and is now {right}");
@@ -139,7 +140,7 @@ mod tests {
 
     #[test]
     fn many_differences_are_counted_after_the_first_few() {
-        let difference = |path| Difference { path, left: "1".to_owned(), right: "2".to_owned() };
+        let difference = |path| Difference { path, left: 1.into(), right: 2.into() };
         assert_eq!(named(&[difference("a"), difference("b")]), "a was 1 and is now 2, b was 1 and is now 2");
         let text = named(&["a", "b", "c", "d", "e", "f", "g", "h"].map(difference));
         assert!(text.ends_with("e was 1 and is now 2, f was 1 and is now 2, and 2 more"), "{text}");

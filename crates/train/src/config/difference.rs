@@ -1,6 +1,7 @@
 //! Where two configs differ.
 
 use serde::Serialize;
+use toml::Value;
 
 use super::Config;
 use super::fields::fields;
@@ -8,26 +9,29 @@ use super::problem::ConfigError;
 use super::text::written;
 
 /// A field that two configs hold different values of.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Difference {
     /// The field.
     pub path: &'static str,
-    /// The first config's value, as a config file has it.
-    pub left: String,
+    /// The first config's value.
+    pub left: Value,
     /// The second's.
-    pub right: String,
+    pub right: Value,
+}
+
+impl Difference {
+    /// Both values as a config file has them.
+    pub fn written(&self) -> [String; 2] {
+        [&self.left, &self.right].map(written)
+    }
 }
 
 /// Every field that the two differ in, in the order of the documentation.
 pub fn differences(left: &Config, right: &Config) -> Result<Vec<Difference>, ConfigError> {
     let (left, right) = (left.values()?, right.values()?);
-    let text = |value: Option<&toml::Value>| value.map(written).unwrap_or_default();
-    Ok(fields()
-        .filter(|field| left.get(field.path) != right.get(field.path))
-        .map(|field| Difference {
-            path: field.path,
-            left: text(left.get(field.path)),
-            right: text(right.get(field.path)),
-        })
-        .collect())
+    let both = fields().filter_map(|field| {
+        let (left, right) = (left.get(field.path)?.clone(), right.get(field.path)?.clone());
+        Some(Difference { path: field.path, left, right })
+    });
+    Ok(both.filter(|difference| difference.left != difference.right).collect())
 }

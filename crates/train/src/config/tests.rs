@@ -413,8 +413,8 @@ fn differences_are_told_field_by_field() {
     assert_eq!(
         differences(&left, &right).unwrap(),
         [
-            Difference { path: "learner.batch_size", left: "64".into(), right: "32".into() },
-            Difference { path: "agent.network.max_side", left: "0".into(), right: "84".into() },
+            Difference { path: "learner.batch_size", left: 64.into(), right: 32.into() },
+            Difference { path: "agent.network.max_side", left: 0.into(), right: 84.into() },
         ]
     );
     assert_eq!(differences(&left, &left).unwrap(), []);
