@@ -90,8 +90,8 @@ pub struct ChosenRun {
 
 /// A run that is only looked at.
 pub struct OpenRun {
-    /// Its name.
-    pub name: String,
+    /// Where it is.
+    pub files: RunFiles,
     /// What it trains on.
     pub task: Task,
     /// Its config.
@@ -118,7 +118,7 @@ impl ChosenRun {
         let checkpoint = self.checkpoint.find(&files, &mut |sentence| output::say(format_args!("meme: {sentence}")))?;
         let task = Task { environment, python: home::python()?, package: home::worker_package()? };
         let seed = self.seed.unwrap_or(config.run.seed);
-        Ok(OpenRun { name: files.name().to_owned(), task, config, checkpoint, seed })
+        Ok(OpenRun { files, task, config, checkpoint, seed })
     }
 }
 

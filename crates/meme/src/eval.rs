@@ -120,7 +120,7 @@ fn report(run: &OpenRun, evaluation: &Evaluation, args: &EvalArgs) -> Report {
     let (mean, std) = (rounded(mean), std.map(rounded));
     let game = run.task.environment.game();
     Report {
-        run: run.name.clone(),
+        run: run.files.name().to_owned(),
         mean,
         std,
         human_normalised: game.map(|game| rounded(game.normalised(mean))),

@@ -1,5 +1,6 @@
 //! `meme record`: a video of a run's play, with what the agent thinks beside the game.
 
+use std::fs;
 use std::path::PathBuf;
 
 use agent::math::policy::target_policy;
@@ -24,9 +25,9 @@ const HOLD: u32 = FRAMES_PER_SECOND;
 pub struct RecordArgs {
     #[command(flatten)]
     run: ChosenRun,
-    /// The video: a .gif or, with ffmpeg, an .mp4 file
+    /// The video: a .gif or, with ffmpeg, an .mp4 file [default: FRAMES-seed-SEED.gif in the run's videos folder]
     #[arg(long, value_name = "FILE")]
-    out: PathBuf,
+    out: Option<PathBuf>,
     /// Episodes to show
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     episodes: u64,
@@ -54,14 +55,18 @@ pub fn run(args: &RecordArgs) -> Result<()> {
     let mut play = run.because_of_checkpoint(Demonstration::new(task, config, checkpoint, *seed))?;
     let mut scene = Scene::new(play.spec(), config.agent.policies.count)?;
     let (height, width) = scene.size();
-    let mut video = VideoWriter::create(&args.out, height, width, FRAMES_PER_SECOND)
-        .with_context(|| format!("no video can be made at {}", args.out.display()))?;
+    let out = match &args.out {
+        Some(out) => out.clone(),
+        None => default_video(&run)?,
+    };
+    let mut video = VideoWriter::create(&out, height, width, FRAMES_PER_SECOND)
+        .with_context(|| format!("no video can be made at {}", out.display()))?;
     let scores = film(&mut play, args.episodes, config.agent.loss.distillation, &mut scene, &mut video)?;
     video.finish()?;
     let report = Report {
-        run: run.name.clone(),
+        run: run.files.name().to_owned(),
         environment: task.environment.to_string(),
-        video: args.out.clone(),
+        video: out,
         checkpoint_frames: checkpoint.frames(),
         updates: play.updates(),
         policy: play.policy(),
@@ -69,6 +74,13 @@ pub fn run(args: &RecordArgs) -> Result<()> {
         scores,
     };
     if args.json { output::print_json(&report) } else { output::print(&text(&report)) }
+}
+
+/// Where a video goes that was given no place, by all that the first episode follows from.
+fn default_video(run: &OpenRun) -> Result<PathBuf> {
+    let folder = run.files.videos_folder();
+    fs::create_dir_all(&folder).with_context(|| format!("{} can't be made", folder.display()))?;
+    Ok(folder.join(format!("{:012}-seed-{}.gif", run.checkpoint.frames(), run.seed)))
 }
 
 /// Shows so many episodes; their scores. One that is lost with its worker is shown and does not count.

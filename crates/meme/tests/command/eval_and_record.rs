@@ -79,6 +79,13 @@ fn a_run_is_measured_repeatably_and_filmed() {
     let out = video.to_str().unwrap();
     let report = parsed(&prints(&runs, &["record", "run", "--out", out, "--episodes", "2", "--json"]));
     assert_eq!(report["scores"].as_array().unwrap().len(), 2);
+    // By itself it goes to the run's videos, whether or not their folder is there.
+    fs::remove_dir(folder.join("videos")).unwrap();
+    let film = folder.join("videos/000000001600-seed-5.gif");
+    let report = parsed(&prints(&runs, &["record", "run", "--seed", "5", "--json"]));
+    assert_eq!(report["video"], film.to_str().unwrap());
+    assert!(prints(&runs, &["record", "run"]).contains("videos/000000001600-seed-1.gif: run at 1 600 frames"));
+    assert_eq!(fs::read_dir(folder.join("videos")).unwrap().count(), 2);
     let mut decoder = gif::DecodeOptions::new().read_info(fs::File::open(&video).unwrap()).unwrap();
     assert!(decoder.width() > 160 + 100 && decoder.height() >= 160);
     let mut hundredths = 0;

@@ -296,7 +296,7 @@ fn a_lost_or_damaged_description_gets_the_same_sentence_from_every_command() {
         for arguments in [&["--frames", "60"][..], &["--frames", "100"]] {
             assert_eq!(refuses(&runs, arguments), expected);
         }
-        for command in [&["eval", "run"][..], &["plot", "run"], &["config", "show", "run"]] {
+        for command in [&["eval", "run"][..], &["record", "run"], &["plot", "run"], &["config", "show", "run"]] {
             assert_eq!(fails(&mut runs.meme(command)), expected, "{command:?}");
         }
     };
