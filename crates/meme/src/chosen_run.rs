@@ -12,7 +12,7 @@ use train::run::checkpoint::Checkpoint;
 use train::run::{DirectoryError, RunFiles};
 use train::trained::Which;
 
-use crate::{home, output};
+use crate::{home, options, output};
 
 /// What every command says of its argument RUN.
 pub const RUN_HELP: &str = "A run's name (`meme runs` lists them) or its folder; it may be training";
@@ -81,7 +81,7 @@ pub struct ChosenRun {
     #[arg(long, value_name = "best|last|FRAMES", default_value = "last")]
     checkpoint: Which,
     /// The same seed plays the same episodes [default: the run's]
-    #[arg(long)]
+    #[arg(long, value_parser = options::field("run.seed"))]
     seed: Option<u64>,
     /// Where runs are
     #[arg(long, value_name = "FOLDER", default_value = "runs")]

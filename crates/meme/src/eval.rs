@@ -8,6 +8,7 @@ use train::evaluation::{Evaluation, FIRST_INDEX};
 use train::numbers::{fixed, rounded};
 
 use crate::chosen_run::{AtariRules, ChosenRun, OpenRun};
+use crate::options;
 use crate::output::{self, Progress, grouped};
 
 /// Probability that an action is repeated where sticky actions are asked for.
@@ -19,7 +20,7 @@ pub struct EvalArgs {
     #[command(flatten)]
     run: ChosenRun,
     /// Episodes that count
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 10, value_parser = options::episodes::<u32>())]
     episodes: u32,
     /// Which parameters play: the moving average, or those that actors use
     #[arg(long, value_enum, default_value_t = Parameters::Ema)]

@@ -7,6 +7,7 @@ mod doctor;
 mod eval;
 mod games;
 mod home;
+mod options;
 mod output;
 mod play;
 mod plot;
@@ -20,7 +21,7 @@ mod video;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 /// Trains human-level Atari agents on one GPU: MEME, "Human-level Atari 200x faster".
 #[derive(Parser)]
@@ -77,7 +78,7 @@ fn run(command: Command) -> Result<ExitCode> {
 
 fn main() -> ExitCode {
     torch_ext::end_in_a_sentence();
-    let arguments = match Arguments::try_parse() {
+    let arguments = match parsed() {
         Ok(arguments) => arguments,
         Err(error) => return unparsed(&error),
     };
@@ -92,21 +93,22 @@ fn main() -> ExitCode {
     }
 }
 
+fn parsed() -> Result<Arguments, clap::Error> {
+    let matches = options::with_negative_values(Arguments::command()).try_get_matches()?;
+    Arguments::from_arg_matches(&matches)
+}
+
 /// Help that was asked for, or what is wrong with the arguments, which begins as every other error does.
 fn unparsed(error: &clap::Error) -> ExitCode {
-    match error.render().to_string().strip_prefix("error: ") {
-        Some(complaint) => {
-            output::say(format_args!("meme: {}", complaint.trim_end()));
-            ExitCode::from(2)
-        }
-        None => error.exit(),
-    }
+    let rendered = error.render().to_string();
+    let complaint = options::refused_value(error).or(rendered.strip_prefix("error: ").map(str::to_owned));
+    let Some(complaint) = complaint else { error.exit() };
+    output::say(format_args!("meme: {}", complaint.trim_end()));
+    ExitCode::from(2)
 }
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

@@ -10,9 +10,9 @@ use envs::{Ending, EnvId, EnvSpec, Environments, EpisodeEnd, WorkerConfig};
 use serde::Serialize;
 use train::numbers::{fixed, rounded};
 
-use crate::home;
 use crate::output::{self, Progress, grouped};
 use crate::video::{self, VideoWriter};
+use crate::{home, options};
 
 /// Options of `meme play`.
 #[derive(Args)]
@@ -23,7 +23,7 @@ pub struct PlayArgs {
     #[arg(long, value_enum, default_value_t = Policy::Random)]
     policy: Policy,
     /// Episodes to play
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = options::episodes::<u64>())]
     episodes: u64,
     /// Repeat the previous action with probability 0.25 at each frame of an Atari game
     #[arg(long)]
@@ -32,7 +32,7 @@ pub struct PlayArgs {
     #[arg(long)]
     minimal_actions: bool,
     /// The same seed plays the same episodes
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = options::field("run.seed"))]
     seed: u64,
     /// Write a video of all episodes to a .gif or, with ffmpeg, an .mp4 file
     #[arg(long, value_name = "FILE")]

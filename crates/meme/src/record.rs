@@ -13,6 +13,7 @@ use train::demonstration::{Demonstration, Moment};
 use train::numbers::rounded;
 
 use crate::chosen_run::{ChosenRun, OpenRun};
+use crate::options;
 use crate::output::{self, Progress, grouped};
 use crate::video::scene::{Bars, Scene, Shown};
 use crate::video::{FRAMES_PER_SECOND, VideoWriter};
@@ -29,7 +30,7 @@ pub struct RecordArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Episodes to show
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 1, value_parser = options::episodes::<u64>())]
     episodes: u64,
     /// Print one JSON document instead of a line
     #[arg(long)]

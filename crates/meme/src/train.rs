@@ -5,23 +5,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use envs::EnvId;
 use serde::Serialize;
 use train::assembly::Task;
 use train::beginning::{self, Beginning};
 use train::config::{Config, Device, Sources};
-use train::numbers::parse_whole;
 use train::run::stop::Stop;
 use train::run::{Opening, RunDescription, RunDirectory, Start};
 use train::status::Status;
 use train::trainer::{self, Screen};
 
 use crate::chosen_run::run_config;
-use crate::home;
 use crate::output::{self, Progress};
 use crate::preset_hint::preset_hint;
+use crate::{home, options};
 
 /// Where runs are, unless another folder is given.
 const RUNS: &str = "runs";
@@ -41,10 +40,10 @@ pub struct TrainArgs {
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Emulator frames to train for: 1000000, 1_000_000, 1e6 or 1M
-    #[arg(long, value_parser = frames)]
+    #[arg(long, value_parser = options::field("run.frames"))]
     frames: Option<u64>,
     /// Everything random follows from it
-    #[arg(long)]
+    #[arg(long, value_parser = options::field("run.seed"))]
     seed: Option<u64>,
     /// The run's name [default: the environment's, with the preset and the seed]
     #[arg(long)]
@@ -94,10 +93,6 @@ pub fn run(args: &TrainArgs) -> Result<()> {
         }
     };
     report(args, &name, &status)
-}
-
-fn frames(text: &str) -> Result<u64> {
-    parse_whole(text).context("it must be a whole number, such as 1000000, 1_000_000, 1e6 or 1M")
 }
 
 fn default_name(environment: &EnvId, preset: &str, seed: u64) -> String {
@@ -226,29 +221,5 @@ impl Screen for Terminal {
 
     fn say(&mut self, sentence: &str) {
         locked(&self.progress).say(format_args!("meme: {sentence}"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser;
-
-    use super::*;
-
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        args: TrainArgs,
-    }
-
-    #[test]
-    fn frames_are_typed_as_people_do() {
-        let parsed = |frames| Line::try_parse_from(["train", "catch", "--frames", frames]).map(|line| line.args.frames);
-        for text in ["2500000", "2_500_000", "2.5e6", "2.5M"] {
-            assert_eq!(parsed(text).unwrap(), Some(2_500_000), "{text}");
-        }
-        let complaint = parsed("many").unwrap_err().to_string();
-        let why = "it must be a whole number, such as 1000000, 1_000_000, 1e6 or 1M";
-        assert!(complaint.contains(&format!("invalid value 'many' for '--frames <FRAMES>': {why}")), "{complaint}");
     }
 }

@@ -243,7 +243,7 @@ fn with_batches(
 fn parse_image(text: &str) -> Result<(usize, usize), String> {
     text.split_once('x')
         .and_then(|(height, width)| Some((height.parse().ok()?, width.parse().ok()?)))
-        .ok_or_else(|| "has to be height and width, such as 210x160".to_owned())
+        .ok_or_else(|| "it must be height and width, such as 210x160".to_owned())
 }
 
 /// The largest resident memory this process has had.

@@ -30,7 +30,7 @@ fn a_preset_that_is_too_large_is_named_before_anything_starts() {
 fn every_complaint_begins_with_the_programs_name() {
     for (arguments, begins, code) in [
         (&["trian"][..], "meme: unrecognized subcommand 'trian'\n", 2),
-        (&["train", "catch", "--frames", "x"], "meme: invalid value 'x' for '--frames <FRAMES>': it must be", 2),
+        (&["train", "catch", "--frames"], "meme: a value is required for '--frames <FRAMES>'", 2),
         (&["train", "ctach"], "meme: there is no environment `ctach`: did you mean `catch`?\n", 1),
         (&["eval", "x", "--runs", "/nowhere"], "meme: there is no run `x` in /nowhere; it holds none\n", 1),
     ] {
@@ -39,4 +39,37 @@ fn every_complaint_begins_with_the_programs_name() {
     }
     let (help, code) = told(&mut meme(&[]));
     assert!(help.starts_with("Trains human-level Atari agents") && code == Some(2), "{help}");
+}
+
+#[test]
+fn a_value_that_an_option_does_not_take_gets_one_sentence_with_those_it_does() {
+    let whole = |range: &str| format!("it must be a whole number {range}");
+    let (seed, episodes) = (whole("from 0 to 4_294_967_295"), whole("from 1 to 4_294_967_295"));
+    let frames = whole("from 1 to 1_000_000_000_000");
+    for (command, option, value, expected) in [
+        (&["train", "catch"][..], "--seed", "-1", &seed),
+        (&["train", "catch"], "--seed", "4294967296", &seed),
+        (&["train", "catch"], "--frames", "0", &frames),
+        (&["train", "catch"], "--frames", "-1e6", &frames),
+        (&["train", "catch"], "--frames", "many", &frames),
+        (&["eval", "x"], "--seed", "-1", &seed),
+        (&["eval", "x"], "--episodes", "0", &episodes),
+        (&["record", "x"], "--episodes", "1.5", &episodes),
+        (&["play", "catch"], "--episodes", "0", &episodes),
+        (&["play", "catch"], "--seed", "-3", &seed),
+        (&["bench", "system"], "--seconds", "-1", &whole("from 0 on")),
+        (&["bench", "envs"], "--rounds", "few", &whole("from 0 on")),
+        (&["bench", "system"], "--device", "gpu", &"it must be one of cpu, cuda".to_owned()),
+        (&["play", "catch"], "--policy", "best", &"it must be one of random, noop".to_owned()),
+    ] {
+        let (said, code) = told(&mut meme(&[command, &[option, value]].concat()));
+        assert_eq!(said, format!("meme: {option} is `{value}`; {expected}\n"), "{command:?}");
+        assert_eq!(code, Some(2), "{command:?}");
+    }
+    let (said, _) = told(&mut meme(&["eval", "x", "--checkpoint", "first"]));
+    assert!(said.starts_with("meme: --checkpoint is `first`; it must be best, last or a number of frames,"), "{said}");
+    // What was set is told as it was set.
+    let (said, code) = told(&mut meme(&["train", "catch", "--set", "run.frames=0"]));
+    assert_eq!(said, format!("meme: --set run.frames=0: run.frames is 0; {frames}\n"));
+    assert_eq!(code, Some(1));
 }
