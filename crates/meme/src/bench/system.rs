@@ -91,13 +91,47 @@ struct RoleReport {
     share: f64,
 }
 
-#[derive(Serialize)]
+/// The first minute still reserves memory, so that whether it grows shows from half-way to the end.
+#[derive(Debug, Serialize)]
 struct Memory {
     start: Usage,
+    half_way: Usage,
     end: Usage,
     most: Usage,
     replay_bytes_start: u64,
+    replay_bytes_half_way: u64,
     replay_bytes_end: u64,
+    readings: Vec<MemoryReading>,
+}
+
+/// Memory at one moment of what is measured.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct MemoryReading {
+    /// Since the first reading.
+    seconds: f64,
+    #[serde(flatten)]
+    usage: Usage,
+    replay_bytes: u64,
+}
+
+impl Memory {
+    /// Of the readings from the first to the last one; half-way is the one after the first that is nearest to it.
+    fn new(readings: Vec<MemoryReading>, most: Usage) -> Option<Self> {
+        let (start, end) = (*readings.first()?, *readings.last()?);
+        let distance = |reading: &&MemoryReading| (reading.seconds - end.seconds / 2.0).abs();
+        let later = readings.iter().skip(1);
+        let half_way = *later.min_by(|a, b| distance(a).total_cmp(&distance(b)))?;
+        Some(Self {
+            start: start.usage,
+            half_way: half_way.usage,
+            end: end.usage,
+            most,
+            replay_bytes_start: start.replay_bytes,
+            replay_bytes_half_way: half_way.replay_bytes,
+            replay_bytes_end: end.replay_bytes,
+            readings,
+        })
+    }
 }
 
 /// Trains for a while in a folder that is thrown away, and prints.
@@ -272,7 +306,8 @@ impl Screen for Bench {
 
 impl Bench {
     fn report(&self, args: &SystemArgs, config: &Config, on_device: bool) -> Result<Report> {
-        let [first, .., last] = &self.readings[..] else {
+        let most = self.memory.lock().unwrap_or_else(PoisonError::into_inner).most;
+        let ([first, .., last], Some(memory)) = (&self.readings[..], Memory::new(self.memory_readings(), most)) else {
             bail!("the run was stopped before anything was measured");
         };
         let seconds = (last.at - first.at).as_secs_f64();
@@ -294,7 +329,6 @@ impl Bench {
         };
         let idle = shares.iter().find(|share| (share.role, share.activity) == ("learner", "waiting"));
         let inserted = last.status.inserted - first.status.inserted;
-        let most = self.memory.lock().unwrap_or_else(PoisonError::into_inner).most;
         Ok(Report {
             environment: args.environment.clone(),
             preset: args.preset.clone(),
@@ -316,14 +350,18 @@ impl Bench {
                 .into_iter()
                 .map(|Share { role, activity, share }| RoleReport { role, activity, share })
                 .collect(),
-            memory: Memory {
-                start: first.usage,
-                end: last.usage,
-                most,
-                replay_bytes_start: first.status.replay_bytes,
-                replay_bytes_end: last.status.replay_bytes,
-            },
+            memory,
         })
+    }
+
+    fn memory_readings(&self) -> Vec<MemoryReading> {
+        let begun = self.readings.first().map_or(self.begun, |first| first.at);
+        let of = |reading: &Reading| MemoryReading {
+            seconds: (reading.at - begun).as_secs_f64(),
+            usage: reading.usage,
+            replay_bytes: reading.status.replay_bytes,
+        };
+        self.readings.iter().map(of).collect()
     }
 }
 
@@ -365,18 +403,29 @@ fn table(report: &Report) -> String {
         }
         let _ = writeln!(text, "  {:<26} {:>5.1} %", share.activity.replace('_', " "), 100.0 * share.share);
     }
-    let Memory { start, end, most, replay_bytes_start, replay_bytes_end } = &report.memory;
-    let megabytes = |bytes: u64| grouped(bytes / 1_000_000);
-    let _ = writeln!(text, "\n{:<20} {:>10} {:>10} {:>10}", "memory, MB", "at start", "at the end", "most");
-    let mut row = |name: &str, values: [u64; 3]| {
-        let [start, end, most] = values.map(megabytes);
-        let _ = writeln!(text, "{name:<20} {start:>10} {end:>10} {most:>10}");
+    text + &memory_table(&report.memory)
+}
+
+fn memory_table(memory: &Memory) -> String {
+    let Memory { start, half_way, end, most, .. } = memory;
+    let line = |name: &str, cells: [&str; 4]| {
+        let [start, half_way, end, most] = cells;
+        format!("{name:<20} {start:>10} {half_way:>10} {end:>10} {most:>10}\n")
     };
-    row("this process", [start.own_bytes, end.own_bytes, most.own_bytes]);
-    row("of it replay", [*replay_bytes_start, *replay_bytes_end, *replay_bytes_end]);
-    row("workers", [start.worker_bytes, end.worker_bytes, most.worker_bytes]);
-    if let (Some(start), Some(end), Some(most)) = (start.device_bytes, end.device_bytes, most.device_bytes) {
-        row("GPU", [start, end, most]);
+    let row = |name: &str, values: [u64; 4]| {
+        let cells = values.map(|bytes| grouped(bytes / 1_000_000));
+        line(name, cells.each_ref().map(String::as_str))
+    };
+    let all = |of: fn(&Usage) -> u64| [start, half_way, end, most].map(of);
+    // Replay only grows until it is full, so that the most is at the end.
+    let replay = [memory.replay_bytes_start, memory.replay_bytes_half_way, memory.replay_bytes_end];
+    let [replay_start, replay_half_way, replay_end] = replay;
+    let mut text = format!("\n{}", line("memory, MB", ["at start", "half-way", "at the end", "most"]));
+    text += &row("this process", all(|usage| usage.own_bytes));
+    text += &row("of it replay", [replay_start, replay_half_way, replay_end, replay_end]);
+    text += &row("workers", all(|usage| usage.worker_bytes));
+    if [start, half_way, end, most].iter().all(|usage| usage.device_bytes.is_some()) {
+        text += &row("GPU", all(|usage| usage.device_bytes.unwrap_or(0)));
     }
     text
 }
@@ -394,5 +443,40 @@ mod tests {
         looks.take(usage(3, None));
         assert_eq!((looks.last.own_bytes, looks.last.device_bytes), (3, Some(7)));
         assert_eq!((looks.most.own_bytes, looks.most.device_bytes), (9, Some(7)));
+    }
+
+    fn reading(seconds: f64, megabytes: u64) -> MemoryReading {
+        let bytes = megabytes * 1_000_000;
+        let usage = Usage { own_bytes: bytes, worker_bytes: 7_000_000, device_bytes: None, ..Usage::default() };
+        MemoryReading { seconds, usage, replay_bytes: bytes / 10 }
+    }
+
+    #[test]
+    fn half_way_stands_between_the_start_and_the_end() {
+        let readings = vec![reading(0.0, 1000), reading(10.0, 1500), reading(21.0, 2000), reading(40.0, 2010)];
+        let most = Usage { own_bytes: 2_020_000_000, worker_bytes: 8_000_000, ..Usage::default() };
+        let memory = Memory::new(readings, most).unwrap();
+        assert_eq!(
+            memory_table(&memory),
+            "\n\
+             memory, MB             at start   half-way at the end       most\n\
+             this process              1 000      2 000      2 010      2 020\n\
+             of it replay                100        200        201        201\n\
+             workers                       7          7          7          8\n"
+        );
+        let json = serde_json::to_value(&memory).unwrap();
+        assert_eq!(json["half_way"]["own_bytes"], 2_000_000_000u64);
+        assert_eq!(json["replay_bytes_half_way"], 200_000_000);
+        let series: Vec<_> = json["readings"].as_array().unwrap().iter().map(|one| one["seconds"].as_f64()).collect();
+        assert_eq!(series, [0.0, 10.0, 21.0, 40.0].map(Some));
+        let keys = ["seconds", "own_bytes", "worker_bytes", "device_bytes", "replay_bytes"];
+        assert!(keys.iter().all(|key| json["readings"][2].get(key).is_some()), "{json}");
+    }
+
+    #[test]
+    fn too_short_a_measurement_has_nothing_half_way_but_its_end() {
+        let memory = Memory::new(vec![reading(0.0, 1), reading(5.0, 2)], Usage::default()).unwrap();
+        assert_eq!(memory.half_way.own_bytes, memory.end.own_bytes);
+        assert!(Memory::new(vec![reading(0.0, 1)], Usage::default()).is_none());
     }
 }
