@@ -121,8 +121,8 @@ pub fn end(checkpoint: &Checkpoint) -> Result<Option<Status>> {
 }
 
 /// Whether a run that nobody trains was brought to its end, finished or stopped, `played` being the frames of its last
-/// row: its newest checkpoint is that of an end, and nothing was played after it. One that was killed or failed has rows
-/// that are newer, or a checkpoint from the midst of training, or none. A checkpoint that can't be read is no end.
+/// row: its newest checkpoint is that of an end, and nothing was played after it. One that was killed or failed has
+/// newer rows, or a checkpoint from the midst of training, or none. A checkpoint that can't be read is no end.
 pub fn end_is_saved(run: &RunFiles, played: u64) -> Result<bool> {
     let checkpoints = Checkpoints::in_folder(&run.checkpoints_folder());
     let newest = checkpoints.list()?.pop();

@@ -70,8 +70,8 @@ impl Checkpoints {
     }
 
     /// The newest one that is whole, or `None` where there are none at all. Each damaged one on the way is told to
-    /// `say`, a sentence each, with the one that takes its place. One of another format is not passed over, nor one that
-    /// the system does not let us read just now: going on from an older one would throw away good training.
+    /// `say`, a sentence each, with the one that takes its place. One of another format is not passed over, nor one
+    /// that the system does not let us read just now: going on from an older one would throw away good training.
     pub fn newest_valid(&self, say: &mut dyn FnMut(&str)) -> Result<Option<Checkpoint>, CheckpointError> {
         let mut damaged = Vec::new();
         let newest = self.newest(|_, error| damaged.push(error.to_string()));
