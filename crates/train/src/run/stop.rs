@@ -188,7 +188,13 @@ mod tests {
                     assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
                 };
                 send(signals.next().unwrap());
-                assert!(stop.wait(LONG) && stop.is_signalled());
+                assert!(stop.wait(LONG));
+                // What was requested before does not wait for the signal.
+                let begun = Instant::now();
+                while !stop.is_signalled() && begun.elapsed() < LONG {
+                    thread::yield_now();
+                }
+                assert!(stop.is_signalled());
                 assert!(sleeper.join().unwrap());
                 send("INT");
                 println!("asked, woken, stuck");
