@@ -33,6 +33,7 @@ pub mod threads;
 pub mod timesheet;
 pub mod trained;
 pub mod trainer;
+pub mod usage;
 mod weights;
 
 pub use error::{Result, TrainError};

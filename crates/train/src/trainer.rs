@@ -13,12 +13,13 @@ use crate::lockstep::Lockstep;
 use crate::messages::{EpisodeReport, Position};
 use crate::run::checkpoint::{Checkpoint, CheckpointStore, Checkpoints, Saved, Saving};
 use crate::run::stop::Stop;
-use crate::run::{EventWriter, MetricsWriter, Repair, RunDirectory};
+use crate::run::{EventWriter, MetricsWriter, Repair, Row, RunDirectory};
 use crate::saving::Copied;
 use crate::session::{Afterwards, Session, Watch};
 use crate::status::{Rates, Status, samples_per_insert};
 use crate::threads::Threads;
 use crate::timesheet::{Share, Times};
+use crate::usage::Usage;
 use crate::weights;
 
 /// Whoever shows a person how the run goes.
@@ -244,6 +245,7 @@ impl<'a> Trainer<'a> {
             row.scalar("speed/frames_per_second", self.rates.frames_per_second);
             row.scalar("speed/updates_per_second", self.rates.updates_per_second);
             row.scalar("replay/bytes_per_step", accounting.bytes_per_step());
+            self.note_memory(&mut row, accounting.bytes());
         }
         let metrics = self.files.metrics.append(&row).map_err(TrainError::from);
         let events = self.files.events.append(&row).map_err(TrainError::from);
@@ -251,6 +253,18 @@ impl<'a> Trainer<'a> {
             screen.say(&format!("metrics could not be written, and training goes on: {error}"));
         }
         self.last_row = Instant::now();
+    }
+
+    /// What the run takes of the machine. What can't be seen is left out.
+    fn note_memory(&self, row: &mut Row, replay: u64) {
+        if let Ok(usage) = Usage::now(false) {
+            row.scalar("memory/process", usage.own_bytes as f64);
+            row.scalar("memory/workers", usage.worker_bytes as f64);
+        }
+        row.scalar("memory/replay", replay as f64);
+        if let Ok(Some(memory)) = self.session.learning().learner().device_memory() {
+            row.scalar("memory/device", memory as f64);
+        }
     }
 
     /// Enters the time since the last entry; how long training has taken in all.

@@ -32,7 +32,9 @@ fn every_metric_is_documented_and_every_documented_one_is_written() {
     let (lockstep, threads) = (written(root, "lockstep"), written(root, "threads"));
     // What depends on the clock is left out where runs must repeat.
     let by_the_clock: Vec<&String> = threads.difference(&lockstep).filter(|name| !name.starts_with("time/")).collect();
-    let expected = ["replay/bytes_per_step", "speed/frames_per_second", "speed/seconds", "speed/updates_per_second"];
+    let memory = ["memory/process", "memory/replay", "memory/workers"];
+    let speed = ["replay/bytes_per_step", "speed/frames_per_second", "speed/seconds", "speed/updates_per_second"];
+    let expected: Vec<&str> = memory.into_iter().chain(speed).collect();
     assert_eq!(by_the_clock, expected);
     let settings = ["run.lockstep=true", "run.frames=1600", "env.ram=[3, 42, 43]", "env.frame_cap=100"];
     train(root, "positions", "montezuma_revenge", &config(&settings));

@@ -245,6 +245,11 @@ impl Learner {
         self.side.is_some()
     }
 
+    /// Bytes of a GPU's memory that libtorch has reserved, for whomever; nothing on a CPU.
+    pub fn device_memory(&self) -> Result<Option<u64>> {
+        Ok(if self.runs_ahead() { Some(torch_ext::memory_statistics()?.reserved) } else { None })
+    }
+
     /// One update: losses, new priorities and statistics of the batch.
     pub fn step(&mut self, batch: &Batch<'_>) -> Result<StepReport> {
         self.step_with(batch, StepOptions::default())

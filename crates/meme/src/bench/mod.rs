@@ -8,7 +8,6 @@ mod learner;
 mod measure;
 mod replay;
 mod system;
-mod usage;
 
 use anyhow::Result;
 use clap::Subcommand;

@@ -18,9 +18,9 @@ use train::run::{RunDescription, RunDirectory, Start};
 use train::status::Status;
 use train::timesheet::Share;
 use train::trainer::{self, Screen};
+use train::usage::Usage;
 
 use super::compute::ComputeDevice;
-use super::usage::Usage;
 use crate::home;
 use crate::output::{self, Progress, grouped};
 

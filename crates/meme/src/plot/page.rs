@@ -237,6 +237,12 @@ fn system(curves: &Curves) -> Vec<Chart> {
         ("sampler", "time/sampler_working"),
         ("actors", "time/actor_working"),
     ];
+    let memory = [
+        ("process", "memory/process"),
+        ("of it replay", "memory/replay"),
+        ("workers", "memory/workers"),
+        ("GPU", "memory/device"),
+    ];
     vec![
         few(curves, "samples per insert", &[("", "replay/samples_per_insert")], Scale::Linear),
         few(curves, "frames/s", &[("", "speed/frames_per_second")], Scale::Linear),
@@ -244,6 +250,7 @@ fn system(curves: &Curves) -> Vec<Chart> {
         few(curves, "seconds of training", &[("", "speed/seconds")], Scale::Linear),
         few(curves, "share of time working", &working, Scale::Linear),
         few(curves, "share of time waiting", &waiting, Scale::Linear),
+        few(curves, "memory, bytes", &memory, Scale::Linear),
         few(curves, "sequences in replay", &[("", "replay/sequences")], Scale::Linear),
         few(curves, "frames of an episode", &[("", "actor/episode_frames")], Scale::Linear),
     ]

@@ -1,10 +1,9 @@
 //! What this process, its workers and the GPU use, as the system counts it.
 
-use std::fs;
 use std::process::Command;
 use std::time::Duration;
+use std::{fs, io};
 
-use anyhow::{Context, Result};
 use serde::Serialize;
 
 /// Ticks of a second in `/proc`: the same on every x86-64 Linux.
@@ -26,11 +25,11 @@ pub struct Usage {
 
 impl Usage {
     /// Looks; at the GPU's memory only where it is wanted, since that takes a while.
-    pub fn now(device: bool) -> Result<Self> {
+    pub fn now(device: bool) -> io::Result<Self> {
         let own = std::process::id();
         let mut usage = Self { device_bytes: device.then(device_bytes).flatten(), ..Self::default() };
-        for entry in fs::read_dir("/proc").context("reading /proc")? {
-            let name = entry.context("reading /proc")?.file_name();
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
             let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
             // A process may end while it is looked at.
             let Some((parent, cpu)) = fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|t| stat(&t))
