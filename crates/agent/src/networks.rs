@@ -60,8 +60,8 @@ impl Networks {
     }
 
     fn folded_intrinsic(&self, kind: Kind) -> Option<IntrinsicForm> {
-        let step = || IntrinsicForm::new(&self.action_prediction, &self.rnd, self.input(), kind);
-        self.agent.is_mixed().then(step).flatten()
+        let form = || IntrinsicForm::new(&self.action_prediction, &self.rnd, self.input(), kind);
+        self.agent.is_mixed().then(form).flatten()
     }
 
     /// How observations become the networks' input.

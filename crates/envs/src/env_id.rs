@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use crate::error::EnvError;
 use crate::games::{self, Game};
+use crate::slips::slips;
 use crate::tasks::{self, BuiltIn};
 
 /// Which environment: an Atari game, a built-in task or a Gymnasium environment.
@@ -82,7 +83,7 @@ fn nearest(text: &str) -> String {
             let name_plain = plain(name);
             // A beginning of a name counts as near, however long the rest is.
             let begins = !wanted.is_empty() && name_plain.starts_with(&wanted);
-            (if begins { 0 } else { edit_distance(&wanted, &name_plain) }, name)
+            (if begins { 0 } else { slips(&wanted, &name_plain) }, name)
         })
         .collect();
     candidates.sort();
@@ -98,22 +99,6 @@ fn nearest(text: &str) -> String {
         [one] => format!("did you mean {one}?"),
         [first @ .., last] => format!("did you mean {} or {last}?", first.join(", ")),
     }
-}
-
-/// Levenshtein's distance: insertions, deletions and replacements of characters.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, to) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(from != *to);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]
@@ -164,12 +149,5 @@ mod tests {
         assert!(refused("gym::A-v0").contains("gym:MODULE:ENV_ID"));
         assert!(refused("catch:3").contains("takes no parameter"));
         assert!(refused("deep_sea:big").contains("must be a whole number"));
-    }
-
-    #[test]
-    fn edit_distances_by_hand() {
-        assert_eq!(edit_distance("", "abc"), 3);
-        assert_eq!(edit_distance("kitten", "sitting"), 3);
-        assert_eq!(edit_distance("pong", "pong"), 0);
     }
 }

@@ -9,6 +9,7 @@ pub mod games;
 mod make;
 mod saved;
 pub mod seeds;
+mod slips;
 pub mod tasks;
 mod workers;
 
@@ -16,4 +17,5 @@ pub use env_id::EnvId;
 pub use environments::{Ending, EnvSpec, Environments, EpisodeEnd, ObservationKind, Step};
 pub use error::EnvError;
 pub use make::make;
+pub use slips::slips;
 pub use workers::{AleOptions, Limits, WorkerConfig, WorkerEnvironments, check_ram};

@@ -1,7 +1,6 @@
 //! The name that was probably meant.
 
-/// Names longer than this are not compared: nobody mistypes them, and comparing takes time.
-const LONGEST: usize = 64;
+use envs::slips;
 
 /// The choice that `typed` differs from by the fewest slips, if they are few.
 pub fn nearest_word<'a>(typed: &str, choices: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
@@ -41,46 +40,12 @@ fn best<'a>(scored: impl Iterator<Item = (usize, &'a str)>, typed: &str) -> Opti
     scored.filter(|(score, _)| *score <= allowed).min_by_key(|(score, _)| *score).map(|(_, candidate)| candidate)
 }
 
-/// The least number of letters to insert, leave out, replace or swap with a neighbour to turn one word into the other.
-fn slips(a: &str, b: &str) -> usize {
-    if a.len() > LONGEST || b.len() > LONGEST {
-        return usize::MAX / 2;
-    }
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    // The last three rows of the table of distances between all beginnings.
-    let mut before = vec![0; b.len() + 1];
-    let mut above: Vec<usize> = (0..=b.len()).collect();
-    for i in 1..=a.len() {
-        let mut row = vec![i; b.len() + 1];
-        for j in 1..=b.len() {
-            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            row[j] = replaced.min(above[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                row[j] = row[j].min(before[j - 2] + 1);
-            }
-        }
-        before = above;
-        above = row;
-    }
-    above[b.len()]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const PATHS: [&str; 5] =
         ["learner.batch_size", "replay.capacity_sequences", "replay.trace", "bandit.epsilon", "inference.max_batch"];
-
-    #[test]
-    fn slips_are_counted() {
-        assert_eq!(slips("", ""), 0);
-        assert_eq!(slips("trace", "trace"), 0);
-        assert_eq!(slips("trace", "trcae"), 1);
-        assert_eq!(slips("trace", "traces"), 1);
-        assert_eq!(slips("kitten", "sitting"), 3);
-        assert_eq!(slips("", "abc"), 3);
-    }
 
     #[test]
     fn the_path_that_was_meant_is_found() {

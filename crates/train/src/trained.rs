@@ -44,7 +44,8 @@ impl FromStr for Which {
 }
 
 impl Which {
-    /// Finds it among the run's, without its replay; damaged ones that are passed over are told to `say`. The run may be training.
+    /// Finds it among the run's, without its replay; damaged ones that are passed over are told to `say`. The run may be
+    /// training.
     pub fn find(self, run: &RunFiles, say: &mut dyn FnMut(&str)) -> Result<Checkpoint> {
         let checkpoints = Checkpoints::in_folder(&run.checkpoints_folder()).without(saving::REPLAY);
         let run = || run.name().to_owned();
@@ -63,7 +64,8 @@ pub struct Trained {
     pub published: Published,
     /// The bandit.
     pub bandit: CentralBandit,
-    /// d²_m of the f that was acted with, without which the first episodes would look newer or older than any the agent was trained on.
+    /// d²_m of the f that was acted with, without which the first episodes would look newer or older than any the agent
+    /// was trained on.
     pub distances: DistanceMean,
 }
 
@@ -105,7 +107,8 @@ mod tests {
         assert_eq!(parsed("12 000").unwrap(), Which::At(12_000));
         assert_eq!(parsed("12M").unwrap(), Which::At(12_000_000));
         for text in ["first", "", "-1", "LAST"] {
-            assert!(parsed(text).is_err(), "{text}");
+            let sentence = "it must be best, last or a number of frames, such as 12_000_000, 12e6 or 12M";
+            assert_eq!(parsed(text).unwrap_err().to_string(), sentence, "{text}");
         }
     }
 }

@@ -127,12 +127,12 @@ impl DerivedWeights {
     fn new(networks: &Networks, parameters: &NetworkParameters, beta: &Tensor) -> Result<Self> {
         let sets = [&parameters.action_prediction, &parameters.rnd_target, &parameters.rnd_predictor];
         let intrinsic = sets.map(ParameterSet::weights);
-        let step = networks.acting_intrinsic();
+        let form = networks.acting_intrinsic();
         tch::no_grad(|| {
-            let fold = |step: IntrinsicForm| step.fold(intrinsic.each_ref()).map(|weights| (step, weights));
+            let fold = |form: IntrinsicForm| form.fold(intrinsic.each_ref()).map(|weights| (form, weights));
             Ok(Self {
                 agent: networks.agent.fold(&parameters.agent, beta)?,
-                folded_intrinsic: step.map(fold).transpose()?,
+                folded_intrinsic: form.map(fold).transpose()?,
                 intrinsic,
             })
         })
@@ -140,8 +140,8 @@ impl DerivedWeights {
 
     /// f(x) and RND's error of observations as uploaded, `[rows, ..]`.
     fn intrinsic(&self, networks: &Networks, observations: &Tensor) -> Result<(Tensor, Tensor)> {
-        if let Some((step, weights)) = &self.folded_intrinsic {
-            let frames = step.frames(observations)?;
+        if let Some((form, weights)) = &self.folded_intrinsic {
+            let frames = form.frames(observations)?;
             return Ok((weights.f.embed(&frames)?, weights.rnd.error(&frames)?));
         }
         let frames = networks.input().prepare(observations)?;

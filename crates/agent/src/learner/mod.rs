@@ -247,7 +247,8 @@ impl Learner {
 
     /// Bytes of a GPU's memory that libtorch has reserved, for whomever; nothing on a CPU.
     pub fn device_memory(&self) -> Result<Option<u64>> {
-        Ok(if self.runs_ahead() { Some(torch_ext::memory_statistics()?.reserved) } else { None })
+        let counted = self.device.is_cuda() && torch_ext::available();
+        Ok(if counted { Some(torch_ext::memory_statistics()?.reserved) } else { None })
     }
 
     /// One update: losses, new priorities and statistics of the batch.

@@ -244,11 +244,11 @@ fn the_folded_novelty_is_the_networks_own() {
         let mut random = Random::new(6);
         let bytes: Vec<u8> = (0..5 * observation.bytes()).map(|_| random.bits() as u8).collect();
         let observations = networks.input().upload(&bytes, 5, Device::Cpu).unwrap();
-        let step =
+        let form =
             IntrinsicForm::new(&networks.action_prediction, &networks.rnd, networks.input(), Kind::Float).unwrap();
-        let folded = step.fold([&f, &target, &predictor]).unwrap();
+        let folded = form.fold([&f, &target, &predictor]).unwrap();
         // Not the first rows of their memory.
-        let frames = step.frames(&observations.narrow(0, 1, 4)).unwrap();
+        let frames = form.frames(&observations.narrow(0, 1, 4)).unwrap();
         let found = [folded.f.embed(&frames).unwrap(), folded.rnd.error(&frames).unwrap()];
         let frames = networks.input().prepare(&observations).unwrap().narrow(0, 1, 4);
         let expected = [
