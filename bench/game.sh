@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Trains on one game from nothing for a fixed time, stopped half-way and gone on with, and evaluates what came out: how
-# the results in docs/results/games were made. Works in a checkout and in the folder that `make bundle` makes.
+# Trains on one game from nothing for a fixed time, stopped on the way and gone on with, and evaluates what came out: how
+# the results in docs/results were made. Works in a checkout and in the folder that `make bundle` makes.
 #
 #   bench/game.sh GAME SEED [ARGS...]     ARGS are more options of `meme train`
 #   PRESET=quick MINUTES=24               what to train with, and how long, starts and stops included
+#   STOPS=1                               how often to stop and go on, at equal distances
 #   RUNS=runs NAME=GAME-PRESET-SEED       the run; it must not exist yet
 #   EPISODES=10 PARAMETERS="ema online"   how often to play with which parameters
 #   MEME=path/to/meme                     the program, else the checkout's or the bundle's
@@ -23,19 +24,20 @@ shift 2
 preset=${PRESET:-quick}
 runs=${RUNS:-runs}
 name=${NAME:-$game-$preset-$seed}
-half=$((${MINUTES:-24} * 30))
+parts=$((${STOPS:-1} + 1))
+part=$((${MINUTES:-24} * 60 / parts))
 [ ! -e "$runs/$name" ] || fail "there is a run $runs/$name already; set NAME to another."
 
 # Until its time is over; SIGINT ends training in order. The status is that of `meme`.
 train() {
-    timeout --preserve-status --signal=INT "$half" "$MEME" train "$game" --preset "$preset" --seed "$seed" \
+    timeout --preserve-status --signal=INT "$part" "$MEME" train "$game" --preset "$preset" --seed "$seed" \
         --name "$name" --runs "$runs" --frames 1000000000 "$@"
 }
 
-say "training $name for $half s"
-train "$@"
-say "going on for $half s"
-train "$@"
+for i in $(seq "$parts"); do
+    say "training $name for $part s, $i of $parts"
+    train "$@"
+done
 for parameters in ${PARAMETERS:-ema online}; do
     say "evaluating with $parameters parameters"
     "$MEME" eval "$name" --runs "$runs" --episodes "${EPISODES:-10}" --parameters "$parameters" --json \

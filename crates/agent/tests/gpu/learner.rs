@@ -84,33 +84,53 @@ fn the_gradients_of_an_update() {
     }
 }
 
-/// The same batch and the same target again and again: the loss falls, and in 16 bits as in 32.
+/// Mean loss of each update on one batch with one target network, over two batches, in f32 and in 16 bits.
+fn curves(config: &AgentConfig, updates: usize) -> [Vec<f64>; 2] {
+    let mut config = config.clone();
+    config.copies.target_period = 1000;
+    let mut curves = [vec![0.0; updates], vec![0.0; updates]];
+    for seed in [3, 4] {
+        let (mut plain, mut mixed) = (learner(&config, Precision::F32, GPU), learner(&config, Precision::Auto, GPU));
+        let sequences = batch(&plain, seed);
+        for (learner, curve) in [&mut plain, &mut mixed].into_iter().zip(&mut curves) {
+            for loss in curve.iter_mut() {
+                *loss += learner.step(&sequences.batch()).unwrap().losses.total / 2.0;
+            }
+        }
+    }
+    curves
+}
+
+/// Compares means of fifty; what is left of the first loss in the last fifty.
+fn compare_curves([plain, mixed]: &[Vec<f64>; 2]) -> f64 {
+    let mean = |curve: &[f64]| curve.iter().sum::<f64>() / curve.len() as f64;
+    for (plain_part, mixed_part) in plain.chunks(50).zip(mixed.chunks(50)) {
+        let apart = (mean(mixed_part) - mean(plain_part)) / plain[0];
+        println!("50 updates: {:.4} in f32, {apart:+.2e} of the first loss in 16 bits", mean(plain_part));
+        assert!(apart.abs() < 5e-2, "the curves are {apart} of the first loss apart");
+    }
+    mean(&mixed[mixed.len() - 50..]) / mixed[0]
+}
+
+/// Batches that can be learned by heart: returns hang on nothing that is learned, and no bound takes a step's loss away.
 #[test]
 fn two_hundred_updates_follow_the_loss_curve_of_f32() {
     let mut config = config();
-    // Small steps: with the paper's rate one batch is learned by heart within fifty, and then overshot at random.
+    config.optimizer.learning_rate = 1e-4;
+    (config.policies.gamma_max, config.policies.gamma_min) = (0.0, 0.0);
+    (config.loss.trust_region, config.loss.kl_bound) = (false, 1e9);
+    let left = compare_curves(&curves(&config, 200));
+    assert!(left < 0.3, "{left} of the loss is left");
+}
+
+/// Returns and bounds as they are, until the bounds take over: from then on the loss falls when one policy after the
+/// other passes the bound on its KL divergence, all steps together, and one update earlier or later is a large difference.
+#[test]
+fn the_whole_agent_follows_the_loss_curve_of_f32_up_to_its_bounds() {
+    let mut config = config();
     config.optimizer.learning_rate = 2e-5;
-    // Every copy would be another problem to solve, with another loss to begin from.
-    config.copies.target_period = 1000;
-    let (mut plain, mut mixed) = (learner(&config, Precision::F32, GPU), learner(&config, Precision::Auto, GPU));
-    let sequences = batch(&plain, 3);
-    let mut curves = [vec![], vec![]];
-    for _ in 0..200 {
-        for (learner, curve) in [&mut plain, &mut mixed].into_iter().zip(&mut curves) {
-            curve.push(learner.step(&sequences.batch()).unwrap().losses.total);
-        }
-    }
-    let mean = |curve: &[f64]| curve.iter().sum::<f64>() / curve.len() as f64;
-    for (i, (plain, mixed)) in curves[0].chunks(20).zip(curves[1].chunks(20)).enumerate() {
-        println!("updates {} to {}: f32 {:.4}, mixed {:.4}", 20 * i, 20 * i + 19, mean(plain), mean(mixed));
-    }
-    let first = curves[0][0];
-    for (plain, mixed) in curves[0].chunks(50).zip(curves[1].chunks(50)) {
-        let apart = (mean(mixed) - mean(plain)).abs() / first;
-        println!("50 updates: {apart:.2e} of the first loss apart");
-        assert!(apart < 5e-2, "the curves are {apart} of the first loss apart");
-    }
-    assert!(mean(&curves[1][150..]) < 0.3 * first, "the loss does not fall");
+    let left = compare_curves(&curves(&config, 100));
+    assert!(left < 0.9, "{left} of the loss is left");
 }
 
 /// Novelty is an actor's error by the learner's mean: of the same parameters and observations both find the same, also
