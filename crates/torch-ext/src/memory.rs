@@ -1,4 +1,5 @@
-//! Memory of the GPU, as libtorch's allocator counts it, and host memory that the GPU can read by itself.
+//! Memory of the GPU, as libtorch's allocator counts it, and of the host: what the GPU can read by itself, and what is
+//! free.
 
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut, Range};
@@ -29,6 +30,16 @@ pub fn memory_statistics() -> Result<MemoryStatistics> {
         unsafe { shim::tx_memory(&mut s.allocated, &mut s.peak_allocated, &mut s.reserved, &mut s.peak_reserved) };
     shim::check(text)?;
     Ok(s)
+}
+
+/// Gives the system back what was freed. The C library keeps pieces that lie between others; once it has seen one of
+/// some megabytes freed, it takes the next ones of that size from among them too.
+pub fn give_back_free_memory() {
+    // SAFETY: it may be called at any time, from any thread.
+    #[cfg(target_env = "gnu")]
+    unsafe {
+        libc::malloc_trim(0)
+    };
 }
 
 /// Host memory that stays in its place, from which the GPU copies at full speed while the processor does other things.

@@ -40,8 +40,7 @@ pub fn train(
 ) -> Result<Status> {
     let mut trainer = Trainer::open(task, config, directory, screen)?;
     let outcome = trainer.run(stop, screen).and_then(|()| trainer.finish(screen));
-    // Also when training failed: a save under way is whole, of a moment before.
-    trainer.finish_saving(true, screen);
+    trainer.finish_files(screen);
     outcome
 }
 
@@ -55,7 +54,7 @@ pub fn rehearse(
 ) -> Result<Status> {
     let mut trainer = Trainer::open(task, config, directory, screen)?;
     let outcome = trainer.run(stop, screen);
-    trainer.finish_saving(true, screen);
+    trainer.finish_files(screen);
     outcome.map(|()| trainer.status())
 }
 
@@ -73,6 +72,7 @@ struct Trainer<'a> {
     last_times: Times,
     last_save: Instant,
     saving: Option<Saving>,
+    keeping: Option<Saving<Option<Saved>>>,
 }
 
 struct Files {
@@ -160,6 +160,7 @@ impl<'a> Trainer<'a> {
             last_times: Times::default(),
             last_save: now,
             saving: None,
+            keeping: None,
         };
         Ok((trainer, repair))
     }
@@ -274,16 +275,31 @@ impl<'a> Trainer<'a> {
         self.books.spend(time)
     }
 
-    /// Keeps the averaged parameters if they have the best evaluation so far. That it failed is said; training goes on.
+    /// Keeps the averaged parameters beside training if they have the best evaluation so far. That it failed is said;
+    /// training goes on.
     fn keep_best(&mut self, screen: &mut dyn Screen) {
         let Some(score) = self.books.new_evaluation().filter(|_| self.config.checkpoint.keep_best) else { return };
-        let (learning, bandit) = (self.session.learning(), self.session.bandit().state());
-        let distances = self.books.distances();
-        let kept = self.files.store.save_best(self.session.frames(), score, |checkpoint| {
-            weights::write(learning, &bandit, distances, checkpoint)
-        });
-        if let Err(error) = kept {
-            screen.say(&format!("the best parameters so far could not be kept: {error}"));
+        self.finish_keeping(screen);
+        match self.begin_keeping(score) {
+            Ok(keeping) => self.keeping = keeping,
+            Err(error) => screen.say(&not_kept(&error)),
+        }
+    }
+
+    fn begin_keeping(&self, score: f64) -> Result<Option<Saving<Option<Saved>>>> {
+        let store = &self.files.store;
+        if !store.would_be_best(score)? {
+            return Ok(None);
+        }
+        let bandit = self.session.bandit().state();
+        let copied = weights::Copied::new(self.session.learning(), bandit, self.books.distances())?;
+        let frames = self.session.frames();
+        Ok(Some(store.save_best_in_background(frames, score, move |checkpoint| copied.write(checkpoint))?))
+    }
+
+    fn finish_keeping(&mut self, screen: &mut dyn Screen) {
+        if let Some(Err(error)) = self.keeping.take().map(Saving::finish) {
+            screen.say(&not_kept(&error.into()));
         }
     }
 
@@ -329,6 +345,12 @@ impl<'a> Trainer<'a> {
         }
     }
 
+    /// Waits for what is being written. Also when training failed: a save under way is whole, of a moment before.
+    fn finish_files(&mut self, screen: &mut dyn Screen) {
+        self.finish_saving(true, screen);
+        self.finish_keeping(screen);
+    }
+
     fn tell_saved(&self, saved: &Saved, screen: &mut dyn Screen) {
         saved.not_removed.iter().for_each(|error| screen.say(&error.to_string()));
         self.note_saved(screen);
@@ -340,6 +362,10 @@ impl<'a> Trainer<'a> {
             screen.say(&format!("that there is a checkpoint could not be noted: {error}"));
         }
     }
+}
+
+fn not_kept(error: &TrainError) -> String {
+    format!("the best parameters so far could not be kept: {error}")
 }
 
 /// Where a run goes on from, and what was lost that had been played up to `played` frames. Those are the last row's, so

@@ -33,22 +33,30 @@ struct Numbers {
     distances: DistanceMean,
 }
 
-/// Writes the averaged parameters, the bandit, and the f and d²_m that were played with.
-pub fn write(
-    learning: &Learning,
-    bandit: &BanditState,
-    distances: DistanceMean,
-    checkpoint: &mut CheckpointWriter,
-) -> Result<(), CheckpointError> {
-    let learner = learning.learner();
-    let numbers = Numbers { updates: learner.updates(), rnd_errors: learner.rnd_errors().clone(), distances };
-    checkpoint.part(WEIGHTS, |mut out: &mut dyn Write| {
-        let mut file = learning.averaged_weights()?;
+/// A copy of the averaged parameters, the bandit, and the f and d²_m that were played with; writing it need not hold
+/// anybody up.
+pub struct Copied {
+    weights: TensorFile,
+    bandit: BanditState,
+}
+
+impl Copied {
+    /// A copy of these parts, all of the same moment.
+    pub fn new(learning: &Learning, bandit: BanditState, distances: DistanceMean) -> Result<Self> {
+        let learner = learning.learner();
+        let numbers = Numbers { updates: learner.updates(), rnd_errors: learner.rnd_errors().clone(), distances };
+        let mut weights = learning.averaged_weights()?;
         let numbers = serde_json::to_string(&numbers).map_err(|error| broken(error.to_string()))?;
-        file.metadata.insert(METADATA.to_owned(), numbers);
-        file.write_to(&mut out)
-    })?;
-    checkpoint.part(BANDIT, |out| postcard::to_io(bandit, out).map(drop))
+        weights.metadata.insert(METADATA.to_owned(), numbers);
+        Ok(Self { weights, bandit })
+    }
+
+    /// Writes the copy as the parts of a checkpoint.
+    pub fn write(self, checkpoint: &mut CheckpointWriter) -> Result<(), CheckpointError> {
+        let Self { weights, bandit } = self;
+        checkpoint.part(WEIGHTS, |mut out: &mut dyn Write| weights.write_to(&mut out))?;
+        checkpoint.part(BANDIT, |out| postcard::to_io(&bandit, out).map(drop))
+    }
 }
 
 /// Whether a checkpoint holds averaged parameters instead of a whole learner.

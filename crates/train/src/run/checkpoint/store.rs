@@ -234,19 +234,24 @@ impl CheckpointStore {
         write: impl FnOnce(&mut CheckpointWriter) -> Result<(), CheckpointError>,
     ) -> Result<Option<Saved>, CheckpointError> {
         let _one_at_a_time = self.saving_best.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.would_be_best(score)? {
+            return Ok(None);
+        }
         let path = self.checkpoints.best_path();
-        let known = match found(Checkpoint::open_unchecked(&path)) {
+        let bytes = self.write(&path, frames, Some(score), &mut |_| {}, write)?;
+        Ok(Some(Saved { path, bytes, not_removed: Vec::new() }))
+    }
+
+    /// Whether `score` is above that of the best one kept.
+    pub fn would_be_best(&self, score: f64) -> Result<bool, CheckpointError> {
+        let known = match found(Checkpoint::open_unchecked(&self.checkpoints.best_path())) {
             Ok(best) => best.and_then(|best| best.score()),
             // It may be the better one, and readable the next time.
             Err(error @ CheckpointError::File(_)) => return Err(error),
             // One that makes no sense is no rival.
             Err(_) => None,
         };
-        if score.is_nan() || known.is_some_and(|known| score <= known) {
-            return Ok(None);
-        }
-        let bytes = self.write(&path, frames, Some(score), &mut |_| {}, write)?;
-        Ok(Some(Saved { path, bytes, not_removed: Vec::new() }))
+        Ok(!score.is_nan() && known.is_none_or(|known| score > known))
     }
 
     /// Removes the best one, for a run that begins again: it is of an attempt that nothing else is left of.
@@ -264,7 +269,17 @@ impl CheckpointStore {
         frames: u64,
         write: impl FnOnce(&mut CheckpointWriter) -> Result<(), CheckpointError> + Send + 'static,
     ) -> Result<background::Saving, CheckpointError> {
-        background::Saving::start(self.clone(), frames, write)
+        background::Saving::start(self.clone(), frames, move |store, progress| store.save(frames, progress, write))
+    }
+
+    /// Keeps the best so far on a thread of its own.
+    pub fn save_best_in_background(
+        &self,
+        frames: u64,
+        score: f64,
+        write: impl FnOnce(&mut CheckpointWriter) -> Result<(), CheckpointError> + Send + 'static,
+    ) -> Result<background::Saving<Option<Saved>>, CheckpointError> {
+        background::Saving::start(self.clone(), frames, move |store, _| store.save_best(frames, score, write))
     }
 
     fn write(

@@ -312,7 +312,10 @@ fn saving_goes_on_beside_other_work() {
     }
     assert!(!saving.is_finished());
     // The best does not wait for it.
-    store.save_best(100, 1.0, |writer| writer.part_bytes("networks", b"")).unwrap().unwrap();
+    assert!(store.would_be_best(1.0).unwrap());
+    let keep = |score| store.save_best_in_background(100, score, |writer| writer.part_bytes("networks", b"")).unwrap();
+    assert!(keep(1.0).finish().unwrap().is_some());
+    assert!(!store.would_be_best(1.0).unwrap() && keep(1.0).finish().unwrap().is_none());
     assert_eq!(scratch.names(), ["000000000100.tmp", "best.ckpt"]);
     drop(gate);
     assert_eq!(saving.finish().unwrap().path, scratch.path().join("000000000100.ckpt"));
