@@ -40,6 +40,18 @@ pub fn prefer_speed() -> Result<()> {
     shim::check(unsafe { shim::tx_prefer_speed() })
 }
 
+/// Runs something whose warnings by libtorch, told at every call, nobody can do anything about.
+pub fn silently<T>(work: impl FnOnce() -> T) -> T {
+    let silence = |silent: bool| {
+        // SAFETY: a number. Without CUDA there is nothing that warns, and nothing to be silenced.
+        let _ = shim::check(unsafe { shim::tx_silence(silent.into()) });
+    };
+    silence(true);
+    let result = work();
+    silence(false);
+    result
+}
+
 /// The GPU, or why there is none to be used.
 pub fn gpu() -> Result<tch::Device> {
     if cfg!(not(feature = "cuda")) {

@@ -238,6 +238,15 @@ const char* tx_on_terminate(End end) {
 }
 
 // f32 matrix products with 10-bit factors and f32 sums, and cuDNN's choice by trial among its algorithms.
+const char* tx_silence(int silent) {
+  struct Silence : c10::WarningHandler {
+    void process(const c10::Warning&) override {}
+  };
+  return attempt([&] {
+    static Silence silence;
+    c10::WarningUtils::set_warning_handler(silent ? &silence : nullptr);
+  });
+}
 const char* tx_prefer_speed() {
   return attempt([&] {
     at::globalContext().setFloat32MatmulPrecision("high");
