@@ -94,7 +94,7 @@ impl Parts {
             }
         };
         let embedding = learner.networks().embedding_length();
-        let mut learning = Learning::new(learner, Arc::clone(&replay), config.intrinsic.embedding_every)?;
+        let mut learning = Learning::new(learner, Arc::clone(&replay), &config.intrinsic)?;
         if let Some(checkpoint) = checkpoint {
             learning.restore_embedding(&saving::embedding(checkpoint)?)?;
         }

@@ -7,6 +7,7 @@ use agent::learner::{Learner, ParameterSource, StepOptions, StepReport};
 use agent::loader::LoadedBatch;
 use replay::{Key, Replay};
 
+use crate::config::IntrinsicConfig;
 use crate::drawing::DrawnBatch;
 use crate::error::{Result, TrainError};
 use crate::published::{Embedding, Published};
@@ -17,9 +18,23 @@ pub struct Learning {
     replay: Arc<Replay>,
     /// The f that is acted with.
     embedding: Embedding,
-    embedding_every: u64,
+    hold: Hold,
     /// Of the update under way.
     under_way: Option<Origin>,
+}
+
+/// How long the f that is acted with holds still.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    every: u64,
+    share: f64,
+}
+
+impl Hold {
+    /// Whether the f of `held` updates makes way after `now`.
+    fn is_over(self, held: u64, now: u64) -> bool {
+        now / self.every > held / self.every && (now - held) as f64 >= self.share * held as f64
+    }
 }
 
 /// What an update tells besides what the learner says.
@@ -36,10 +51,11 @@ pub struct Update {
 }
 
 impl Learning {
-    /// A learner beside its replay, which hands f over every so many updates.
-    pub fn new(learner: Learner, replay: Arc<Replay>, embedding_every: u64) -> Result<Self> {
+    /// A learner beside its replay, which hands f over now and then.
+    pub fn new(learner: Learner, replay: Arc<Replay>, config: &IntrinsicConfig) -> Result<Self> {
         let embedding = Published::of(&learner)?.embedding()?;
-        Ok(Self { learner, replay, embedding, embedding_every, under_way: None })
+        let hold = Hold { every: config.embedding_every, share: config.embedding_share };
+        Ok(Self { learner, replay, embedding, hold, under_way: None })
     }
 
     /// The f that is acted with, as a checkpoint keeps it.
@@ -74,7 +90,7 @@ impl Learning {
     /// What actors and evaluators go on with; f is the newest where its turn has come.
     pub fn publish(&mut self) -> Result<Published> {
         let mut published = Published::of(&self.learner)?;
-        if published.version / self.embedding_every > self.embedding.version / self.embedding_every {
+        if self.hold.is_over(self.embedding.version, published.version) {
             self.embedding = published.embedding()?;
         } else {
             published.keep_embedding(&self.embedding)?;
@@ -180,6 +196,24 @@ mod tests {
         let mut batch = drawing.memory(4).unwrap();
         assert!(drawing.draw(&mut batch, Duration::ZERO).unwrap());
         batch
+    }
+
+    #[test]
+    fn f_holds_still_for_ever_longer() {
+        let renewals = |every, share| {
+            let (hold, mut held) = (Hold { every, share }, 0);
+            let moves = |now: u64| {
+                let over = hold.is_over(held, now);
+                held = if over { now } else { held };
+                over.then_some(now)
+            };
+            // As often as parameters are published.
+            (4..=4000).step_by(4).filter_map(moves).collect::<Vec<_>>()
+        };
+        assert_eq!(renewals(1000, 0.0), [1000, 2000, 3000, 4000]);
+        // At a multiple of `every` or, where the share comes later, in between.
+        assert_eq!(renewals(400, 0.25), [400, 800, 1200, 1600, 2000, 2500, 3128, 3912]);
+        assert_eq!(renewals(4, 0.0).len(), 1000);
     }
 
     #[test]

@@ -109,6 +109,9 @@ section! {
         /// Actors get the newest f every so many updates. Embeddings of one episode can be compared only while f holds
         /// still: where an episode spans many updates, this is longer than `learner.publish_every`.
         embedding_every: u64 = 4, Whole(1, 1_000_000), "updates", Silent;
+        /// And not before so many more updates than the last time, as a share of those until then: with 0.25, f holds
+        /// still for ever longer, as it has less to learn.
+        embedding_share: f64 = 0.0, Kind::number(0.0, 100.0), "", Ours;
         /// Observations that an environment's episodic memory holds; the oldest goes first.
         memory_capacity: usize = 30_000, Whole(1, 10_000_000), "observations", Silent;
         /// Weight of the normalised RND error in the life-long novelty ("RND Scale").

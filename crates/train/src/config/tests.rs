@@ -313,6 +313,7 @@ fn presets_leave_the_learning_constants_alone() {
         }
         // How often f moves follows from how many updates an episode spans: a matter of size.
         config.intrinsic.embedding_every = paper.intrinsic.embedding_every;
+        config.intrinsic.embedding_share = paper.intrinsic.embedding_share;
         assert_eq!(agent, paper.agent, "{}", preset.name);
         assert_eq!(
             (config.bandit, config.intrinsic),
