@@ -24,10 +24,12 @@ pub fn meme(arguments: &[&str]) -> Command {
     command
 }
 
-/// The same command in a process that has done these lines of shell before.
+/// The same command in a process that has done these lines of shell before, and ignores no signal but by them: the tests
+/// may have been started to ignore one.
 pub fn after(lines: &str, command: &Command) -> Command {
-    let mut shell = Command::new("bash");
-    shell.args(["-c", &format!("{lines}; exec \"$@\""), "bash"]).arg(command.get_program()).args(command.get_args());
+    let mut shell = Command::new("env");
+    shell.args(["--default-signal=HUP", "bash", "-c", &format!("{lines}; exec \"$@\""), "bash"]);
+    shell.arg(command.get_program()).args(command.get_args());
     shell.stdin(Stdio::null());
     shell
 }

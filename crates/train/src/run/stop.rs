@@ -165,7 +165,9 @@ mod tests {
             None => {
                 for role in ["INT INT", "TERM TERM", "HUP TERM", "INT TERM", "request INT INT"] {
                     let test = "the_first_signal_asks_and_the_second_leaves";
-                    let output = child(&[], module_path!(), test, role).output().unwrap();
+                    // The tests may have been started to ignore it.
+                    let launcher = ["env", "--default-signal=HUP"];
+                    let output = child(&launcher, module_path!(), test, role).output().unwrap();
                     let said = String::from_utf8_lossy(&output.stdout);
                     assert_eq!(output.status.code(), Some(INTERRUPTED), "{role}: {said}");
                     assert!(said.contains("asked, woken, stuck"), "{role}: {said}");
