@@ -1,8 +1,10 @@
 """Writes down what a run on an Atari game reached, beside the scores of others.
 
-    python bench/result.py runs/pong-paper-1 [--episodes 10] [--evaluation FILE] [--commit HASH] [--machine WORDS]
+    python bench/result.py runs/pong-paper-1 [--episodes 10] [--evaluation FILE] [--online FILE] [--commit HASH]
+        [--machine WORDS]
 
-evaluates the run greedily (or takes what `meme eval --json` printed elsewhere), and leaves in docs/results/games:
+evaluates the run greedily (or takes what `meme eval --json` printed elsewhere, such as the evaluation-*.json that
+bench/game.sh leaves in a run), and leaves in docs/results/games:
 NAME.json with all facts, NAME.jsonl.gz with a part of its metrics, NAME.svg with its curves, and NAME.md. Then the
 tables of docs/results/games.md are made anew from all NAME.json that are there; its other text stays as it is.
 """
@@ -35,6 +37,7 @@ def main():
     parser.add_argument("run", type=Path, help="the folder of a run")
     parser.add_argument("--episodes", type=int, default=10)
     parser.add_argument("--evaluation", type=Path, help="a report of `meme eval --json` of this run")
+    parser.add_argument("--online", type=Path, help="the same with --parameters online")
     parser.add_argument("--commit", help="what was trained with [default: what is checked out]")
     parser.add_argument("--machine", default="one H200", help="where it was trained")
     parser.add_argument("--meme", default=str(HOME / "target/release/meme"))
@@ -57,7 +60,7 @@ def write(arguments):
     if description["task"] not in games:
         sys.exit(f"{run} trains on {description['task']}, which is no Atari game")
     if arguments.evaluation:
-        evaluation = evaluated(arguments.evaluation, description["task"])
+        evaluation = evaluated(arguments.evaluation, description["task"], "ema")
     else:
         play = ["eval", name, "--runs", str(run.resolve().parent), "--episodes", str(arguments.episodes), "--json"]
         evaluation = json.loads(meme(arguments, *play))
@@ -74,6 +77,8 @@ def write(arguments):
         "game": games[description["task"]],
         "evaluation": evaluation,
     }
+    if arguments.online:
+        facts["online"] = evaluated(arguments.online, description["task"], "online")
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
     # Without a time in its header, the same metrics make the same file.
@@ -103,14 +108,16 @@ def parsed(path, text):
     return value
 
 
-def evaluated(path, game):
-    """The report of an evaluation of that game."""
+def evaluated(path, game, parameters):
+    """The report of an evaluation of that game with those parameters."""
     report = parsed(path, read(path))
     protocol = report.get("protocol")
     if not isinstance(protocol, dict) or "scores" not in report:
         sys.exit(f"{path} is no report of `meme eval --json`")
     if protocol.get("environment") != game:
         sys.exit(f"{path} is an evaluation of {protocol.get('environment')}, not of {game}")
+    if protocol.get("parameters") != parameters:
+        sys.exit(f"{path} is an evaluation of {protocol.get('parameters')} parameters, not of {parameters} ones")
     return report
 
 
@@ -193,6 +200,7 @@ def page(facts, said):
 | final evaluation | {evaluation["mean"]:.2f}{deviation(evaluation)}, {protocol["episodes"]} episodes |
 | human-normalised | {evaluation["human_normalised"]:.3f} |
 | scores | {scores} |
+| with online parameters | {online(facts)} |
 | protocol | checkpoint at {grouped(protocol["checkpoint_frames"])} frames, {protocol["parameters"]} parameters, \
 policy {protocol["policy"]} of {protocol["policies"]}, epsilon {protocol["epsilon"]:g}, seed {protocol["seed"]}, up to \
 {atari["noop_max"]} no-ops, sticky actions {atari["sticky_probability"]:g}, {atari["action_set"]} action set, action \
@@ -228,14 +236,15 @@ def update_tables(out):
 def tables(all_facts, folder):
     """The scores beside those of others, and how each run was made."""
     lines = [
-        "| game | run | score | random | human | MEME 200M | MEME 1B | Agent57 1B |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
+        "| game | run | score | with online parameters | random | human | MEME 200M | MEME 1B | Agent57 1B |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
     for facts in all_facts:
         game, evaluation = facts["game"], facts["evaluation"]
         others = [game["random"], game["human"], *(game[key]["mean"] for key in ("meme_200m", "meme_1b", "agent57_1b"))]
         cells = [game["rom"], f"[{facts['name']}]({folder}/{facts['name']}.md)"]
-        cells += [f"{evaluation['mean']:.2f}{deviation(evaluation)}", *(f"{score:.1f}" for score in others)]
+        cells += [f"{evaluation['mean']:.2f}{deviation(evaluation)}", online(facts)]
+        cells += [f"{score:.1f}" for score in others]
         lines.append("| " + " | ".join(cells) + " |")
     heading = ["run", "frames", "updates", "time", "machine", "seed", "episodes", "commit"]
     lines += ["", "| " + " | ".join(heading) + " |", "|---|---:|---:|---:|---|---:|---:|---|"]
@@ -250,6 +259,12 @@ def tables(all_facts, folder):
 def minutes(facts):
     """How long it trained."""
     return "unknown" if facts["seconds"] is None else f"{facts['seconds'] / 60:.1f} min"
+
+
+def online(facts):
+    """The score with online parameters, where it was looked at."""
+    evaluation = facts.get("online")
+    return f"{evaluation['mean']:.2f}{deviation(evaluation)}" if evaluation else "unknown"
 
 
 def deviation(evaluation):

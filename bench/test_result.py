@@ -64,8 +64,11 @@ class Result(unittest.TestCase):
             "ema parameters, policy 3 of 16, epsilon 0, seed 2, up to 30 no-ops, sticky actions 0, full action set",
             "```\n  the learner waits for data 40 % of its time\n```",
             "![curves](pong-paper-2.svg)",
+            "| with online parameters | unknown |",
         ]:
             self.assertIn(expected, page)
+        page = result.page({**facts(), "online": {"mean": 14.0, "std": None}}, said)
+        self.assertIn("| with online parameters | 14.00 |", page)
 
     def test_the_tables_are_made_anew_and_the_text_around_them_stays(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -75,7 +78,7 @@ class Result(unittest.TestCase):
                 (out / f"{made['name']}.json").write_text(json.dumps(made))
             result.update_tables(out)
             index = out.with_suffix(".md")
-            row = "| pong | [breakout-1](games/breakout-1.md) | 31.25 ± 0.50 | -20.7 | 14.6 | 20.0 | 21.0 | 22.0 |"
+            row = "| pong | [breakout-1](games/breakout-1.md) | 31.25 ± 0.50 | unknown | -20.7 | 14.6 | 20.0 | 21.0 |"
             self.assertIn(row, index.read_text())
             index.write_text(index.read_text() + "What was learned.\n")
             (out / "breakout-1.json").unlink()
@@ -112,12 +115,17 @@ class Result(unittest.TestCase):
             no_binary = "no-such-meme can't be run (No such file or directory): `make build` makes it, --meme names"
             self.assertIn(no_binary, refusal(result.write, arguments))
             report.write_text("[]")
-            self.assertEqual(refusal(result.evaluated, report, "pong"), f"{report} is damaged: it holds no object")
+            damaged = f"{report} is damaged: it holds no object"
+            self.assertEqual(refusal(result.evaluated, report, "pong", "ema"), damaged)
             report.write_text("{}")
-            self.assertEqual(refusal(result.evaluated, report, "pong"), f"{report} is no report of `meme eval --json`")
+            none = f"{report} is no report of `meme eval --json`"
+            self.assertEqual(refusal(result.evaluated, report, "pong", "ema"), none)
             report.write_text('{"scores": [], "protocol": {"environment": "breakout"}}')
             other = f"{report} is an evaluation of breakout, not of pong"
-            self.assertEqual(refusal(result.evaluated, report, "pong"), other)
+            self.assertEqual(refusal(result.evaluated, report, "pong", "ema"), other)
+            report.write_text('{"scores": [], "protocol": {"environment": "pong", "parameters": "ema"}}')
+            mixed_up = f"{report} is an evaluation of ema parameters, not of online ones"
+            self.assertEqual(refusal(result.evaluated, report, "pong", "online"), mixed_up)
             self.assertFalse(arguments.out.exists())
 
 
