@@ -1,0 +1,93 @@
+"""Scores of many games in a few numbers, as in the paper's first table.
+
+    python bench/aggregate.py [docs/results/games]
+
+reads the NAME.json that bench/result.py leaves, and prints for the games that are there: how many are above human, and
+capped mean, mean, median, 25th and 5th percentile of the human-normalised scores in percent, beside those of the
+paper's agents on the same games.
+
+A game's score is the mean of its runs. In brackets are 95 % intervals: of each game's runs as many are drawn with
+replacement, and of each drawn run's episodes, 10 000 times. The paper's mean takes 0 for random play of video_pinball,
+which published tables have at 16 256.9: with that game there are two means.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import numpy
+
+DRAWS = 10_000
+OTHERS = {"meme_200m": "MEME 200M", "meme_1b": "MEME 1B", "agent57_1b": "Agent57 1B"}
+STATISTICS = ("games above human", "capped mean", "mean", "median", "25th percentile", "5th percentile")
+PAPERS_MEAN = "mean with the paper's random play"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("folder", type=Path, nargs="?", default=Path("docs/results/games"))
+    folder = parser.parse_args().folder
+    try:
+        all_facts = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    except (OSError, ValueError) as error:
+        sys.exit(f"the results in {folder} can't be read: {error}")
+    if not all_facts:
+        sys.exit(f"there is no NAME.json of bench/result.py in {folder}")
+    print(table(all_facts), end="")
+
+
+def table(all_facts):
+    """The statistics of all runs, a row each."""
+    games = {facts["game"]["rom"]: facts["game"] for facts in all_facts}
+    runs = {rom: [facts["evaluation"]["scores"] for facts in all_facts if facts["game"]["rom"] == rom] for rom in games}
+    found = statistics(games, {rom: numpy.mean([numpy.mean(run) for run in runs[rom]]) for rom in games})
+    low, high = intervals(games, runs)
+    columns = [statistics(games, {rom: game[key]["mean"] for rom, game in games.items()}) for key in OTHERS]
+    lines = [
+        f"| {len(games)} of 57 games | `meme` | " + " | ".join(OTHERS.values()) + " |",
+        "|---|---:|" + "---:|" * len(OTHERS),
+    ]
+    for name, value in found.items():
+        cells = [name, f"{value:.0f} ({low[name]:.0f}, {high[name]:.0f})"]
+        cells += [f"{column[name]:.0f}" for column in columns]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def statistics(games, scores):
+    """Each statistic of the games' scores; of arrays of scores, arrays of it."""
+
+    def normalised(random):
+        each = [(scores[rom] - random(game)) / (game["human"] - random(game)) for rom, game in games.items()]
+        return 100 * numpy.stack(each)
+
+    all_scores = normalised(lambda game: game["random"])
+    values = (
+        (all_scores > 100).sum(0),
+        all_scores.clip(0, 100).mean(0),
+        all_scores.mean(0),
+        *numpy.percentile(all_scores, [50, 25, 5], axis=0),
+    )
+    found = dict(zip(STATISTICS, values))
+    if any("random_in_paper" in game for game in games.values()):
+        found[PAPERS_MEAN] = normalised(lambda game: game.get("random_in_paper", game["random"])).mean(0)
+    return found
+
+
+def intervals(games, runs):
+    """The lower and upper ends of each statistic's 95 % interval."""
+    source = numpy.random.default_rng(0)
+    drawn = {}
+    for rom, of_game in runs.items():
+        means = numpy.stack([source.choice(scores, (DRAWS, len(of_game), len(scores))).mean(-1) for scores in of_game])
+        chosen = source.integers(len(of_game), size=(DRAWS, len(of_game)))
+        # Of every draw, for every place, the chosen run's own draw of episodes for that place.
+        drawn[rom] = means[chosen, numpy.arange(DRAWS)[:, None], numpy.arange(len(of_game))].mean(-1)
+    found = statistics(games, drawn)
+    ends = {name: numpy.percentile(values, [2.5, 97.5]) for name, values in found.items()}
+    return {name: end[0] for name, end in ends.items()}, {name: end[1] for name, end in ends.items()}
+
+
+if __name__ == "__main__":
+    main()

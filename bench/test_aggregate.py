@@ -1,0 +1,63 @@
+"""Tests of `aggregate.py`: `python -m unittest discover -s bench`."""
+
+import json
+import unittest
+from pathlib import Path
+
+import aggregate
+
+BASELINES = Path(__file__).resolve().parent.parent / "crates/envs/data/atari57.json"
+
+
+def games():
+    return {game["rom"]: game for game in json.loads(BASELINES.read_text())["games"]}
+
+
+def facts(game, scores):
+    return {"game": game, "evaluation": {"scores": scores}}
+
+
+class Aggregate(unittest.TestCase):
+    def test_the_papers_table_comes_from_its_scores(self):
+        found = {
+            key: aggregate.statistics(games(), {rom: game[key]["mean"] for rom, game in games().items()})
+            for key in aggregate.OTHERS
+        }
+        early, late = found["meme_200m"], found["meme_1b"]
+        self.assertEqual((early["games above human"], late["games above human"]), (54, 57))
+        self.assertEqual((round(early["capped mean"]), round(late["capped mean"])), (98, 100))
+        self.assertEqual((round(early[aggregate.PAPERS_MEAN]), round(late["5th percentile"])), (3305, 119))
+        # The paper averages over subsets of its seeds, so the others are near.
+        self.assertAlmostEqual(late[aggregate.PAPERS_MEAN], 4087, delta=10)
+        for name, value in {"median": 848, "25th percentile": 282, "5th percentile": 100}.items():
+            self.assertAlmostEqual(early[name], value, delta=0.05 * value)
+
+    def test_intervals_are_of_runs_and_of_their_episodes(self):
+        pong = games()["pong"]
+        runs = {"pong": [[14.6, 14.6], [14.6, 14.6]]}
+        low, high = aggregate.intervals({"pong": pong}, runs)
+        self.assertAlmostEqual(low["mean"], 100)
+        self.assertAlmostEqual(high["mean"], 100)
+        # One run of two episodes, half-way to human and as far beyond: a quarter of the draws has one of them twice.
+        low, high = aggregate.intervals({"pong": pong}, {"pong": [[-3.05, 32.25]]})
+        self.assertAlmostEqual(low["mean"], 50)
+        self.assertAlmostEqual(high["mean"], 150)
+        # Two runs that differ, of episodes that do not.
+        low, high = aggregate.intervals({"pong": pong}, {"pong": [[-3.05] * 3, [32.25] * 3]})
+        self.assertAlmostEqual(low["mean"], 50)
+        self.assertAlmostEqual(high["mean"], 150)
+
+    def test_a_game_counts_once_however_many_runs_it_has(self):
+        every = games()
+        all_facts = [facts(every["pong"], [14.6]), facts(every["pong"], [14.6]), facts(every["breakout"], [1.7])]
+        table = aggregate.table(all_facts)
+        self.assertIn("| 2 of 57 games |", table)
+        self.assertIn("| mean | 50 (50, 50) |", table)
+        self.assertIn("| games above human | 0 (0, 0) |", table)
+        self.assertNotIn(aggregate.PAPERS_MEAN, table)
+        pinball = [facts(every["video_pinball"], [17667.9])]
+        self.assertIn(f"| {aggregate.PAPERS_MEAN} | 100 (100, 100) |", aggregate.table(pinball))
+
+
+if __name__ == "__main__":
+    unittest.main()
