@@ -88,7 +88,7 @@ impl Core {
                 let part = |start| state.f_narrow(1, start, lstm.width)?.f_unsqueeze(0)?.f_contiguous();
                 let parameters = lstm.parameters().map(|id| weights.get(id).shallow_clone());
                 let initial = [part(0)?, part(lstm.width)?];
-                // On a GPU libtorch would have the weights in one piece of memory of its own.
+                // On a GPU libtorch wants the weights in one piece of memory of its own, and says so at every call.
                 let lstm = || input.f_lstm(&initial, &parameters, true, 1, 0.0, true, false, true);
                 let (output, h, c) = torch_ext::silently(lstm)?;
                 Ok((output, Tensor::f_cat(&[h.f_squeeze_dim(0)?, c.f_squeeze_dim(0)?], 1)?))
