@@ -174,6 +174,7 @@ impl<'a> Trainer<'a> {
                 self.keep_best(screen);
             }
             self.finish_saving(false, screen);
+            self.finish_keeping(false, screen);
             if self.last_save.elapsed() >= Duration::from_secs_f64(self.config.checkpoint.every_minutes * 60.0) {
                 self.save(screen)?;
             }
@@ -279,7 +280,7 @@ impl<'a> Trainer<'a> {
     /// training goes on.
     fn keep_best(&mut self, screen: &mut dyn Screen) {
         let Some(score) = self.books.new_evaluation().filter(|_| self.config.checkpoint.keep_best) else { return };
-        self.finish_keeping(screen);
+        self.finish_keeping(true, screen);
         match self.begin_keeping(score) {
             Ok(keeping) => self.keeping = keeping,
             Err(error) => screen.say(&not_kept(&error)),
@@ -297,8 +298,9 @@ impl<'a> Trainer<'a> {
         Ok(Some(store.save_best_in_background(frames, score, move |checkpoint| copied.write(checkpoint))?))
     }
 
-    fn finish_keeping(&mut self, screen: &mut dyn Screen) {
-        if let Some(Err(error)) = self.keeping.take().map(Saving::finish) {
+    fn finish_keeping(&mut self, wait: bool, screen: &mut dyn Screen) {
+        let finished = self.keeping.take_if(|keeping| wait || keeping.is_finished());
+        if let Some(Err(error)) = finished.map(Saving::finish) {
             screen.say(&not_kept(&error.into()));
         }
     }
@@ -335,10 +337,7 @@ impl<'a> Trainer<'a> {
     }
 
     fn finish_saving(&mut self, wait: bool, screen: &mut dyn Screen) {
-        if !wait && !self.saving.as_ref().is_some_and(Saving::is_finished) {
-            return;
-        }
-        let Some(saving) = self.saving.take() else { return };
+        let Some(saving) = self.saving.take_if(|saving| wait || saving.is_finished()) else { return };
         match saving.finish() {
             Ok(saved) => self.tell_saved(&saved, screen),
             Err(error) => screen.say(&format!("saving failed, and training goes on: {error}")),
@@ -348,7 +347,7 @@ impl<'a> Trainer<'a> {
     /// Waits for what is being written. Also when training failed: a save under way is whole, of a moment before.
     fn finish_files(&mut self, screen: &mut dyn Screen) {
         self.finish_saving(true, screen);
-        self.finish_keeping(screen);
+        self.finish_keeping(true, screen);
     }
 
     fn tell_saved(&self, saved: &Saved, screen: &mut dyn Screen) {
