@@ -12,14 +12,14 @@ which published tables have at 16 256.9: with that game there are two means.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 import numpy
 
+from result import OTHERS, parsed, read
+
 DRAWS = 10_000
-OTHERS = {"meme_200m": "MEME 200M", "meme_1b": "MEME 1B", "agent57_1b": "Agent57 1B"}
 STATISTICS = ("games above human", "capped mean", "mean", "median", "25th percentile", "5th percentile")
 PAPERS_MEAN = "mean with the paper's random play"
 
@@ -27,14 +27,18 @@ PAPERS_MEAN = "mean with the paper's random play"
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=Path("docs/results/games"))
-    folder = parser.parse_args().folder
-    try:
-        all_facts = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
-    except (OSError, ValueError) as error:
-        sys.exit(f"the results in {folder} can't be read: {error}")
-    if not all_facts:
+    print(table(results(parser.parse_args().folder)), end="")
+
+
+def results(folder):
+    """All that bench/result.py has left there."""
+    found = {path: parsed(path, read(path)) for path in sorted(folder.glob("*.json"))}
+    if not found:
         sys.exit(f"there is no NAME.json of bench/result.py in {folder}")
-    print(table(all_facts), end="")
+    for path, facts in found.items():
+        if "game" not in facts or not facts.get("evaluation", {}).get("scores"):
+            sys.exit(f"{path} is no NAME.json of bench/result.py: it has no game, or no scores")
+    return list(found.values())
 
 
 def table(all_facts):

@@ -28,6 +28,8 @@ of each run has its command, its protocol, its curves and what they say.
 {BEGIN}
 {END}
 """
+# The paper's agents in the tables, by their keys in `meme games --json`.
+OTHERS = {"meme_200m": "MEME 200M", "meme_1b": "MEME 1B", "agent57_1b": "Agent57 1B"}
 # So many rows of metrics are kept, evenly over the run, with so many digits.
 ROWS, DIGITS = 120, 5
 
@@ -236,12 +238,12 @@ def update_tables(out):
 def tables(all_facts, folder):
     """The scores beside those of others, and how each run was made."""
     lines = [
-        "| game | run | score | with online parameters | random | human | MEME 200M | MEME 1B | Agent57 1B |",
-        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
+        "| game | run | score | with online parameters | random | human | " + " | ".join(OTHERS.values()) + " |",
+        "|---|---|---:|---:|---:|---:|" + "---:|" * len(OTHERS),
     ]
     for facts in all_facts:
         game, evaluation = facts["game"], facts["evaluation"]
-        others = [game["random"], game["human"], *(game[key]["mean"] for key in ("meme_200m", "meme_1b", "agent57_1b"))]
+        others = [game["random"], game["human"], *(game[key]["mean"] for key in OTHERS)]
         cells = [game["rom"], f"[{facts['name']}]({folder}/{facts['name']}.md)"]
         cells += [f"{evaluation['mean']:.2f}{deviation(evaluation)}", online(facts)]
         cells += [f"{score:.1f}" for score in others]

@@ -1,6 +1,7 @@
 """Tests of `aggregate.py`: `python -m unittest discover -s bench`."""
 
 import json
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -57,6 +58,23 @@ class Aggregate(unittest.TestCase):
         self.assertNotIn(aggregate.PAPERS_MEAN, table)
         pinball = [facts(every["video_pinball"], [17667.9])]
         self.assertIn(f"| {aggregate.PAPERS_MEAN} | 100 (100, 100) |", aggregate.table(pinball))
+
+    def test_bad_input_is_refused_with_a_sentence(self):
+        def refusal(folder):
+            with self.assertRaises(SystemExit) as refused:
+                aggregate.results(folder)
+            return str(refused.exception)
+
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            self.assertEqual(refusal(folder), f"there is no NAME.json of bench/result.py in {folder}")
+            (folder / "pong.json").write_text("{")
+            self.assertIn(f"{folder}/pong.json is damaged: ", refusal(folder))
+            for other in [{}, {"game": games()["pong"]}, facts(games()["pong"], [])]:
+                (folder / "pong.json").write_text(json.dumps(other))
+                self.assertIn("pong.json is no NAME.json of bench/result.py", refusal(folder))
+            (folder / "pong.json").write_text(json.dumps(facts(games()["pong"], [1.0])))
+            self.assertEqual(len(aggregate.results(folder)), 1)
 
 
 if __name__ == "__main__":
