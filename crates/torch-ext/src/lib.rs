@@ -6,6 +6,7 @@
 //! the one crate with unsafe code besides the shared memory of the environments.
 
 mod autograd;
+mod copy;
 mod cudnn;
 mod driver;
 mod error;
@@ -27,6 +28,7 @@ pub mod returns;
 pub mod signals;
 pub mod upload;
 
+pub use copy::copy_all;
 pub use error::{Error, Result};
 pub use fatal::end_in_a_sentence;
 pub use graph::Graph;

@@ -1,5 +1,5 @@
 // What tch does not offer, through its raw at::Tensor pointers: streams, events, CUDA graphs, allocator statistics,
-// copies that are not waited for, convolution and LSTM backward passes, and nodes of the autograd graph whose backward
+// copies that are not waited for or of many tensors at once, convolution and LSTM backward passes, and nodes of the autograd graph whose backward
 // pass is a Rust function.
 // Every function returns null, or a text that says what failed; it stays valid until the thread's next call.
 #include <ATen/Context.h>
@@ -140,6 +140,23 @@ const char* tx_lstm_backward(Tensor* input, Tensor* buffer, Tensor* h, Tensor* c
 }
 
 // Copies that the host does not wait for, by way of pinned memory, which libtorch keeps until the stream is done with it.
+// Those that lie alike in a few launches, the others one by one.
+const char* tx_copy_all(Tensor** to, Tensor** from, size_t count) {
+  return attempt([&] {
+    std::vector<Tensor> alike_to, alike_from;
+    for (size_t i = 0; i < count; i++) {
+      bool alike = to[i]->scalar_type() == from[i]->scalar_type() && to[i]->sizes() == from[i]->sizes() &&
+                   to[i]->strides() == from[i]->strides() && to[i]->is_non_overlapping_and_dense();
+      if (!alike) {
+        to[i]->copy_(*from[i]);
+        continue;
+      }
+      alike_to.push_back(*to[i]);
+      alike_from.push_back(*from[i]);
+    }
+    if (!alike_to.empty()) at::_foreach_copy_(alike_to, alike_from);
+  });
+}
 const char* tx_upload(Tensor* host, Tensor** copy) {
   return attempt([&] {
     *copy = new Tensor(host->pin_memory().to(at::Device(at::kCUDA, 0), host->scalar_type(), true));

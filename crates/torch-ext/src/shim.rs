@@ -56,6 +56,7 @@ shim! {
     fn tx_lstm_backward(input: *mut RawTensor, buffer: *mut RawTensor, h: *mut RawTensor, c: *mut RawTensor,
         output: *mut RawTensor, reserve: *mut RawTensor, gradient: *mut RawTensor, width: i64,
         input_gradient: *mut *mut RawTensor, weight_gradients: *mut *mut RawTensor);
+    fn tx_copy_all(to: *const *mut RawTensor, from: *const *mut RawTensor, count: usize);
     fn tx_upload(host: *mut RawTensor, copy: *mut *mut RawTensor);
     fn tx_download(tensor: *mut RawTensor, copy: *mut *mut RawTensor);
     fn tx_stream_new(high_priority: c_int, stream: *mut *mut c_void);

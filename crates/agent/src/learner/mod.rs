@@ -6,6 +6,7 @@
 mod beside;
 mod intrinsic;
 mod numbers;
+mod recorded;
 mod report;
 mod state;
 mod target;
@@ -32,6 +33,7 @@ use crate::tensor_file::TensorFile;
 use crate::weights::export;
 use beside::beside_stream;
 use intrinsic::IntrinsicForms;
+use recorded::RecordedIntrinsic;
 use target::TargetNetwork;
 use update::UnderWay;
 
@@ -97,6 +99,7 @@ pub struct Learner {
     networks: Networks,
     /// f and RND in other forms, where those are faster.
     intrinsic_forms: Option<IntrinsicForms>,
+    recorded_intrinsic: RecordedIntrinsic,
     device: Device,
     loss: AgentLoss,
     online: NetworkParameters,
@@ -155,6 +158,7 @@ impl Learner {
                 rnd_predictor: rnd_predictor.trainable()?,
             },
             intrinsic_forms: IntrinsicForms::of(&networks),
+            recorded_intrinsic: RecordedIntrinsic::default(),
             networks,
             device,
             loss,

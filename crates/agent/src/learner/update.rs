@@ -6,7 +6,7 @@
 use tch::{Kind, Tensor};
 
 use super::beside::beside;
-use super::intrinsic::IntrinsicLoss;
+use super::intrinsic::{IntrinsicInput, IntrinsicLoss};
 use super::numbers::Numbers;
 use super::report::{RndStatistics, SentReport, StepReport};
 use super::{Learner, Part, StepOptions};
@@ -116,12 +116,18 @@ impl Learner {
 
     /// Losses of the networks behind the intrinsic reward, and their gradients.
     fn intrinsic_gradients_of(&mut self, tensors: &BatchTensors) -> Result<IntrinsicLoss> {
-        let intrinsic = IntrinsicLoss::evaluate(&self.networks, self.intrinsic_forms.as_ref(), &self.online, tensors)?;
-        self.action_prediction
-            .gradients
-            .fill_with_gradients(&intrinsic.action_prediction, &self.online.action_prediction)?;
-        self.rnd.gradients.fill_with_gradients(&intrinsic.rnd, &self.online.rnd_predictor)?;
-        Ok(intrinsic)
+        let Self { networks, intrinsic_forms, recorded_intrinsic, online, action_prediction: f, rnd, .. } = self;
+        let mut work = |input: &IntrinsicInput| {
+            let loss = IntrinsicLoss::evaluate(networks, intrinsic_forms.as_ref(), online, input)?;
+            f.gradients.fill_with_gradients(&loss.action_prediction, &online.action_prediction)?;
+            rnd.gradients.fill_with_gradients(&loss.rnd, &online.rnd_predictor)?;
+            loss.detach()
+        };
+        let input = IntrinsicInput::of(tensors)?;
+        match intrinsic_forms {
+            Some(_) => recorded_intrinsic.run(input, work),
+            None => work(&input),
+        }
     }
 
     /// Moves all parameters, if every number of the update is finite, and sends those numbers to the host.

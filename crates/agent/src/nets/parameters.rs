@@ -217,12 +217,19 @@ impl ParameterSet {
     /// Fills the set with the gradients of `loss` for `parameters`: zero where the loss does not depend on one.
     pub fn fill_with_gradients(&mut self, loss: &Tensor, parameters: &Self) -> Result<()> {
         let gradients = Tensor::f_run_backward(&[loss], &parameters.views, false, false)?;
+        let mut pairs = Vec::with_capacity(gradients.len());
         for (view, gradient) in self.views.iter_mut().zip(&gradients) {
             if gradient.defined() {
-                view.f_copy_(gradient)?;
+                pairs.push((view, gradient));
             } else {
                 let _ = view.f_zero_()?;
             }
+        }
+        if self.flat.device().is_cuda() {
+            return Ok(torch_ext::copy_all(&mut pairs)?);
+        }
+        for (view, gradient) in pairs {
+            view.f_copy_(gradient)?;
         }
         Ok(())
     }

@@ -197,6 +197,33 @@ fn updates_that_are_begun_ahead() {
     assert!(error < 1e-2, "the parameters differ by {error}");
 }
 
+/// From the fourth update of a size on, f and RND are trained by a recorded graph; another learner, which goes on from the
+/// same state, still gives their kernels out one by one.
+#[test]
+fn recorded_updates_of_f_and_rnd() {
+    let config = config();
+    let mut recorded = learner(&config, Precision::Auto, GPU);
+    let step = |learner: &mut Learner, lengths: &[usize], seed: u64| {
+        let batch = OwnedBatch::random(learner.networks(), 7, lengths, &mut Random::new(seed));
+        learner.step(&batch.batch()).unwrap()
+    };
+    for lengths in [&LENGTHS[..], &LENGTHS[1..]] {
+        for seed in 0..6 {
+            step(&mut recorded, lengths, seed);
+        }
+        let mut given = Learner::restore(&config, &screen(), ACTIONS, &recorded.save().unwrap(), GPU).unwrap();
+        let (found, wanted) = (step(&mut recorded, lengths, 6), step(&mut given, lengths, 6));
+        close("action prediction loss", found.losses.action_prediction, wanted.losses.action_prediction, 1e-4);
+        close("RND loss", found.losses.rnd, wanted.losses.rnd, 1e-4);
+        close("mean error of RND", found.rnd.mean, wanted.rnd.mean, 1e-4);
+        for (found, wanted) in recorded.intrinsic_gradients().into_iter().zip(given.intrinsic_gradients()) {
+            let error = relative(found.flat(), wanted.flat());
+            println!("gradients: {error:.2e}");
+            assert!(error < 1e-3, "the gradients differ by {error}");
+        }
+    }
+}
+
 /// The device finds by itself that an update is not finite, and leaves everything as it is: bit for bit.
 #[test]
 fn an_update_that_is_not_finite_changes_nothing() {

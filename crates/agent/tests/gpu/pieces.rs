@@ -162,3 +162,21 @@ fn the_gradient_through_a_convolution_a_relu_and_its_bias() {
         assert!(tried > 0, "cuDNN has no kernel for {shape:?}");
     }
 }
+
+#[test]
+fn many_copies_at_once_however_their_tensors_lie() {
+    let mut random = Random::new(5);
+    let from: Vec<_> = (1..=200).map(|i| normal(&[i, 3 + i % 7], &mut random).to_device(GPU)).collect();
+    let lies = |i: usize, tensor: &Tensor| match i % 3 {
+        0 => tensor.shallow_clone(),
+        1 => tensor.transpose(0, 1).contiguous().transpose(0, 1),
+        _ => tensor.to_kind(Kind::BFloat16).to_kind(Kind::Double),
+    };
+    let from: Vec<_> = from.iter().enumerate().map(|(i, tensor)| lies(i, tensor)).collect();
+    let mut to: Vec<_> = from.iter().map(|tensor| Tensor::zeros(tensor.size(), (Kind::Float, GPU))).collect();
+    torch_ext::copy_all(&mut to.iter_mut().zip(&from).collect::<Vec<_>>()).unwrap();
+    for (i, (found, wanted)) in to.iter().zip(&from).enumerate() {
+        assert_eq!(relative(found, wanted), 0.0, "tensor {i}");
+    }
+    torch_ext::copy_all(&mut []).unwrap();
+}
