@@ -16,6 +16,6 @@ mod workers;
 pub use env_id::EnvId;
 pub use environments::{Ending, EnvSpec, Environments, EpisodeEnd, ObservationKind, Step};
 pub use error::EnvError;
-pub use make::make;
+pub use make::{make, make_all};
 pub use slips::slips;
 pub use workers::{AleOptions, Limits, WorkerConfig, WorkerEnvironments, check_ram};

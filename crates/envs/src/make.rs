@@ -1,5 +1,9 @@
 //! One way to make environments of any kind.
 
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+
 use crate::env_id::EnvId;
 use crate::environments::Environments;
 use crate::error::EnvError;
@@ -23,6 +27,37 @@ pub fn make(config: &WorkerConfig) -> Result<Box<dyn Environments>, EnvError> {
     Ok(Box::new(WorkerEnvironments::new(config.clone())?))
 }
 
+/// The same for many, in their order. Worker processes take their time to start, so as many start at once as there are
+/// cores. When one fails no more are started, and those that were are ended.
+pub fn make_all(configs: &[WorkerConfig]) -> Result<Vec<Box<dyn Environments>>, EnvError> {
+    let waiting = Mutex::new(configs.iter().enumerate());
+    let take = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let work = || {
+        let mut made = Vec::new();
+        while let Some((place, config)) = take() {
+            let set = make(config);
+            if set.is_err() {
+                while take().is_some() {}
+            }
+            made.push((place, set));
+        }
+        made
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(configs.len());
+    let mut made = thread::scope(|scope| {
+        // Where there is no thread to be had, the others do its work.
+        let start = |_| thread::Builder::new().name("env-starter".to_owned()).spawn_scoped(scope, work).ok();
+        let helpers: Vec<_> = (1..threads).filter_map(start).collect();
+        let mut made = work();
+        for helper in helpers {
+            made.extend(helper.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        }
+        made
+    });
+    made.sort_by_key(|(place, _)| *place);
+    made.into_iter().map(|(_, set)| set).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -39,6 +74,20 @@ mod tests {
         (config.environments, config.ram) = (6, vec![3]);
         let sentence = make(&config).err().unwrap().to_string();
         assert_eq!(sentence, "env.ram is [3], and must be empty for deep_sea:12: only Atari games have RAM");
+    }
+
+    #[test]
+    fn many_are_made_in_their_order_or_none() {
+        let tasks = ["deep_sea:12", "catch", "memory:8", "key_door:9", "deep_sea:13", "deep_sea:14", "catch"];
+        let config = |name: &&str| WorkerConfig::new(name.parse().unwrap(), "/no/python", "/no/package");
+        let mut configs: Vec<_> = tasks.iter().map(config).collect();
+        let made = make_all(&configs).unwrap();
+        assert_eq!(made.iter().map(|set| set.spec().name.as_str()).collect::<Vec<_>>(), tasks);
+        assert!(make_all(&[]).unwrap().is_empty());
+        // Of two that fail the first one's sentence is told.
+        (configs[2], configs[4]) = (config(&"pong"), config(&"breakout"));
+        let sentence = make_all(&configs).err().unwrap().to_string();
+        assert!(sentence.contains("pong could not be started (/no/python): No such file"), "{sentence}");
     }
 
     #[test]

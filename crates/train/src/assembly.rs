@@ -149,25 +149,25 @@ pub(crate) fn make_sets(
     first: usize,
     count: usize,
 ) -> Result<Vec<Box<dyn Environments>>> {
-    let mut sets = Vec::new();
-    let mut made = 0;
-    while made < count {
-        let environments = config.actors.environments_per_worker.min(count - made);
-        sets.push(envs::make(&WorkerConfig {
+    let mut configs = Vec::new();
+    let mut described = 0;
+    while described < count {
+        let environments = config.actors.environments_per_worker.min(count - described);
+        configs.push(WorkerConfig {
             environment: task.environment.clone(),
             python: task.python.clone(),
             package: task.package.clone(),
-            first_index: (first + made) as u64,
+            first_index: (first + described) as u64,
             environments,
             groups: if environments.is_multiple_of(config.actors.groups) { config.actors.groups } else { 1 },
             seed: seed_for(config.run.seed, Purpose::Environments),
             ale: config.env.ale_options(),
             ram: config.env.ram.clone(),
             limits: config.env.limits(),
-        })?);
-        made += environments;
+        });
+        described += environments;
     }
-    Ok(sets)
+    Ok(envs::make_all(&configs)?)
 }
 
 /// What all seats have in common.
