@@ -8,17 +8,18 @@ use std::time::{Duration, Instant};
 use crate::config::InferenceConfig;
 use crate::error::{Result, TrainError};
 use crate::inference::{Decide, Inference, SavedStates};
-use crate::messages::{Decision, Turns};
+use crate::messages::{Decision, Role, Turns};
 use crate::published::Published;
 use crate::timesheet::{Activity, Stopwatch};
 
 /// What the service is asked.
 enum Request {
     /// A client is there, or is there again: it may ask.
-    Arrive,
+    Arrive(Role),
     /// A client is away or gone: it does not ask.
-    Leave,
+    Leave(Role),
     Decide {
+        role: Role,
         turns: Turns,
         answer: Sender<Result<Answer>>,
     },
@@ -38,9 +39,11 @@ pub struct Service {
     thread: JoinHandle<()>,
 }
 
-/// A player's connection to the service. It has one question at a time, so that a batch is complete once every client
-/// has asked that is not [`away`](Self::away).
+/// A player's connection to the service. It has one question at a time, so that a batch is complete once every actor has
+/// asked that is not [`away`](Self::away). Evaluators are waited for only where there are no actors: they have one group
+/// of environments, and everybody would stand still while those step.
 pub struct Client {
+    role: Role,
     requests: Sender<Request>,
 }
 
@@ -60,7 +63,7 @@ impl Service {
             inbox,
             max_batch: config.max_batch,
             max_wait: Duration::from_micros(config.max_wait_microseconds),
-            present: 0,
+            present: [0; 2],
             published: None,
             failure: None,
             stopwatch,
@@ -70,9 +73,9 @@ impl Service {
     }
 
     /// A connection for one player.
-    pub fn client(&self) -> Client {
-        let client = Client { requests: self.requests.clone() };
-        client.tell(Request::Arrive);
+    pub fn client(&self, role: Role) -> Client {
+        let client = Client { role, requests: self.requests.clone() };
+        client.tell(Request::Arrive(role));
         client
     }
 
@@ -102,7 +105,7 @@ fn gone() -> TrainError {
 impl Client {
     /// For what may take longer than gathering a batch: meanwhile no batch waits for this client.
     pub fn away(&self) -> Away<'_> {
-        self.tell(Request::Leave);
+        self.tell(Request::Leave(self.role));
         Away { client: self }
     }
 
@@ -114,13 +117,13 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        self.tell(Request::Leave);
+        self.tell(Request::Leave(self.role));
     }
 }
 
 impl Drop for Away<'_> {
     fn drop(&mut self) {
-        self.client.tell(Request::Arrive);
+        self.client.tell(Request::Arrive(self.client.role));
     }
 }
 
@@ -128,7 +131,8 @@ impl Decide for Client {
     fn decide(&mut self, turns: &mut Turns) -> Result<Vec<Decision>> {
         // The service holds the only sender: if its thread dies over this request, the wait ends.
         let (answer, answers) = channel();
-        self.requests.send(Request::Decide { turns: std::mem::take(turns), answer }).map_err(|_| gone())?;
+        let request = Request::Decide { role: self.role, turns: std::mem::take(turns), answer };
+        self.requests.send(request).map_err(|_| gone())?;
         let answer = answers.recv().map_err(|_| gone())??;
         *turns = answer.turns;
         Ok(answer.decisions)
@@ -141,8 +145,8 @@ struct Desk {
     inbox: Receiver<Request>,
     max_batch: usize,
     max_wait: Duration,
-    /// Clients that may ask.
-    present: usize,
+    /// Clients that may ask: actors and evaluators.
+    present: [usize; 2],
     /// The newest parameters, until they are taken over.
     published: Option<Box<Published>>,
     /// Why newer parameters could not be taken over. Nobody waits for a refresh, so whoever asks next hears of it.
@@ -151,6 +155,7 @@ struct Desk {
 }
 
 struct Waiting {
+    role: Role,
     turns: Turns,
     answer: Sender<Result<Answer>>,
 }
@@ -164,9 +169,9 @@ impl Desk {
             self.stopwatch.lap(Activity::InferenceWaits);
             self.take(request, &mut waiting);
             self.stopwatch.lap(Activity::InferenceWorks);
-            // The first turn of a batch waits for others, but not long, and not once everybody waits.
+            // The first turn of a batch waits for others, but not long, and not once the batch is complete.
             let until = Instant::now() + self.max_wait;
-            while !waiting.is_empty() && waiting.len() < self.present && rows(&waiting) < self.max_batch {
+            while !waiting.is_empty() && !self.is_complete(&waiting) && rows(&waiting) < self.max_batch {
                 match self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
                     Ok(request) => self.take(request, &mut waiting),
                     Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
@@ -183,10 +188,10 @@ impl Desk {
     fn take(&mut self, request: Request, waiting: &mut Vec<Waiting>) {
         // A client that went away needs no answer, here and below.
         match request {
-            Request::Arrive => self.present += 1,
-            Request::Leave => self.present -= 1,
-            Request::Decide { turns, answer } => match self.inference.send(&turns) {
-                Ok(()) => waiting.push(Waiting { turns, answer }),
+            Request::Arrive(role) => self.present[role as usize] += 1,
+            Request::Leave(role) => self.present[role as usize] -= 1,
+            Request::Decide { role, turns, answer } => match self.inference.send(&turns) {
+                Ok(()) => waiting.push(Waiting { role, turns, answer }),
                 Err(error) => drop(answer.send(Err(error))),
             },
             Request::Refresh(published) => {
@@ -196,6 +201,12 @@ impl Desk {
             }
             Request::Save(answer) => drop(answer.send(self.inference.save())),
         }
+    }
+
+    /// Whether everybody has asked who is waited for.
+    fn is_complete(&self, waiting: &[Waiting]) -> bool {
+        let awaited = if self.present[Role::Actor as usize] > 0 { Role::Actor } else { Role::Evaluator };
+        waiting.iter().filter(|one| one.role == awaited).count() >= self.present[awaited as usize]
     }
 
     /// Takes over newer parameters if they are there: the learner's device may still be at work on them.
@@ -224,7 +235,7 @@ impl Desk {
         match self.inference.decide_together(&together) {
             Ok(decisions) => {
                 let mut decisions = decisions.into_iter();
-                for Waiting { turns, answer } in waiting.drain(..) {
+                for Waiting { turns, answer, .. } in waiting.drain(..) {
                     let decisions = decisions.by_ref().take(turns.turns.len()).collect();
                     drop(answer.send(Ok(Answer { decisions, turns })));
                 }
@@ -256,7 +267,7 @@ mod tests {
     use super::*;
     use crate::config::{Config, Sources};
     use crate::inference::RoleSizes;
-    use crate::messages::{Place, Previous, Role, Seen, Turn};
+    use crate::messages::{Place, Previous, Seen, Turn};
 
     fn config(settings: &[String]) -> Config {
         Sources { preset: Some("tiny".to_owned()), file: None, set: settings.to_vec() }.load().unwrap().config
@@ -296,7 +307,7 @@ mod tests {
         let (config, other) = (config(&[]), config(&["agent.network.core=24".to_owned()]));
         let good = published(&config);
         let service = start(&config, &good, 1);
-        let mut client = service.client();
+        let mut client = service.client(Role::Actor);
         let mut ask = || ask(&mut client, &config, 0);
         assert_eq!(ask().unwrap(), 1);
         service.refresh(published(&other)).unwrap();
@@ -341,7 +352,7 @@ mod tests {
     fn three_clients(max_wait: Duration) -> (Config, Service, [Client; 3]) {
         let config = config(&[format!("inference.max_wait_microseconds={}", max_wait.as_micros())]);
         let service = start(&config, &published(&config), 3);
-        let clients = [(); 3].map(|()| service.client());
+        let clients = [(); 3].map(|()| service.client(Role::Actor));
         (config, service, clients)
     }
 
@@ -371,6 +382,31 @@ mod tests {
             drop(third);
         });
         drop((first, second));
+        service.finish().unwrap();
+        assert!(begun.elapsed() < LONG, "somebody waited for nobody");
+    }
+
+    #[test]
+    fn evaluators_are_waited_for_only_where_there_are_no_actors() {
+        const LONG: Duration = Duration::from_secs(10);
+        let (config, service, [mut first, mut second, third]) = three_clients(LONG);
+        let config = &config;
+        drop(third);
+        let mut evaluators = [(); 2].map(|()| service.client(Role::Evaluator));
+        let begun = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| ask(&mut first, config, 0).unwrap());
+            ask(&mut second, config, 1).unwrap();
+        });
+        drop((first, second));
+        let [quick, slow] = &mut evaluators;
+        thread::scope(|scope| {
+            let asked = scope.spawn(|| ask(quick, config, 0).unwrap());
+            thread::sleep(Duration::from_millis(100));
+            assert!(!asked.is_finished());
+            ask(slow, config, 1).unwrap();
+        });
+        drop(evaluators);
         service.finish().unwrap();
         assert!(begun.elapsed() < LONG, "somebody waited for nobody");
     }

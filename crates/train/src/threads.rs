@@ -65,7 +65,7 @@ impl Threads {
                 role,
                 index,
                 player,
-                client: service.client(),
+                client: service.client(role),
                 bandit: Arc::clone(&bandit),
                 crew: Arc::clone(&crew),
                 tell: tell.clone(),

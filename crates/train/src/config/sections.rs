@@ -97,7 +97,7 @@ section! {
     InferenceConfig in "inference" {
         /// A batch of so many environments waits for no others.
         max_batch: usize = 128, Whole(1, 65_536), "environments", Ours;
-        /// How long the first request of a batch waits for others, unless everybody who could ask has asked.
+        /// How long the first request of a batch waits for others, unless all actors who could ask have asked.
         max_wait_microseconds: u64 = 2000, Whole(0, 10_000_000), "µs", Ours;
     }
 }
