@@ -19,6 +19,8 @@ LEARNERS = {
 }
 INFERENCE = "meme-inference"
 BASELINE = "peer-compile"
+# That an action is held for.
+FRAMES_A_STEP = 4
 
 
 class Missing(Exception):
@@ -82,7 +84,8 @@ def inference_rows(rounds):
         for name, label in labels.items():
             device, trip = means[name]
             ratios = [f"{base / own:.2f}" for base, own in zip(means[BASELINE], means[name])]
-            yield f"| {environments} | {label} | {device:.3f} | {trip:.3f} | {' / '.join(ratios)} |"
+            frames = round(environments * FRAMES_A_STEP * 1e3 / trip)
+            yield f"| {environments} | {label} | {device:.3f} | {trip:.3f} | {frames} | {' / '.join(ratios)} |"
 
 
 def table(rounds, meme, date):
@@ -99,8 +102,9 @@ def table(rounds, meme, date):
         "|---|---:|---:|---|---:|",
         *learner_rows(rounds),
         "",
-        "| environments | inference, 18 actions | ms on the GPU | ms round trip | times torch.compile (GPU / trip) |",
-        "|---:|---|---:|---:|---:|",
+        "| environments | inference, 18 actions | ms on the GPU | ms round trip | frames/s in it "
+        "| times torch.compile (GPU / trip) |",
+        "|---:|---|---:|---:|---:|---:|",
         *inference_rows(rounds),
     ])  # fmt: skip
 

@@ -75,6 +75,8 @@ struct Row {
     round_trip_milliseconds: f64,
     round_trip_p95_milliseconds: f64,
     slowest_milliseconds: f64,
+    /// Of the emulator that the round trip would be fast enough for: each decision holds for `env.action_repeat` frames.
+    frames_per_second: f64,
     /// Of the value and policy network on the device, or in the round trip without a GPU.
     teraflops_per_second: f64,
     /// Most GPU memory in tensors, the learner's included.
@@ -100,7 +102,8 @@ pub fn run(args: &InferenceArgs) -> Result<()> {
         let mut show = |step: usize| progress.show(|| format!("{environments} environments, step {step}"));
         let (agent, observation, actions) = (&config.agent, &observation, args.actions);
         let player = config.actors.environments_per_worker / config.actors.groups;
-        let bench = Bench { config: agent, observation, actions, player, device };
+        let frames = config.env.action_repeat;
+        let bench = Bench { config: agent, observation, actions, frames, player, device };
         rows.push(bench.measure(environments, args.steps, learner.as_ref(), &mut show)?);
     }
     progress.clear();
@@ -115,6 +118,8 @@ struct Bench<'a> {
     config: &'a AgentConfig,
     observation: &'a ObservationSpec,
     actions: usize,
+    /// That a decision holds for.
+    frames: u32,
     /// Environments that a player asks for at a time.
     player: usize,
     device: Device,
@@ -168,6 +173,7 @@ impl Bench<'_> {
             round_trip_milliseconds,
             round_trip_p95_milliseconds: trips[(trips.len() * 95 / 100).min(trips.len() - 1)],
             slowest_milliseconds: trips[trips.len() - 1],
+            frames_per_second: environments as f64 * f64::from(self.frames) * 1e3 / round_trip_milliseconds,
             teraflops_per_second: flops / milliseconds.unwrap_or(round_trip_milliseconds) / 1e9,
             peak_gpu_bytes: match self.device.is_cuda() {
                 true => Some(torch_ext::memory_statistics()?.peak_allocated),
@@ -304,7 +310,7 @@ fn table(args: &InferenceArgs, device: Device, rows: &[Row]) -> String {
     let beside = if args.beside_learner { ", a learner beside it" } else { "" };
     let mut text = format!(
         "inference, {} networks, observations of 210x160, {} actions, {device:?}{beside}; {} steps\n\n\
-         environments   device ms   round trip ms   p95 ms   slowest ms   TFLOP/s   GPU memory   updates/s\n",
+         environments   device ms   round trip ms   p95 ms   slowest ms   frames/s   TFLOP/s   GPU memory   updates/s\n",
         args.preset, args.actions, args.steps,
     );
     let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
@@ -312,12 +318,13 @@ fn table(args: &InferenceArgs, device: Device, rows: &[Row]) -> String {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "{:>12} {:>11} {:>15.3} {:>8.3} {:>12.3} {:>9.1} {:>12} {:>11}",
+            "{:>12} {:>11} {:>15.3} {:>8.3} {:>12.3} {:>10.0} {:>9.1} {:>12} {:>11}",
             row.environments,
             or_dash(row.milliseconds.map(|ms| format!("{ms:.3}"))),
             row.round_trip_milliseconds,
             row.round_trip_p95_milliseconds,
             row.slowest_milliseconds,
+            row.frames_per_second,
             row.teraflops_per_second,
             or_dash(row.peak_gpu_bytes.map(|bytes| format!("{:.1} GB", bytes as f64 / 1e9))),
             or_dash(row.updates_per_second.map(|rate| format!("{rate:.2}"))),
