@@ -89,6 +89,7 @@ pub fn run(args: &TrainArgs) -> Result<()> {
         Some(status) => status,
         None => {
             say_if_on_cpu(config.run.device);
+            say_what_starts(&task.environment, &config);
             train(&task, &config, directory, &opening, &stop)?
         }
     };
@@ -137,6 +138,14 @@ fn say_if_on_cpu(device: Device) {
         && let Err(reason) = torch_ext::gpu()
     {
         output::say(format_args!("meme: the networks run on the CPU: {reason}"));
+    }
+}
+
+/// Says what the first seconds are for. Tasks are there at once.
+fn say_what_starts(environment: &EnvId, config: &Config) {
+    if !matches!(environment, EnvId::Task(_)) {
+        let environments = config.actors.environments + config.evaluation.evaluators;
+        output::say(format_args!("starting {environments} environments, then the networks"));
     }
 }
 
