@@ -5,8 +5,11 @@ use tch::Tensor;
 use crate::error::Result;
 use crate::shim;
 
-/// Copies the second tensor of every pair into the first. All are on the GPU.
-pub fn copy_all(pairs: &mut [(&mut Tensor, &Tensor)]) -> Result<()> {
+/// Copies the second tensor of every pair into the first. All are on the same device.
+pub fn copy_all(mut pairs: Vec<(&mut Tensor, &Tensor)>) -> Result<()> {
+    if !pairs.iter().any(|(to, _)| to.device().is_cuda()) {
+        return Ok(pairs.iter_mut().try_for_each(|(to, from)| to.f_copy_(from))?);
+    }
     let to: Vec<_> = pairs.iter().map(|(to, _)| shim::raw(to)).collect();
     let from: Vec<_> = pairs.iter().map(|(_, from)| shim::raw(from)).collect();
     // SAFETY: as many live tensors as `count` says; the first of each pair is borrowed to be changed.

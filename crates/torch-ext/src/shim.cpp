@@ -1,6 +1,6 @@
 // What tch does not offer, through its raw at::Tensor pointers: streams, events, CUDA graphs, allocator statistics,
-// copies that are not waited for or of many tensors at once, convolution and LSTM backward passes, and nodes of the autograd graph whose backward
-// pass is a Rust function.
+// copies that are not waited for or of many tensors at once, convolution and LSTM backward passes, and nodes of the
+// autograd graph whose backward pass is a Rust function.
 // Every function returns null, or a text that says what failed; it stays valid until the thread's next call.
 #include <ATen/Context.h>
 #include <ATen/Functions.h>
@@ -139,7 +139,6 @@ const char* tx_lstm_backward(Tensor* input, Tensor* buffer, Tensor* h, Tensor* c
   });
 }
 
-// Copies that the host does not wait for, by way of pinned memory, which libtorch keeps until the stream is done with it.
 // Those that lie alike in a few launches, the others one by one.
 const char* tx_copy_all(Tensor** to, Tensor** from, size_t count) {
   return attempt([&] {
@@ -157,6 +156,7 @@ const char* tx_copy_all(Tensor** to, Tensor** from, size_t count) {
     if (!alike_to.empty()) at::_foreach_copy_(alike_to, alike_from);
   });
 }
+// Copies that the host does not wait for, by way of pinned memory, which libtorch keeps until the stream is done with it.
 const char* tx_upload(Tensor* host, Tensor** copy) {
   return attempt([&] {
     *copy = new Tensor(host->pin_memory().to(at::Device(at::kCUDA, 0), host->scalar_type(), true));
@@ -254,7 +254,7 @@ const char* tx_on_terminate(End end) {
   });
 }
 
-// f32 matrix products with 10-bit factors and f32 sums, and cuDNN's choice by trial among its algorithms.
+// Whether this thread's warnings are swallowed.
 const char* tx_silence(int silent) {
   struct Silence : c10::WarningHandler {
     void process(const c10::Warning&) override {}
@@ -264,6 +264,7 @@ const char* tx_silence(int silent) {
     c10::WarningUtils::set_warning_handler(silent ? &silence : nullptr);
   });
 }
+// f32 matrix products with 10-bit factors and f32 sums, and cuDNN's choice by trial among its algorithms.
 const char* tx_prefer_speed() {
   return attempt([&] {
     at::globalContext().setFloat32MatmulPrecision("high");

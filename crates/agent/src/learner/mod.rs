@@ -99,6 +99,7 @@ pub struct Learner {
     networks: Networks,
     /// f and RND in other forms, where those are faster.
     intrinsic_forms: Option<IntrinsicForms>,
+    /// Their losses and gradients, with those forms.
     recorded_intrinsic: RecordedIntrinsic,
     device: Device,
     loss: AgentLoss,

@@ -225,13 +225,7 @@ impl ParameterSet {
                 let _ = view.f_zero_()?;
             }
         }
-        if self.flat.device().is_cuda() {
-            return Ok(torch_ext::copy_all(&mut pairs)?);
-        }
-        for (view, gradient) in pairs {
-            view.f_copy_(gradient)?;
-        }
-        Ok(())
+        Ok(torch_ext::copy_all(pairs)?)
     }
 
     /// √Σx² over all parameters.

@@ -174,9 +174,9 @@ fn many_copies_at_once_however_their_tensors_lie() {
     };
     let from: Vec<_> = from.iter().enumerate().map(|(i, tensor)| lies(i, tensor)).collect();
     let mut to: Vec<_> = from.iter().map(|tensor| Tensor::zeros(tensor.size(), (Kind::Float, GPU))).collect();
-    torch_ext::copy_all(&mut to.iter_mut().zip(&from).collect::<Vec<_>>()).unwrap();
+    torch_ext::copy_all(to.iter_mut().zip(&from).collect()).unwrap();
     for (i, (found, wanted)) in to.iter().zip(&from).enumerate() {
         assert_eq!(relative(found, wanted), 0.0, "tensor {i}");
     }
-    torch_ext::copy_all(&mut []).unwrap();
+    torch_ext::copy_all(vec![]).unwrap();
 }
