@@ -105,6 +105,47 @@ pub struct BatchTensors {
 }
 
 impl BatchTensors {
+    /// Number of valid steps of the batch, on the device: one f64.
+    pub fn steps_in_all(&self) -> Result<Tensor> {
+        Ok(self.steps.f_sum(Kind::Double)?)
+    }
+
+    /// Memory for batches of the same size, without gradients.
+    pub(crate) fn room(&self) -> Result<Self> {
+        let room = |tensor: &Tensor| tensor.f_empty_like();
+        let NetInput { observations, features, state } = &self.input;
+        let FeatureInput { action, rewards, embedding } = features;
+        let features = FeatureInput { action: room(action)?, rewards: room(rewards)?, embedding: room(embedding)? };
+        let RecentSteps { frames, transitions, observations: recent, actions } = &self.recent;
+        Ok(Self {
+            input: NetInput { observations: room(observations)?, features, state: room(state)? },
+            action: room(&self.action)?,
+            behaviour_probability: room(&self.behaviour_probability)?,
+            reward_extrinsic: room(&self.reward_extrinsic)?,
+            reward_ngu: room(&self.reward_ngu)?,
+            discount: room(&self.discount)?,
+            valid: room(&self.valid)?,
+            steps: room(&self.steps)?,
+            total_steps: 0.0,
+            policy: room(&self.policy)?,
+            weight: room(&self.weight)?,
+            recent: RecentSteps {
+                frames: room(frames)?,
+                transitions: room(transitions)?,
+                observations: room(recent)?,
+                actions: room(actions)?,
+            },
+        })
+    }
+
+    /// Takes over another batch of the same size in the memory that this one has.
+    pub(crate) fn take_over(&mut self, other: &Self) -> Result<()> {
+        let mut own = self.all().map(Tensor::shallow_clone);
+        torch_ext::copy_all(own.iter_mut().zip(other.all()).collect())?;
+        self.total_steps = other.total_steps;
+        Ok(())
+    }
+
     /// Every tensor of the batch.
     pub(crate) fn all(&self) -> [&Tensor; 18] {
         let NetInput { observations, features, state } = &self.input;

@@ -32,7 +32,9 @@ pub use copy::copy_all;
 pub use error::{Error, Result};
 pub use fatal::end_in_a_sentence;
 pub use graph::Graph;
-pub use memory::{MemoryStatistics, PinnedBytes, PinnedPart, give_back_free_memory, memory_statistics};
+pub use memory::{
+    MemoryStatistics, PinnedBytes, PinnedPart, give_back_free_memory, memory_statistics, release_unused_memory,
+};
 pub use stream::{Event, Priority, Stream};
 
 /// Lets libtorch use tensor cores for f32 matrix products (factors of 10 bits, sums in f32), and try cuDNN's algorithms

@@ -32,6 +32,12 @@ pub fn memory_statistics() -> Result<MemoryStatistics> {
     Ok(s)
 }
 
+/// Gives the GPU's memory back that libtorch holds and no tensor uses.
+pub fn release_unused_memory() -> Result<()> {
+    // SAFETY: no arguments.
+    shim::check(unsafe { shim::tx_release_unused_memory() })
+}
+
 /// Gives the system back what was freed. The C library keeps pieces that lie between others; once it has seen one of
 /// some megabytes freed, it takes the next ones of that size from among them too.
 pub fn give_back_free_memory() {

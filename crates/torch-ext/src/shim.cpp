@@ -139,13 +139,14 @@ const char* tx_lstm_backward(Tensor* input, Tensor* buffer, Tensor* h, Tensor* c
   });
 }
 
-// Those that lie alike in a few launches, the others one by one.
+// Those of f32 that lie alike in a few launches, the others one by one.
 const char* tx_copy_all(Tensor** to, Tensor** from, size_t count) {
   return attempt([&] {
     std::vector<Tensor> alike_to, alike_from;
     for (size_t i = 0; i < count; i++) {
-      bool alike = to[i]->scalar_type() == from[i]->scalar_type() && to[i]->sizes() == from[i]->sizes() &&
-                   to[i]->strides() == from[i]->strides() && to[i]->is_non_overlapping_and_dense();
+      bool alike = to[i]->scalar_type() == at::kFloat && from[i]->scalar_type() == at::kFloat &&
+                   to[i]->sizes() == from[i]->sizes() && to[i]->strides() == from[i]->strides() &&
+                   to[i]->is_non_overlapping_and_dense();
       if (!alike) {
         to[i]->copy_(*from[i]);
         continue;
@@ -270,6 +271,9 @@ const char* tx_prefer_speed() {
     at::globalContext().setFloat32MatmulPrecision("high");
     at::globalContext().setBenchmarkCuDNN(true);
   });
+}
+const char* tx_release_unused_memory() {
+  return attempt([] { c10::cuda::CUDACachingAllocator::emptyCache(); });
 }
 const char* tx_memory(uint64_t* allocated, uint64_t* peak_allocated, uint64_t* reserved, uint64_t* peak_reserved) {
   return attempt([&] {

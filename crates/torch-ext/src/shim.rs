@@ -77,6 +77,7 @@ shim! {
     fn tx_on_terminate(end: End);
     fn tx_silence(silent: c_int);
     fn tx_prefer_speed();
+    fn tx_release_unused_memory();
     fn tx_memory(allocated: *mut u64, peak_allocated: *mut u64, reserved: *mut u64, peak_reserved: *mut u64);
 }
 

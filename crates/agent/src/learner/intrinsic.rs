@@ -22,54 +22,6 @@ impl IntrinsicForms {
     }
 }
 
-/// What both are trained on, of B sequences of K+1 observations.
-#[derive(Debug)]
-pub struct IntrinsicInput {
-    /// As uploaded, `[B · (K+1), values]`, oldest first.
-    observations: Tensor,
-    /// As in [`RecentSteps`](crate::batch::RecentSteps).
-    transitions: Tensor,
-    seen: Tensor,
-    actions: Tensor,
-}
-
-impl IntrinsicInput {
-    /// The last steps of a batch.
-    pub fn of(batch: &BatchTensors) -> Result<Self> {
-        let recent = &batch.recent;
-        Ok(Self {
-            observations: batch.input.observations.f_index_select(0, &recent.frames)?,
-            transitions: recent.transitions.shallow_clone(),
-            seen: recent.observations.shallow_clone(),
-            actions: recent.actions.shallow_clone(),
-        })
-    }
-
-    /// Memory for inputs of the same size.
-    pub fn room(&self) -> Result<Self> {
-        let Self { observations, transitions, seen, actions } = self;
-        Ok(Self {
-            observations: observations.f_empty_like()?,
-            transitions: transitions.f_empty_like()?,
-            seen: seen.f_empty_like()?,
-            actions: actions.f_empty_like()?,
-        })
-    }
-
-    /// Takes over another input of the same size in the memory that this one has.
-    pub fn take_over(&mut self, other: &Self) -> Result<()> {
-        self.observations.f_copy_(&other.observations)?;
-        self.transitions.f_copy_(&other.transitions)?;
-        self.seen.f_copy_(&other.seen)?;
-        Ok(self.actions.f_copy_(&other.actions)?)
-    }
-
-    /// B · (K+1) and K.
-    pub fn size(&self) -> [i64; 2] {
-        [self.observations.size()[0], self.transitions.size()[1]]
-    }
-}
-
 /// Losses of action prediction and RND.
 #[derive(Debug)]
 pub struct IntrinsicLoss {
@@ -90,10 +42,11 @@ impl IntrinsicLoss {
         networks: &Networks,
         forms: Option<&IntrinsicForms>,
         parameters: &NetworkParameters,
-        input: &IntrinsicInput,
+        batch: &BatchTensors,
     ) -> Result<Self> {
-        let IntrinsicInput { observations, transitions, seen, actions } = input;
-        let (sequences, steps) = transitions.size2()?;
+        let recent = &batch.recent;
+        let (sequences, steps) = recent.transitions.size2()?;
+        let observations = batch.input.observations.f_index_select(0, &recent.frames)?;
         // The first of them only tells what the first action began from.
         let all_but_first = |frames: &Tensor| -> Result<Tensor> {
             let mut each = frames.size();
@@ -108,15 +61,15 @@ impl IntrinsicLoss {
         let (embedding, error, acting_error) = match forms {
             Some(IntrinsicForms { learning, acting }) => {
                 let weights = learning.fold([&f_weights, &target, &predictor])?;
-                let frames = learning.frames(observations)?;
+                let frames = learning.frames(&observations)?;
                 let acting_error = tch::no_grad(|| {
-                    let frames = all_but_first(&acting.frames(observations)?)?;
+                    let frames = all_but_first(&acting.frames(&observations)?)?;
                     acting.fold_rnd([&target, &predictor])?.error(&frames)
                 })?;
                 (weights.f.embed(&frames)?, weights.rnd.error(&all_but_first(&frames)?)?, acting_error)
             }
             None => {
-                let frames = networks.input().prepare(observations)?;
+                let frames = networks.input().prepare(&observations)?;
                 let error = networks.rnd.error(&target, &predictor, &all_but_first(&frames)?)?;
                 (f.embed(&f_weights, &frames)?, error.shallow_clone(), error.f_detach()?)
             }
@@ -125,14 +78,14 @@ impl IntrinsicLoss {
         let embedding = embedding.f_view([sequences, steps + 1, -1])?;
         let (before, after) = (embedding.f_narrow(1, 0, steps)?, embedding.f_narrow(1, 1, steps)?);
         let log_policy = f.predict(&f_weights, &before, &after)?.f_log_softmax(-1, Kind::Float)?;
-        let actions = actions.f_view([sequences, steps])?;
+        let actions = recent.actions.f_view([sequences, steps])?;
         let taken = log_policy.f_gather(-1, &actions.f_unsqueeze(-1)?, false)?.f_squeeze_dim(-1)?;
         let right = log_policy.f_argmax(-1, false)?.f_eq_tensor(&actions)?.f_to_kind(Kind::Float)?;
 
-        let mean = |errors: &Tensor| masked_mean(&errors.f_view([sequences, steps])?, seen);
+        let mean = |errors: &Tensor| masked_mean(&errors.f_view([sequences, steps])?, &recent.observations);
         Ok(Self {
-            action_prediction: masked_mean(&taken, transitions)?.f_neg()?,
-            accuracy: masked_mean(&right, transitions)?,
+            action_prediction: masked_mean(&taken, &recent.transitions)?.f_neg()?,
+            accuracy: masked_mean(&right, &recent.transitions)?,
             rnd: mean(&error)?,
             rnd_moments: Tensor::f_stack(&[mean(&acting_error)?, mean(&acting_error.f_square()?)?], 0)?,
         })
@@ -141,23 +94,6 @@ impl IntrinsicLoss {
     /// Mean and mean square of the prediction errors as actors find them, `[2]`.
     pub fn moments(&self) -> &Tensor {
         &self.rnd_moments
-    }
-
-    /// The same numbers, through which no gradients flow any more.
-    pub fn detach(&self) -> Result<Self> {
-        let (action_prediction, rnd) = (self.action_prediction.f_detach()?, self.rnd.f_detach()?);
-        Ok(Self { action_prediction, rnd, ..self.shallow_clone() })
-    }
-
-    /// The same tensors.
-    pub fn shallow_clone(&self) -> Self {
-        let Self { action_prediction, accuracy, rnd, rnd_moments } = self;
-        Self {
-            action_prediction: action_prediction.shallow_clone(),
-            accuracy: accuracy.shallow_clone(),
-            rnd: rnd.shallow_clone(),
-            rnd_moments: rnd_moments.shallow_clone(),
-        }
     }
 }
 

@@ -3,19 +3,18 @@
 //! An update is one call, [`Learner::step`]; or it is [begun](Learner::begin) and [finished](Learner::finish), so that
 //! a GPU has the next update's work before the report of the last one is read.
 
-mod beside;
 mod intrinsic;
 mod numbers;
 mod recorded;
 mod report;
 mod state;
+mod streams;
 mod target;
 mod update;
 
 use std::sync::Arc;
 
 use tch::Device;
-use torch_ext::Stream;
 
 use crate::batch::{Batch, BatchShape};
 use crate::config::AgentConfig;
@@ -31,9 +30,9 @@ use crate::optimizer::{AdamConfig, AdamW};
 use crate::random::Random;
 use crate::tensor_file::TensorFile;
 use crate::weights::export;
-use beside::beside_stream;
 use intrinsic::IntrinsicForms;
-use recorded::RecordedIntrinsic;
+use recorded::RecordedUpdate;
+use streams::Streams;
 use target::TargetNetwork;
 use update::UnderWay;
 
@@ -99,8 +98,7 @@ pub struct Learner {
     networks: Networks,
     /// f and RND in other forms, where those are faster.
     intrinsic_forms: Option<IntrinsicForms>,
-    /// Their losses and gradients, with those forms.
-    recorded_intrinsic: RecordedIntrinsic,
+    recorded: RecordedUpdate,
     device: Device,
     loss: AgentLoss,
     online: NetworkParameters,
@@ -112,8 +110,8 @@ pub struct Learner {
     /// σ_j of each value head.
     td_scales: Vec<TdScale>,
     rnd_errors: Moments,
-    /// For work beside the rest of an update, on a GPU.
-    side: Option<Arc<Stream>>,
+    /// On a GPU.
+    streams: Option<Arc<Streams>>,
     /// Finished ones.
     updates: u64,
     /// The update that was begun and not finished.
@@ -159,13 +157,13 @@ impl Learner {
                 rnd_predictor: rnd_predictor.trainable()?,
             },
             intrinsic_forms: IntrinsicForms::of(&networks),
-            recorded_intrinsic: RecordedIntrinsic::default(),
+            recorded: RecordedUpdate::default(),
             networks,
             device,
             loss,
             target: TargetNetwork::new(target),
             ema,
-            side: beside_stream(device)?,
+            streams: Streams::new(device)?,
             updates: 0,
             under_way: None,
             random,
@@ -247,7 +245,7 @@ impl Learner {
     /// Whether the device works on while the host does other things, so that it pays to begin an update before the last
     /// one is finished.
     pub fn runs_ahead(&self) -> bool {
-        self.side.is_some()
+        self.streams.is_some()
     }
 
     /// Bytes of a GPU's memory that libtorch has reserved, for whomever; nothing on a CPU.

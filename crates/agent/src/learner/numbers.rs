@@ -36,8 +36,8 @@ impl Numbers {
     }
 
     /// Sends them to the host.
-    pub fn send(self) -> Result<SentNumbers> {
-        Ok(SentNumbers { download: Download::begin(&self.together)?, lengths: self.lengths })
+    pub fn send(&self) -> Result<SentNumbers> {
+        Ok(SentNumbers { download: Download::begin(&self.together)?, lengths: self.lengths.clone() })
     }
 }
 

@@ -4,18 +4,20 @@ use crate::error::Result;
 use crate::nets::agent_net::AgentNet;
 use crate::nets::parameters::{ParameterSet, Weights};
 
-/// Parameters of the target network.
+/// The target network's parameters.
 #[derive(Debug)]
 pub struct TargetNetwork {
     parameters: ParameterSet,
-    /// As a pass uses them; derived anew when they have changed.
+    /// As a pass uses them. They keep their memory, which recorded passes read.
     weights: Option<Weights>,
+    /// Whether the parameters have changed since.
+    changed: bool,
 }
 
 impl TargetNetwork {
     /// A target network of these parameters.
     pub fn new(parameters: ParameterSet) -> Self {
-        Self { parameters, weights: None }
+        Self { parameters, weights: None, changed: false }
     }
 
     /// The parameters.
@@ -25,16 +27,23 @@ impl TargetNetwork {
 
     /// The parameters, to be changed.
     pub fn parameters_mut(&mut self) -> &mut ParameterSet {
-        self.weights = None;
+        self.changed = true;
         &mut self.parameters
     }
 
     /// The parameters as a pass of `net` uses them.
     pub fn weights(&mut self, net: &AgentNet) -> Result<&Weights> {
+        let derive = || tch::no_grad(|| net.prepare(&self.parameters));
         let weights = match self.weights.take() {
-            Some(weights) => weights,
-            None => tch::no_grad(|| net.prepare(&self.parameters))?,
+            Some(mut weights) => {
+                if self.changed {
+                    weights.take_over(&derive()?)?;
+                }
+                weights
+            }
+            None => derive()?,
         };
+        self.changed = false;
         Ok(self.weights.insert(weights))
     }
 }

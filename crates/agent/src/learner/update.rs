@@ -5,32 +5,43 @@
 
 use tch::{Kind, Tensor};
 
-use super::beside::beside;
-use super::intrinsic::{IntrinsicInput, IntrinsicLoss};
+use super::intrinsic::IntrinsicLoss;
 use super::numbers::Numbers;
 use super::report::{RndStatistics, SentReport, StepReport};
+use super::streams::beside;
 use super::{Learner, Part, StepOptions};
 use crate::batch::BatchTensors;
 use crate::error::{AgentError, Result};
-use crate::loss::LossOutput;
 use crate::loss::statistics::policy_table;
-use crate::nets::agent_net::NetOutput;
+use crate::loss::td::least_scales;
+use crate::nets::agent_net::{Keep, NetOutput};
 use crate::optimizer::Gate;
 use crate::random::Random;
 
 /// An update that the device was given, and whose report has not been read.
 #[derive(Debug)]
 pub(super) struct UnderWay {
-    report: SentReport,
+    pub report: SentReport,
     /// The generator as the next update finds it.
-    random: Random,
+    pub random: Random,
 }
 
 /// What both networks say of a batch.
-struct Forward {
+pub(super) struct Passes {
     online: NetOutput,
     target: NetOutput,
-    random: Random,
+}
+
+/// What an update finds besides the gradients, on the device.
+#[derive(Debug)]
+pub(super) struct Found {
+    numbers: Numbers,
+    /// Whether all of them are finite: one bool.
+    finite: Tensor,
+    /// What the agent's gradient is multiplied with.
+    clip: Tensor,
+    heads: usize,
+    distillation: bool,
 }
 
 impl Learner {
@@ -47,125 +58,143 @@ impl Learner {
             Some(observer) => *observer,
             None => &mut nobody,
         };
-        let forward = self.forward(tensors, sequences, options.keep, finished)?;
-        let under_way = self.backward(forward, tensors, finished)?;
-        let report = self.settle(under_way)?;
+        let (keep, random) = self.keep(tensors, sequences, options.keep)?;
+        let passes = self.passes(tensors, keep.as_ref(), finished)?;
+        let found = self.find_gradients(passes, tensors, &self.least_scales()?, finished)?;
+        let report = self.apply(&found, tensors)?;
+        let report = self.settle(UnderWay { report, random })?;
         finished(Part::Optimizer);
         Ok(report)
     }
 
     /// Begins an update, and finishes the one before while the device has the forward passes to do.
     pub(super) fn begin_with(&mut self, tensors: &BatchTensors, sequences: usize) -> Result<Option<StepReport>> {
-        let forward = self.forward(tensors, sequences, None, &mut |_| ())?;
+        let (keep, random) = self.keep(tensors, sequences, None)?;
+        if let Some(mut recording) = self.recording(tensors, keep.as_ref())? {
+            let begun = self.replay(&mut recording, tensors, keep.as_ref(), random);
+            self.recorded.put_back(recording);
+            return begun;
+        }
+        let passes = self.passes(tensors, keep.as_ref(), &mut |_| ())?;
         // The loss needs σ_j, which the report of the update before moves.
         let before = self.finish()?;
-        self.under_way = Some(self.backward(forward, tensors, &mut |_| ())?);
+        let found = self.find_gradients(passes, tensors, &self.least_scales()?, &mut |_| ())?;
+        let report = self.apply(&found, tensors)?;
+        self.under_way = Some(UnderWay { report, random });
         Ok(before)
     }
 
     /// The forward passes, of which nothing persists.
-    fn forward(
+    pub(super) fn passes(
         &mut self,
         tensors: &BatchTensors,
-        sequences: usize,
-        keep: Option<&[u8]>,
+        keep: Option<&Keep>,
         finished: &mut dyn FnMut(Part),
-    ) -> Result<Forward> {
-        let mut random = self.under_way.as_ref().map_or(&self.random, |update| &update.random).clone();
-        let keep = self.keep(sequences, keep, &mut random)?;
+    ) -> Result<Passes> {
         let net = &self.networks.agent;
         let (input, weights) = (&tensors.input, net.prepare(&self.online.agent)?);
-        let torso = net.torso(&weights, input, keep.as_ref())?;
+        let torso = net.torso(&weights, input, keep)?;
         finished(Part::OnlineTorso);
         let target = self.target.weights(net)?;
         let target_torso = tch::no_grad(|| net.torso(target, input, None))?;
         finished(Part::TargetTorso);
         // An LSTM takes one step after the other, too small for a GPU; so do both networks' at the same time.
         let rest = || tch::no_grad(|| net.unroll_from(target, input, target_torso.shallow_clone()));
-        let (target, joined) = beside(self.side.as_deref(), rest)?;
+        let (target, joined) = beside(self.streams.as_deref().map(|streams| &streams.side), rest)?;
         let online = net.unroll_from(&weights, input, torso)?;
         joined.join()?;
         // Until here the other stream has read it, unknown to whoever gives its memory to the next tensor.
         drop(target_torso);
         finished(Part::CoresAndHeads);
-        Ok(Forward { online, target, random })
+        Ok(Passes { online, target })
     }
 
-    /// Losses, gradients and optimizers.
-    fn backward(
+    /// Losses and gradients. `scales` holds the least σ_j of each value head.
+    pub(super) fn find_gradients(
         &mut self,
-        forward: Forward,
+        passes: Passes,
         tensors: &BatchTensors,
+        scales: &[Tensor],
         finished: &mut dyn FnMut(Part),
-    ) -> Result<UnderWay> {
-        let Forward { online, target, random } = forward;
+    ) -> Result<Found> {
+        let Passes { online, target } = passes;
         // Losses and the LSTM's backward pass are many small kernels, which leave room on a GPU for these. Earlier they
         // could not be: the gradients of the update before had to stay until it was known whether they are finite.
-        let side = self.side.clone();
-        let (intrinsic, joined) = beside(side.as_deref(), || self.intrinsic_gradients_of(tensors))?;
+        let streams = self.streams.clone();
+        let side = streams.as_deref().map(|streams| &streams.side);
+        let (intrinsic, joined) = beside(side, || self.intrinsic_gradients_of(tensors))?;
         finished(Part::Intrinsic);
-        let loss = self.loss.evaluate(&online.heads, &target.heads, tensors, &self.td_scales)?;
+        let loss = self.loss.evaluate_with(&online.heads, &target.heads, tensors, scales)?;
         drop((online, target));
         finished(Part::Loss);
         self.agent.gradients.fill_with_gradients(&loss.total, &self.online.agent)?;
         finished(Part::Backward);
         joined.join()?;
-        let report = tch::no_grad(|| self.apply(&loss, &intrinsic, tensors))?;
-        Ok(UnderWay { report, random })
+        tch::no_grad(|| {
+            let trainings = [&self.agent, &self.action_prediction, &self.rnd];
+            let norms = trainings.map(|training| training.gradients.norm());
+            let [agent, f, rnd] = norms;
+            let norms = [agent?, f?, rnd?];
+            let table = policy_table(&loss, tensors)?;
+            let mut told = vec![
+                &loss.total,
+                &loss.td,
+                &loss.distillation,
+                &intrinsic.action_prediction,
+                &intrinsic.rnd,
+                &intrinsic.accuracy,
+            ];
+            told.extend(&norms);
+            told.extend([intrinsic.moments(), &loss.priorities, &table]);
+            told.extend(loss.heads.iter().map(|head| head.td.statistics()));
+            let numbers = Numbers::gather(&told)?;
+            Ok(Found {
+                finite: numbers.finite()?,
+                numbers,
+                clip: clip_factor(&norms[0], self.config.optimizer.clip_norm)?,
+                heads: loss.heads.len(),
+                distillation: loss.policy.is_some(),
+            })
+        })
     }
 
     /// Losses of the networks behind the intrinsic reward, and their gradients.
     fn intrinsic_gradients_of(&mut self, tensors: &BatchTensors) -> Result<IntrinsicLoss> {
-        let Self { networks, intrinsic_forms, recorded_intrinsic, online, action_prediction: f, rnd, .. } = self;
-        let mut work = |input: &IntrinsicInput| {
-            let loss = IntrinsicLoss::evaluate(networks, intrinsic_forms.as_ref(), online, input)?;
-            f.gradients.fill_with_gradients(&loss.action_prediction, &online.action_prediction)?;
-            rnd.gradients.fill_with_gradients(&loss.rnd, &online.rnd_predictor)?;
-            loss.detach()
-        };
-        let input = IntrinsicInput::of(tensors)?;
-        match intrinsic_forms {
-            Some(_) => recorded_intrinsic.run(input, work),
-            None => work(&input),
-        }
+        let intrinsic = IntrinsicLoss::evaluate(&self.networks, self.intrinsic_forms.as_ref(), &self.online, tensors)?;
+        self.action_prediction
+            .gradients
+            .fill_with_gradients(&intrinsic.action_prediction, &self.online.action_prediction)?;
+        self.rnd.gradients.fill_with_gradients(&intrinsic.rnd, &self.online.rnd_predictor)?;
+        Ok(intrinsic)
     }
 
     /// Moves all parameters, if every number of the update is finite, and sends those numbers to the host.
-    fn apply(&mut self, loss: &LossOutput, intrinsic: &IntrinsicLoss, tensors: &BatchTensors) -> Result<SentReport> {
+    pub(super) fn apply(&mut self, found: &Found, tensors: &BatchTensors) -> Result<SentReport> {
+        let Found { numbers, finite: apply, clip, heads, distillation } = found;
         let (f, rnd) = (&mut self.action_prediction, &mut self.rnd);
-        let norms = [self.agent.gradients.norm()?, f.gradients.norm()?, rnd.gradients.norm()?];
-        let table = policy_table(loss, tensors)?;
-        let mut told = vec![
-            &loss.total,
-            &loss.td,
-            &loss.distillation,
-            &intrinsic.action_prediction,
-            &intrinsic.rnd,
-            &intrinsic.accuracy,
-        ];
-        told.extend(&norms);
-        told.extend([intrinsic.moments(), &loss.priorities, &table]);
-        told.extend(loss.heads.iter().map(|head| head.td.statistics()));
-        let numbers = Numbers::gather(&told)?;
-
-        let apply = &numbers.finite()?;
-        let (clip, whole) = (clip_factor(&norms[0], self.config.optimizer.clip_norm)?, Gate { apply, scale: None });
         let average = (&mut self.ema, 1.0 - self.config.copies.ema_decay);
-        let clipped = Gate { apply, scale: Some(&clip) };
-        self.agent.optimizer.step(&mut self.online.agent, &self.agent.gradients, clipped, Some(average))?;
-        f.optimizer.step(&mut self.online.action_prediction, &f.gradients, whole, None)?;
-        rnd.optimizer.step(&mut self.online.rnd_predictor, &rnd.gradients, whole, None)?;
+        let (clipped, whole) = (Gate { apply, scale: Some(clip) }, Gate { apply, scale: None });
         let update = self.updates + 1;
-        if update.is_multiple_of(self.config.copies.target_period) {
-            self.target.parameters_mut().copy_where(apply, &self.online.agent)?;
-        }
-        Ok(SentReport {
-            numbers: numbers.send()?,
-            update,
-            steps: tensors.total_steps as u64,
-            heads: loss.heads.len(),
-            distillation: loss.policy.is_some(),
+        tch::no_grad(|| {
+            self.agent.optimizer.step(&mut self.online.agent, &self.agent.gradients, clipped, Some(average))?;
+            f.optimizer.step(&mut self.online.action_prediction, &f.gradients, whole, None)?;
+            rnd.optimizer.step(&mut self.online.rnd_predictor, &rnd.gradients, whole, None)?;
+            if update.is_multiple_of(self.config.copies.target_period) {
+                self.target.parameters_mut().copy_where(apply, &self.online.agent)?;
+            }
+            Ok(SentReport {
+                numbers: numbers.send()?,
+                update,
+                steps: tensors.total_steps as u64,
+                heads: *heads,
+                distillation: *distillation,
+            })
         })
+    }
+
+    /// The least σ_j of each value head, on the device.
+    pub(super) fn least_scales(&self) -> Result<Vec<Tensor>> {
+        self.td_scales.iter().map(|scale| least_scales(scale, self.device)).collect()
     }
 
     /// Waits for the report of an update and, if it was applied, takes over what the host keeps of it.
@@ -192,9 +221,10 @@ impl Learner {
         Ok(received.report)
     }
 
-    /// `[blocks, B]` on the host: 0 where a block is left out for a sequence. Exactly round(rate · B) sequences of a
-    /// block are.
-    fn keep(&self, sequences: usize, given: Option<&[u8]>, random: &mut Random) -> Result<Option<Tensor>> {
+    /// The blocks that stochastic depth keeps, those `given` or drawn, and the generator afterwards. Exactly
+    /// round(rate · B) sequences of a block are left out.
+    fn keep(&self, tensors: &BatchTensors, sequences: usize, given: Option<&[u8]>) -> Result<(Option<Keep>, Random)> {
+        let mut random = self.under_way.as_ref().map_or(&self.random, |update| &update.random).clone();
         let blocks = self.networks.agent.droppable_blocks();
         let mut keep = vec![1f32; blocks * sequences];
         match given {
@@ -214,9 +244,11 @@ impl Learner {
             }
         }
         if keep.iter().all(|&kept| kept == 1.0) {
-            return Ok(None);
+            return Ok((None, random));
         }
-        Ok(Some(Tensor::f_from_slice(&keep)?.f_view([blocks as i64, sequences as i64])?))
+        let keep = Tensor::f_from_slice(&keep)?.f_view([blocks as i64, sequences as i64])?;
+        let steps = tensors.valid.size()[1];
+        Ok((Some(self.networks.agent.keep(&keep, steps, self.device)?), random))
     }
 }
 

@@ -19,7 +19,7 @@ use crate::math::td_scale::TdScale;
 use crate::nets::heads::HeadOutputs;
 use distillation::{DistillationLoss, distillation_loss};
 use targets::{Trajectories, expected_value, returns, taken, target_policy, trace_coefficients};
-use td::{TdInput, TdLoss, priorities, td_loss};
+use td::{TdInput, TdLoss, least_scales, priorities, td_loss};
 
 /// The loss with its constants on a device.
 #[derive(Debug)]
@@ -106,6 +106,20 @@ impl AgentLoss {
         batch: &BatchTensors,
         scales: &[TdScale],
     ) -> Result<LossOutput> {
+        let least =
+            scales.iter().map(|scale| least_scales(scale, batch.weight.device())).collect::<Result<Vec<_>>>()?;
+        self.evaluate_with(online, target, batch, &least)
+    }
+
+    /// The same with [`least_scales`] of each value head that are on the device already. Nothing here waits for the device
+    /// or sends anything to it.
+    pub fn evaluate_with(
+        &self,
+        online: &HeadOutputs,
+        target: &HeadOutputs,
+        batch: &BatchTensors,
+        scales: &[Tensor],
+    ) -> Result<LossOutput> {
         let config = &self.config;
         let detached = online.detach()?;
         let (q, q_target) = (detached.combined(&self.beta)?, target.combined(&self.beta)?);
@@ -145,7 +159,7 @@ impl AgentLoss {
 
         // w · (η 1[j = jμ] + (1-η)/N) / number of valid steps, for each sequence and policy.
         let mixture = self.mixture.f_index_select(0, &batch.policy)?;
-        let mixture = mixture.f_mul(&batch.weight.f_unsqueeze(-1)?)?.f_div_scalar(batch.total_steps)?.f_unsqueeze(1)?;
+        let mixture = mixture.f_mul(&batch.weight.f_unsqueeze(-1)?)?.f_div(&batch.steps_in_all()?)?.f_unsqueeze(1)?;
         let mixed = |loss: &Tensor| -> Result<Tensor> { Ok(loss.f_mul(&mixture)?.f_sum(Kind::Float)?) };
         let mut td = Tensor::f_zeros([], (Kind::Float, q.device()))?;
         for head in &heads {

@@ -40,10 +40,10 @@ const ROWS: usize = 8;
 
 /// What [`policy_statistics`] makes sense of, on the device: `[ROWS, N]`.
 pub fn policy_table(loss: &LossOutput, batch: &BatchTensors) -> Result<Tensor> {
-    let valid = batch.valid.f_unsqueeze(-1)?;
+    let (valid, steps) = (batch.valid.f_unsqueeze(-1)?, batch.steps_in_all()?);
     let mean = |x: &Tensor| -> Result<Tensor> {
         let sum = x.f_mul(&valid)?.f_sum_dim_intlist(&[0i64, 1][..], false, Kind::Float)?;
-        Ok(sum.f_div_scalar(batch.total_steps)?)
+        Ok(sum.f_div(&steps)?)
     };
     let td = &loss.heads[0].td;
     let dropped = |keep: &Tensor| keep.f_rsub_scalar(1.0);

@@ -1,6 +1,6 @@
 //! The TD loss: errors, their scale σ_j, the trust region.
 
-use tch::{Kind, Tensor};
+use tch::{Device, Kind, Tensor};
 use torch_ext::upload::upload;
 
 use crate::batch::BatchTensors;
@@ -74,15 +74,20 @@ impl TdNumbers {
     }
 }
 
-/// δ_t = Q - h(G_t), its scale, the trust region and the loss of each step.
-pub fn td_loss(config: &LossConfig, input: &TdInput, batch: &BatchTensors, scale: &TdScale) -> Result<TdLoss> {
+/// What σ_j is at least, whatever the errors of a batch: f64 `[N]` on the device.
+pub fn least_scales(scale: &TdScale, device: Device) -> Result<Tensor> {
+    let least: Vec<f64> = (0..scale.policies()).map(|policy| scale.sigma(policy, 0.0)).collect();
+    Ok(upload(&Tensor::f_from_slice(&least)?, device)?)
+}
+
+/// δ_t = Q - h(G_t), its scale, the trust region and the loss of each step. `least` is of [`least_scales`].
+pub fn td_loss(config: &LossConfig, input: &TdInput, batch: &BatchTensors, least: &Tensor) -> Result<TdLoss> {
     let target = tch::no_grad(|| rescale(&input.returns))?;
     let error = input.q.f_sub(&target)?;
     let detached = error.f_detach()?;
     let [std, mean, mean_square] = batch_moments(&detached, batch)?;
-    let least: Vec<f64> = (0..scale.policies()).map(|policy| scale.sigma(policy, 0.0)).collect();
     // The same as `TdScale::sigma`: the largest of running deviation, floor and the batch's deviation, or NaN.
-    let sigma = upload(&Tensor::f_from_slice(&least)?, error.device())?.f_maximum(&std)?;
+    let sigma = least.f_maximum(&std)?;
     let sigma_used = sigma.f_to_kind(Kind::Float)?;
     let keep = tch::no_grad(|| keeps_loss(config, input, &detached, &sigma_used))?;
     let normalised = if config.td_normalisation { error.f_div(&sigma_used)? } else { error };
@@ -101,9 +106,10 @@ fn batch_moments(error: &Tensor, batch: &BatchTensors) -> Result<[Tensor; 3]> {
         let error = error.f_to_kind(Kind::Double)?;
         let error = error.f_where_self(&valid.f_gt(0.0)?, &error.f_zeros_like()?)?;
         let over_steps = |x: &Tensor| x.f_sum_dim_intlist(&[0i64, 1][..], false, Kind::Double);
-        let mean = over_steps(&error)?.f_div_scalar(batch.total_steps)?;
+        let steps = batch.steps_in_all()?;
+        let mean = over_steps(&error)?.f_div(&steps)?;
         let square = error.f_sub(&mean)?.f_square()?.f_mul(&valid)?;
-        let std = over_steps(&square)?.f_div_scalar(batch.total_steps)?.f_sqrt()?;
+        let std = over_steps(&square)?.f_div(&steps)?.f_sqrt()?;
         let weight = batch.weight.f_to_kind(Kind::Double)?.f_view([-1, 1, 1])?.f_mul(&valid)?;
         let total = weight.f_sum(Kind::Double)?;
         let weighted = error.f_mul(&weight)?;

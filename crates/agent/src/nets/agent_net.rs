@@ -173,17 +173,28 @@ impl AgentNet {
         Ok(weights)
     }
 
-    /// Runs whole sequences. `keep` is `[blocks, batch]` on the host: 0 where stochastic depth leaves a block out for a
-    /// sequence.
-    pub fn unroll(&self, weights: &Weights, input: &NetInput, keep: Option<&Tensor>) -> Result<NetOutput> {
+    /// Which blocks stochastic depth leaves out, as a pass over sequences of `steps` observations takes it. `keep` is
+    /// `[blocks, batch]` on the host: 0 where a block is left out for a sequence.
+    pub fn keep(&self, keep: &Tensor, steps: i64, device: Device) -> Result<Keep> {
+        if let Compute::Mixed { torso: Some(_) } = &self.compute {
+            let rows: Vec<Vec<f32>> = Vec::try_from(keep)?;
+            let rows: Vec<Vec<bool>> = rows.iter().map(|row| row.iter().map(|&kept| kept != 0.0).collect()).collect();
+            return Ok(Keep::Fused(Kept::new(&rows, steps as usize, device)?));
+        }
+        let frames = keep.size()[1] * steps;
+        Ok(Keep::Plain(keep.f_to_device(device)?.f_repeat_interleave_self_int(steps, 1, frames)?))
+    }
+
+    /// Runs whole sequences, without the blocks that are not kept.
+    pub fn unroll(&self, weights: &Weights, input: &NetInput, keep: Option<&Keep>) -> Result<NetOutput> {
         self.unroll_from(weights, input, self.torso(weights, input, keep)?)
     }
 
     /// What the torso says of whole sequences, `[batch, steps, outputs]`: the most work of a pass.
-    pub fn torso(&self, weights: &Weights, input: &NetInput, keep: Option<&Tensor>) -> Result<Tensor> {
+    pub fn torso(&self, weights: &Weights, input: &NetInput, keep: Option<&Keep>) -> Result<Tensor> {
         let batch = input.state.size()[0];
         let steps = if batch == 0 { 0 } else { input.observations.size()[0] / batch };
-        Ok(self.torso_of_frames(weights, &input.observations, keep, steps)?.f_view([batch, steps, -1])?)
+        Ok(self.torso_of_frames(weights, &input.observations, keep)?.f_view([batch, steps, -1])?)
     }
 
     /// The rest of a pass, from what the torso says.
@@ -204,25 +215,13 @@ impl AgentNet {
     }
 
     /// `[frames, outputs]`, in bf16 with mixed precision.
-    fn torso_of_frames(
-        &self,
-        weights: &Weights,
-        observations: &Tensor,
-        keep: Option<&Tensor>,
-        steps: i64,
-    ) -> Result<Tensor> {
+    fn torso_of_frames(&self, weights: &Weights, observations: &Tensor, keep: Option<&Keep>) -> Result<Tensor> {
         if let (Compute::Mixed { torso: Some(torso) }, Some(packed)) = (&self.compute, &weights.packed.torso) {
-            let kept = keep.map(|keep| kept_sequences(keep, steps, observations.device())).transpose()?;
+            let kept = keep.and_then(Keep::fused);
             let own: Vec<_> = weights.first(torso.parameters()).iter().collect();
-            return Ok(torso.forward(weights.flat(), packed, &own, observations, kept.as_ref())?);
+            return Ok(torso.forward(weights.flat(), packed, &own, observations, kept)?);
         }
-        let device = observations.device();
-        let frames = observations.size()[0];
-        let keep = match keep {
-            Some(keep) => Some(keep.f_to_device(device)?.f_repeat_interleave_self_int(steps, 1, frames)?),
-            None => None,
-        };
-        let output = self.torso.forward(weights, &self.input.prepare(observations)?, keep.as_ref())?;
+        let output = self.torso.forward(weights, &self.input.prepare(observations)?, keep.and_then(Keep::plain))?;
         match self.compute {
             Compute::Plain => Ok(output),
             Compute::Mixed { .. } => Ok(output.f_to_kind(Kind::BFloat16)?),
@@ -230,9 +229,41 @@ impl AgentNet {
     }
 }
 
-/// `[blocks, batch]` of 0 and 1 on the host, as the fused torso takes it.
-fn kept_sequences(keep: &Tensor, steps: i64, device: Device) -> Result<Kept> {
-    let rows: Vec<Vec<f32>> = Vec::try_from(keep)?;
-    let rows: Vec<Vec<bool>> = rows.iter().map(|row| row.iter().map(|&kept| kept != 0.0).collect()).collect();
-    Ok(Kept::new(&rows, steps as usize, device)?)
+/// Which blocks a pass computes for which sequences; made by [`AgentNet::keep`].
+#[derive(Debug)]
+pub enum Keep {
+    /// As the fused torso takes it.
+    Fused(Kept),
+    /// `[blocks, frames]` of 0 and 1.
+    Plain(Tensor),
+}
+
+impl Keep {
+    fn fused(&self) -> Option<&Kept> {
+        if let Self::Fused(kept) = self { Some(kept) } else { None }
+    }
+
+    fn plain(&self) -> Option<&Tensor> {
+        if let Self::Plain(keep) = self { Some(keep) } else { None }
+    }
+
+    /// Memory for others of the same size.
+    pub fn room(&self) -> Result<Self> {
+        Ok(match self {
+            Self::Fused(kept) => Self::Fused(kept.room()?),
+            Self::Plain(keep) => Self::Plain(keep.f_empty_like()?),
+        })
+    }
+
+    /// Takes over others of the same network in the memory that these have.
+    pub fn take_over(&mut self, other: &Self) -> Result<()> {
+        match (self, other) {
+            (Self::Fused(mine), Self::Fused(other)) => mine.take_over(other)?,
+            (Self::Plain(mine), Self::Plain(other)) => mine.f_copy_(other)?,
+            (Self::Fused(_), Self::Plain(_)) | (Self::Plain(_), Self::Fused(_)) => {
+                unreachable!("both are of the same network")
+            }
+        }
+        Ok(())
+    }
 }

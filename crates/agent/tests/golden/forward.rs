@@ -73,7 +73,7 @@ fn features_core_and_heads() {
         batch.length.fill(batch.trace);
         let shape = batch_shape(&batch, &config, case.actions());
         let tensors = batch.batch().upload(net.input(), &shape, Device::Cpu).unwrap();
-        let keep = case.tensor("keep").to_kind(Kind::Float);
+        let keep = net.keep(&case.tensor("keep").to_kind(Kind::Float), batch.trace as i64, Device::Cpu).unwrap();
         let torso = net.torso(&weights, &tensors.input, Some(&keep)).unwrap();
         let stages = net.stages(&weights, &tensors.input, torso).unwrap();
         case.assert_close("torso", &stages.torso);

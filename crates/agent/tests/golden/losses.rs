@@ -5,7 +5,7 @@ use agent::batch::BatchTensors;
 use agent::loss::{AgentLoss, HeadLoss, LossOutput};
 use agent::math::ladders::{beta_ladder, gamma_ladder};
 use agent::math::td_scale::TdScale;
-use agent::nets::agent_net::AgentNet;
+use agent::nets::agent_net::{AgentNet, Keep};
 use agent::nets::heads::HeadOutputs;
 use agent::nets::parameters::ParameterSet;
 use agent::observation::ObservationInput;
@@ -54,7 +54,8 @@ fn evaluate(case: Case) -> Evaluated {
     batch.batch().check(net.input(), &shape).unwrap();
     let tensors: BatchTensors = batch.batch().upload(net.input(), &shape, Device::Cpu).unwrap();
     let keep = inputs.tensors["keep"].tensor().unwrap().to_kind(Kind::Float);
-    let run = |set: &ParameterSet, keep: Option<&Tensor>| -> HeadOutputs {
+    let keep = net.keep(&keep, batch.trace as i64, Device::Cpu).unwrap();
+    let run = |set: &ParameterSet, keep: Option<&Keep>| -> HeadOutputs {
         net.unroll(&net.prepare(set).unwrap(), &tensors.input, keep).unwrap().heads
     };
     let (online_heads, target_heads) = (run(&online, Some(&keep)), tch::no_grad(|| run(&target, None)));

@@ -197,29 +197,38 @@ fn updates_that_are_begun_ahead() {
     assert!(error < 1e-2, "the parameters differ by {error}");
 }
 
-/// From the fourth update of a size on, f and RND are trained by a recorded graph; another learner, which goes on from the
-/// same state, still gives their kernels out one by one.
+/// From the fourth update of a size on, updates that are begun are recorded ones. Others, of a learner that goes on from
+/// the same state, are given out kernel by kernel. Two sizes, with a target copy just before.
 #[test]
-fn recorded_updates_of_f_and_rnd() {
-    let config = config();
+fn recorded_updates() {
+    let mut config = config();
+    config.copies.target_period = 6;
     let mut recorded = learner(&config, Precision::Auto, GPU);
-    let step = |learner: &mut Learner, lengths: &[usize], seed: u64| {
-        let batch = OwnedBatch::random(learner.networks(), 7, lengths, &mut Random::new(seed));
-        learner.step(&batch.batch()).unwrap()
-    };
     for lengths in [&LENGTHS[..], &LENGTHS[1..]] {
+        let batch =
+            |learner: &Learner, seed| OwnedBatch::random(learner.networks(), 7, lengths, &mut Random::new(seed));
         for seed in 0..6 {
-            step(&mut recorded, lengths, seed);
+            let loaded = loaded(&recorded, &batch(&recorded, seed));
+            recorded.begin(&loaded).unwrap();
         }
+        recorded.finish().unwrap();
         let mut given = Learner::restore(&config, &screen(), ACTIONS, &recorded.save().unwrap(), GPU).unwrap();
-        let (found, wanted) = (step(&mut recorded, lengths, 6), step(&mut given, lengths, 6));
-        close("action prediction loss", found.losses.action_prediction, wanted.losses.action_prediction, 1e-4);
-        close("RND loss", found.losses.rnd, wanted.losses.rnd, 1e-4);
+        let sequences = batch(&given, 6);
+        let wanted = given.step(&sequences.batch()).unwrap();
+        recorded.begin(&loaded(&recorded, &sequences)).unwrap();
+        let found = recorded.finish().unwrap().unwrap();
+        compare(&found, &wanted);
         close("mean error of RND", found.rnd.mean, wanted.rnd.mean, 1e-4);
-        for (found, wanted) in recorded.intrinsic_gradients().into_iter().zip(given.intrinsic_gradients()) {
-            let error = relative(found.flat(), wanted.flat());
-            println!("gradients: {error:.2e}");
-            assert!(error < 1e-3, "the gradients differ by {error}");
+        let gradients = |learner: &Learner| {
+            let [f, rnd] = learner.intrinsic_gradients();
+            [learner.gradients(), f, rnd].map(|set| set.flat().copy())
+        };
+        for (name, (found, wanted)) in
+            ["agent", "f", "RND"].iter().zip(gradients(&recorded).iter().zip(&gradients(&given)))
+        {
+            let error = relative(found, wanted);
+            println!("gradients of {name}: {error:.2e}");
+            assert!(error < 1e-2, "the gradients of {name} differ by {error}");
         }
     }
 }

@@ -47,7 +47,9 @@ fn run(config: &AgentConfig, steps: i64, (precision, device): (Precision, Device
     };
     let state = Tensor::zeros([BATCH, net.state_length() as i64], (Kind::Float, device));
     let weights = net.prepare(&parameters).unwrap();
-    let output = net.torso(&weights, &NetInput { observations, features, state }, keep).unwrap().view([frames, -1]);
+    let keep = keep.map(|keep| net.keep(keep, steps, device).unwrap());
+    let input = NetInput { observations, features, state };
+    let output = net.torso(&weights, &input, keep.as_ref()).unwrap().view([frames, -1]);
     let width = output.size()[1];
     // A gradient with a part that all frames share, as a loss has it.
     let probe = normal(&[1, width], &mut random) + normal(&[frames, width], &mut random) * 0.1;

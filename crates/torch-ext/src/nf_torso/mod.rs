@@ -120,7 +120,8 @@ impl TorsoSpec {
 /// Which frames each block computes its main path for.
 #[derive(Debug)]
 pub struct Kept {
-    /// For each block, the place of every frame among the kept ones, or -1; i32 `[frames]`.
+    /// For each block, the place of every frame among the kept ones, or -1; i32 `[blocks, frames]`, and its rows.
+    places: Tensor,
     place: Vec<Tensor>,
     /// For each block, how many are kept.
     frames: Vec<i64>,
@@ -140,14 +141,31 @@ impl Kept {
         }
         // One copy for all blocks.
         let places = Tensor::f_from_slice(&places)?.f_view([keep.len() as i64, -1])?;
-        let place = upload(&places, device)?.f_unbind(0)?;
-        Ok(Self { place, frames })
+        Self::of(upload(&places, device)?, frames)
     }
 
     /// All of them, in every block.
     fn everything(blocks: usize, frames: i64, device: Device) -> Result<Self> {
         let place = Tensor::f_arange(frames, (Kind::Int, device))?;
-        Ok(Self { place: (0..blocks).map(|_| place.shallow_clone()).collect(), frames: vec![frames; blocks] })
+        Self::of(place.f_expand([blocks as i64, frames], false)?, vec![frames; blocks])
+    }
+
+    fn of(places: Tensor, frames: Vec<i64>) -> Result<Self> {
+        Ok(Self { place: places.f_unbind(0)?, places, frames })
+    }
+
+    /// Memory for others that keep as many frames of each block.
+    pub fn room(&self) -> Result<Self> {
+        Self::of(self.places.f_empty_like()?, self.frames.clone())
+    }
+
+    /// Takes over others in the memory that these have.
+    pub fn take_over(&mut self, other: &Self) -> Result<()> {
+        if self.frames != other.frames {
+            let (found, expected) = (format!("{:?} of the blocks", other.frames), format!("{:?}", self.frames));
+            return Err(Error::Shape { what: "the number of frames that are kept", found, expected });
+        }
+        Ok(self.places.f_copy_(&other.places)?)
     }
 
     /// Whether it speaks of this many frames, in each of the blocks.
@@ -160,7 +178,8 @@ impl Kept {
     }
 
     fn shallow_clone(&self) -> Self {
-        Self { place: self.place.iter().map(Tensor::shallow_clone).collect(), frames: self.frames.clone() }
+        let place = self.place.iter().map(Tensor::shallow_clone).collect();
+        Self { places: self.places.shallow_clone(), place, frames: self.frames.clone() }
     }
 }
 

@@ -95,7 +95,7 @@ impl AgentNet {
         // h before the step beside the core's input, then h after it: which is what the heads are fed.
         let x = Tensor::f_empty([rows, width + torso_width + features_width], (self.step_kind(), device))?;
         let part = |start, length| x.f_narrow(1, start, length);
-        let torso = self.torso_of_frames(&weights.torso, &input.observations, None, 1)?;
+        let torso = self.torso_of_frames(&weights.torso, &input.observations, None)?;
         part(width, torso_width)?.f_copy_(&torso)?;
         let [weight, bias] = &weights.features;
         let features = linear_relu(&input.features, weight, bias)?;

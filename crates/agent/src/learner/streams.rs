@@ -1,4 +1,4 @@
-//! Work of an update that need not wait for the rest, on a stream of its own.
+//! A learner's streams on a GPU: what need not wait for the rest of an update has one of its own.
 
 use std::sync::Arc;
 
@@ -7,10 +7,24 @@ use torch_ext::{Event, Priority, Stream};
 
 use crate::error::Result;
 
-/// A stream for such work, where there are streams.
-pub fn beside_stream(device: Device) -> Result<Option<Arc<Stream>>> {
-    let fast = device.is_cuda() && torch_ext::available();
-    Ok(if fast { Some(Arc::new(Stream::new(Priority::Normal)?)) } else { None })
+/// A learner's streams besides the current one.
+#[derive(Debug)]
+pub struct Streams {
+    /// For work beside the rest of an update.
+    pub side: Stream,
+    /// What is given to it is recorded, not done.
+    pub recording: Stream,
+}
+
+impl Streams {
+    /// Those of a learner on this device, where there are streams.
+    pub fn new(device: Device) -> Result<Option<Arc<Self>>> {
+        if !(device.is_cuda() && torch_ext::available()) {
+            return Ok(None);
+        }
+        let [side, recording] = [(); 2].map(|()| Stream::new(Priority::Normal));
+        Ok(Some(Arc::new(Self { side: side?, recording: recording? })))
+    }
 }
 
 /// Work that was given to the other stream.
