@@ -233,30 +233,36 @@ fn recorded_updates() {
     }
 }
 
-/// The device finds by itself that an update is not finite, and leaves everything as it is: bit for bit.
+/// The device finds by itself that an update is not finite, and leaves everything as it is: bit for bit. Of updates that
+/// are given out, and of recorded ones.
 #[test]
 fn an_update_that_is_not_finite_changes_nothing() {
-    let mut config = config();
-    // The update that fails would be followed by a copy to the target network.
-    config.copies.target_period = 2;
-    let mut learner = learner(&config, Precision::Auto, GPU);
-    let (good, mut huge) = (batch(&learner, 1), batch(&learner, 2));
-    huge.reward_extrinsic[2] = 3e38;
-    learner.step(&good.batch()).unwrap();
-    let before = learner.save().unwrap();
-    let refused = |outcome: Result<Option<StepReport>, AgentError>| {
-        let error = outcome.unwrap_err();
-        println!("{error}");
-        let AgentError::NonFinite { value, update, .. } = &error else { panic!("{error}") };
-        assert!(!value.is_finite() && *update == 2, "{error}");
-    };
-    refused(learner.step(&huge.batch()).map(Some));
-    assert!(learner.save().unwrap() == before, "one call has changed something");
-    assert!(learner.begin(&loaded(&learner, &huge)).unwrap().is_none());
-    refused(learner.finish());
-    assert!(learner.save().unwrap() == before, "two calls have changed something");
-    assert!(learner.begin(&loaded(&learner, &huge)).unwrap().is_none());
-    refused(learner.begin(&loaded(&learner, &good)));
-    assert!(learner.save().unwrap() == before, "an update begun after it has changed something");
-    assert_eq!(learner.step(&good.batch()).unwrap().update, 2);
+    for done in [1, 5] {
+        let mut config = config();
+        // The update that fails would be followed by a copy to the target network.
+        config.copies.target_period = done + 1;
+        let mut learner = learner(&config, Precision::Auto, GPU);
+        let (good, mut huge) = (batch(&learner, 1), batch(&learner, 2));
+        huge.reward_extrinsic[2] = 3e38;
+        for _ in 0..done {
+            learner.begin(&loaded(&learner, &good)).unwrap();
+        }
+        learner.finish().unwrap();
+        let before = learner.save().unwrap();
+        let refused = |outcome: Result<Option<StepReport>, AgentError>| {
+            let error = outcome.unwrap_err();
+            println!("{error}");
+            let AgentError::NonFinite { value, update, .. } = &error else { panic!("{error}") };
+            assert!(!value.is_finite() && *update == done + 1, "{error}");
+        };
+        refused(learner.step(&huge.batch()).map(Some));
+        assert!(learner.save().unwrap() == before, "one call has changed something");
+        assert!(learner.begin(&loaded(&learner, &huge)).unwrap().is_none());
+        refused(learner.finish());
+        assert!(learner.save().unwrap() == before, "two calls have changed something");
+        assert!(learner.begin(&loaded(&learner, &huge)).unwrap().is_none());
+        refused(learner.begin(&loaded(&learner, &good)));
+        assert!(learner.save().unwrap() == before, "an update begun after it has changed something");
+        assert_eq!(learner.step(&good.batch()).unwrap().update, done + 1);
+    }
 }
