@@ -84,27 +84,37 @@ fn the_gradients_of_an_update() {
     }
 }
 
-/// Updates on one batch with one target network, in f32 and in 16 bits: means of fifty losses are near each other, and
-/// in the end no more than `left` of the first loss is left.
+/// Updates on one batch with one target network, in f32 and in 16 bits: medians of fifty losses, averaged over batches,
+/// are near each other, and in the end no more than `left` of the first loss is left.
+///
+/// One curve alone says little: now and then a loss jumps up for some updates, with either precision, and when it does
+/// is chance.
 fn follow(config: &AgentConfig, updates: usize, left: f64) {
+    const SEEDS: [u64; 4] = [3, 4, 5, 6];
     let mut config = config.clone();
     config.copies.target_period = 1000;
-    let mean = |curve: &[f64]| curve.iter().sum::<f64>() / curve.len() as f64;
-    for seed in [3, 4] {
+    let mut curves = [Precision::F32, Precision::Auto].map(|_| vec![0.0; updates / 50]);
+    for seed in SEEDS {
         let sequences = batch(&learner(&config, Precision::F32, GPU), seed);
-        let [plain, mixed] = [Precision::F32, Precision::Auto].map(|precision| {
+        for (curve, precision) in curves.iter_mut().zip([Precision::F32, Precision::Auto]) {
             let mut learner = learner(&config, precision, GPU);
             let loss = |_| learner.step(&sequences.batch()).unwrap().losses.total;
-            (0..updates).map(loss).collect::<Vec<_>>()
-        });
-        for (plain_part, mixed_part) in plain.chunks(50).zip(mixed.chunks(50)) {
-            let apart = (mean(mixed_part) - mean(plain_part)) / plain[0];
-            println!("50 updates: {:.4} in f32, {apart:+.2e} of the first loss in 16 bits", mean(plain_part));
-            assert!(apart.abs() < 5e-2, "the curves are {apart} of the first loss apart");
+            let losses: Vec<_> = (0..updates).map(loss).collect();
+            for (mean, part) in curve.iter_mut().zip(losses.chunks(50)) {
+                let mut part = part.to_vec();
+                part.sort_by(f64::total_cmp);
+                *mean += part[part.len() / 2] / losses[0] / SEEDS.len() as f64;
+            }
         }
-        let found = mean(&mixed[updates - 50..]) / mixed[0];
-        assert!(found < left, "{found} of the loss is left");
     }
+    let [plain, mixed] = curves;
+    for (plain, mixed) in plain.iter().zip(&mixed) {
+        let apart = mixed - plain;
+        println!("50 updates: {plain:.4} of the first loss in f32, {apart:+.2e} in 16 bits");
+        assert!(apart.abs() < 5e-2, "the curves are {apart} of the first loss apart");
+    }
+    let found = mixed[mixed.len() - 1];
+    assert!(found < left, "{found} of the loss is left");
 }
 
 /// Batches that can be learned by heart: returns hang on nothing that is learned, and no bound takes a step's loss away.
