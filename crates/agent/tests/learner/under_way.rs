@@ -5,10 +5,11 @@ use tch::Device;
 
 use crate::setup::{self, ACTIONS, loaded};
 
-/// With a copy to the target network every second update.
+/// With a copy to the target network every second update, and f and RND trained every third.
 fn config() -> agent::AgentConfig {
     let mut config = setup::config();
     config.copies.target_period = 2;
+    config.intrinsic.every = 3;
     config
 }
 
