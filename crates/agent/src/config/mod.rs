@@ -281,6 +281,6 @@ pub struct CopiesConfig {
 
 impl Default for CopiesConfig {
     fn default() -> Self {
-        Self { target_period: 25, ema_decay: 0.995 }
+        Self { target_period: 100, ema_decay: 0.995 }
     }
 }
