@@ -73,7 +73,7 @@ fn values_stay_small_where_nothing_is_paid() {
         "intrinsic.kernel.mean_span=10000",
         "replay.trace=80",
         "replay.period=40",
-        "replay.minimum_fill=50",
+        "replay.minimum_fill=20",
         "learner.batch_size=4",
     ];
     let (status, rows, whole) = train("gym:skulls:Skulls-v0", &settings, 22_000, f64::INFINITY);
