@@ -52,9 +52,6 @@ pub struct Books {
     /// Seconds that training has taken, all goes of the run together; 0 in lockstep, where the clock must not matter.
     seconds: f64,
     updates: Means,
-    /// Of those that trained the networks behind the intrinsic reward.
-    #[serde(default)]
-    intrinsic_updates: Means,
     last_update: u64,
     last_loss: Option<f64>,
     last_row: u64,
@@ -156,14 +153,19 @@ impl Books {
 
     /// The learner made an update.
     pub fn update(&mut self, update: &Update) {
-        let StepReport { losses, gradient_norm, intrinsic, rnd, policies, .. } = &update.report;
+        let StepReport { losses, gradient_norms, rnd, policies, .. } = &update.report;
         self.last_update = update.report.update;
         self.last_loss = Some(losses.total);
         let scalars = vec![
             ("learner/loss", losses.total),
             ("learner/loss_td", losses.td),
             ("learner/loss_distillation", losses.distillation),
-            ("learner/gradient_norm", *gradient_norm),
+            ("learner/loss_action_prediction", losses.action_prediction),
+            ("learner/loss_rnd", losses.rnd),
+            ("learner/action_prediction_accuracy", update.report.action_prediction_accuracy),
+            ("learner/gradient_norm", gradient_norms.agent),
+            ("learner/gradient_norm_action_prediction", gradient_norms.action_prediction),
+            ("learner/gradient_norm_rnd", gradient_norms.rnd),
             ("learner/rnd_error_mean", rnd.mean),
             ("learner/rnd_error_std", rnd.std),
             ("learner/valid_steps", update.report.steps as f64),
@@ -184,16 +186,6 @@ impl Books {
             ("policy/entropy", each(|policy| policy.entropy.unwrap_or(0.0))),
         ];
         self.updates.add(scalars, vectors);
-        if let Some(intrinsic) = intrinsic {
-            let scalars = vec![
-                ("learner/loss_action_prediction", intrinsic.action_prediction_loss),
-                ("learner/action_prediction_accuracy", intrinsic.accuracy),
-                ("learner/gradient_norm_action_prediction", intrinsic.action_prediction_norm),
-                ("learner/loss_rnd", intrinsic.rnd_loss),
-                ("learner/gradient_norm_rnd", intrinsic.rnd_norm),
-            ];
-            self.intrinsic_updates.add(scalars, vec![]);
-        }
     }
 
     /// Training took some time; how long it has taken in all.
@@ -266,7 +258,6 @@ impl Books {
         let mut row = Row::new(frames);
         self.last_row = frames;
         self.updates.write(&mut row);
-        self.intrinsic_updates.write(&mut row);
         row.scalar("learner/updates", self.last_update as f64);
         if let (Some(score), Some(intrinsic)) = (self.actor_score(), self.intrinsic_return()) {
             row.scalar("actor/score", score);

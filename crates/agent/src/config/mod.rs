@@ -221,10 +221,8 @@ impl Default for OptimizerConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct IntrinsicConfig {
-    /// Both train on this many last steps of every sampled sequence,
+    /// Both train on this many last steps of every sampled sequence.
     pub steps: usize,
-    /// at every so-manyth update.
-    pub every: u64,
     /// The action prediction network, whose embedding the episodic memory compares.
     pub action_prediction: ActionPredictionConfig,
     /// The RND predictor.
@@ -233,7 +231,7 @@ pub struct IntrinsicConfig {
 
 impl Default for IntrinsicConfig {
     fn default() -> Self {
-        Self { steps: 5, every: 1, action_prediction: ActionPredictionConfig::default(), rnd: RndConfig::default() }
+        Self { steps: 5, action_prediction: ActionPredictionConfig::default(), rnd: RndConfig::default() }
     }
 }
 
@@ -259,7 +257,7 @@ impl Default for ActionPredictionConfig {
 pub struct RndConfig {
     /// Learning rate.
     pub learning_rate: f64,
-    /// Decay of the running mean and deviation of the errors, an update of the predictor.
+    /// Decay of the running mean and deviation of the errors, an update.
     pub moments_decay: f64,
 }
 

@@ -124,9 +124,6 @@ impl AgentConfig {
         found.positive("optimizer.clip_norm", optimizer.clip_norm);
         let intrinsic = &self.intrinsic;
         found.size("intrinsic.steps", intrinsic.steps, WIDEST);
-        if intrinsic.every == 0 {
-            found.add("intrinsic.every", 0, "has to be at least 1");
-        }
         found.positive("intrinsic.action_prediction.learning_rate", intrinsic.action_prediction.learning_rate);
         found.not_negative("intrinsic.action_prediction.weight_decay", intrinsic.action_prediction.weight_decay);
         found.positive("intrinsic.rnd.learning_rate", intrinsic.rnd.learning_rate);
@@ -264,7 +261,6 @@ mod tests {
         config.returns.lambda = f64::NAN;
         config.loss.cross_mixture = 1.5;
         config.optimizer.learning_rate = 0.0;
-        config.intrinsic.every = 0;
         config.copies.target_period = 0;
         config.network.torso.stem.kernel = 4;
         config.network.torso.stages[1].stride = 0;
@@ -276,7 +272,6 @@ mod tests {
             "returns.lambda",
             "loss.cross_mixture",
             "optimizer.learning_rate",
-            "intrinsic.every",
             "copies.target_period",
             "network.torso.stem.kernel",
             "network.torso.stages[1].stride",

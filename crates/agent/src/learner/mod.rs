@@ -36,7 +36,7 @@ use streams::Streams;
 use target::TargetNetwork;
 use update::UnderWay;
 
-pub use report::{IntrinsicReport, Losses, RndStatistics, StepReport};
+pub use report::{GradientNorms, Losses, RndStatistics, StepReport};
 
 /// A network that is trained: an optimizer and a place for the gradient.
 #[derive(Debug)]

@@ -1,16 +1,15 @@
 //! Updates of small batches as recorded graphs: a thousand small kernels, which a processor takes longer to give out than
 //! a GPU to compute.
 //!
-//! There are three: the forward passes, which are begun before the report of the update before is read, then loss and
-//! gradient of the value and policy network, and beside them those of action prediction and RND. Optimizers are not in
-//! them: how far they step depends on a count of the host's.
+//! There are two, one before and one after the report of the update before is read. Optimizers are not in them: how far
+//! they step depends on a count of the host's.
 
 use tch::Tensor;
 use torch_ext::Graph;
 
 use super::Learner;
 use super::report::StepReport;
-use super::update::{Found, FoundIntrinsic, UnderWay};
+use super::update::{Found, UnderWay};
 use crate::batch::BatchTensors;
 use crate::error::Result;
 use crate::loss::td::least_scales;
@@ -37,12 +36,10 @@ pub(super) struct RecordedUpdate {
 pub(super) struct Recording {
     passes: Graph,
     gradients: Graph,
-    intrinsic_gradients: Graph,
     /// What they read,
     input: Input,
-    /// and what the others write, besides the gradients.
+    /// and what the second one writes, besides the gradients.
     found: Found,
-    found_intrinsic: FoundIntrinsic,
 }
 
 #[derive(Debug)]
@@ -91,8 +88,7 @@ impl Learner {
             let (passes, said) = Graph::record(|| self.passes(&input.batch, input.keep.as_ref(), &mut nobody))?;
             let (gradients, found) =
                 Graph::record(|| self.find_gradients(said, &input.batch, &input.scales, &mut nobody))?;
-            let (intrinsic_gradients, found_intrinsic) = Graph::record(|| self.find_intrinsic_gradients(&input.batch))?;
-            Ok(Some(Recording { passes, gradients, intrinsic_gradients, input, found, found_intrinsic }))
+            Ok(Some(Recording { passes, gradients, input, found }))
         })?
     }
 
@@ -104,7 +100,7 @@ impl Learner {
         keep: Option<&Keep>,
         random: Random,
     ) -> Result<Option<StepReport>> {
-        let Recording { passes, gradients, intrinsic_gradients, input, found, found_intrinsic } = recording;
+        let Recording { passes, gradients, input, found } = recording;
         self.target.weights(&self.networks.agent)?;
         input.batch.take_over(batch)?;
         if let (Some(place), Some(keep)) = (&mut input.keep, keep) {
@@ -115,14 +111,8 @@ impl Learner {
         for (place, scale) in input.scales.iter_mut().zip(&self.td_scales) {
             place.f_copy_(&least_scales(scale, self.device)?)?;
         }
-        let intrinsic = self.trains_intrinsic().then_some(&*found_intrinsic);
-        let ((), joined) = self.beside(|_| match intrinsic {
-            Some(_) => Ok(intrinsic_gradients.replay()?),
-            None => Ok(()),
-        })?;
         gradients.replay()?;
-        joined.join()?;
-        let report = self.apply(found, intrinsic, batch)?;
+        let report = self.apply(found, batch)?;
         self.under_way = Some(UnderWay { report, random });
         Ok(before)
     }

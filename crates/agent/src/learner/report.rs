@@ -18,12 +18,12 @@ pub struct StepReport {
     pub losses: Losses,
     /// New priority of each sequence of the batch.
     pub priorities: Vec<f32>,
-    /// Norm of the value and policy network's gradient, before clipping.
-    pub gradient_norm: f64,
+    /// Norms of the gradients, before clipping.
+    pub gradient_norms: GradientNorms,
     /// Valid steps of the batch.
     pub steps: u64,
-    /// Of the networks behind the intrinsic reward, if they were trained.
-    pub intrinsic: Option<IntrinsicReport>,
+    /// Share of actions that the action prediction network got right.
+    pub action_prediction_accuracy: f64,
     /// Running statistics of the RND error, after the update.
     pub rnd: RndStatistics,
     /// Statistics of each policy.
@@ -39,21 +39,21 @@ pub struct Losses {
     pub td: f64,
     /// Distillation loss, mixed over the policies, before its weight.
     pub distillation: f64,
+    /// Mean cross-entropy of the predicted actions.
+    pub action_prediction: f64,
+    /// Mean RND error.
+    pub rnd: f64,
 }
 
-/// What an update tells of the networks behind the intrinsic reward.
+/// Norms of the gradients, before clipping.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct IntrinsicReport {
-    /// Mean cross-entropy of the predicted actions.
-    pub action_prediction_loss: f64,
-    /// Share of actions that were predicted right.
-    pub accuracy: f64,
-    /// Norm of the action prediction network's gradient.
-    pub action_prediction_norm: f64,
-    /// Mean RND error.
-    pub rnd_loss: f64,
-    /// Norm of the RND predictor's gradient.
-    pub rnd_norm: f64,
+pub struct GradientNorms {
+    /// Value and policy network.
+    pub agent: f64,
+    /// Action prediction network.
+    pub action_prediction: f64,
+    /// RND predictor.
+    pub rnd: f64,
 }
 
 /// Running statistics of the RND error.
@@ -68,10 +68,8 @@ pub struct RndStatistics {
 /// A report whose numbers are on their way from the device.
 #[derive(Debug)]
 pub(super) struct SentReport {
-    /// In the order in which [`receive`](Self::receive) reads them,
+    /// In the order in which [`receive`](Self::receive) reads them.
     pub numbers: SentNumbers,
-    /// and of the networks behind the intrinsic reward.
-    pub intrinsic: Option<SentNumbers>,
     pub update: u64,
     pub steps: u64,
     /// Number of value heads.
@@ -85,8 +83,7 @@ pub(super) struct Received {
     /// Whole but for the running statistics.
     pub report: StepReport,
     pub heads: Vec<TdNumbers>,
-    /// If the RND predictor was trained.
-    pub rnd_errors: Option<BatchMoments>,
+    pub rnd_errors: BatchMoments,
     /// The first number that is not finite, of all that the device looked at when it decided about the update.
     not_finite: Option<f64>,
 }
@@ -95,37 +92,28 @@ impl SentReport {
     /// Waits for it.
     pub fn receive(self) -> Result<Received> {
         let values = self.numbers.receive()?;
-        let intrinsic = self.intrinsic.map(SentNumbers::receive).transpose()?;
-        let all = values.iter().chain(intrinsic.iter().flatten()).flatten();
-        let not_finite = all.copied().find(|value| !value.is_finite());
-        let intrinsic = intrinsic.map(|values| {
-            let of = |tensor: usize| values[tensor][0];
-            let report = IntrinsicReport {
-                action_prediction_loss: of(0),
-                accuracy: of(1),
-                action_prediction_norm: of(2),
-                rnd_loss: of(3),
-                rnd_norm: of(4),
-            };
-            (report, BatchMoments { mean: values[5][0], mean_square: values[5][1] })
-        });
+        let not_finite = values.iter().flatten().copied().find(|value| !value.is_finite());
         let mut values = values.into_iter();
         let mut next = || values.next().unwrap_or_default();
-        let [total, td, distillation, gradient_norm] = [(); 4].map(|()| next()[0]);
+        let [total, td, distillation, action_prediction, rnd, accuracy] = [(); 6].map(|()| next()[0]);
+        let losses = Losses { total, td, distillation, action_prediction, rnd };
+        let [agent, action_prediction, rnd] = [(); 3].map(|()| next()[0]);
+        let gradient_norms = GradientNorms { agent, action_prediction, rnd };
+        let moments = next();
+        let rnd_errors = BatchMoments { mean: moments[0], mean_square: moments[1] };
         let priorities = next().iter().map(|&priority| priority as f32).collect();
         let table = next();
         let heads: Vec<_> = (0..self.heads).map(|_| TdNumbers::new(&next())).collect();
         let report = StepReport {
             update: self.update,
-            losses: Losses { total, td, distillation },
+            losses,
             priorities,
-            gradient_norm,
+            gradient_norms,
             steps: self.steps,
-            intrinsic: intrinsic.map(|(report, _)| report),
+            action_prediction_accuracy: accuracy,
             rnd: RndStatistics::default(),
             policies: policy_statistics(&table, &heads, self.distillation),
         };
-        let rnd_errors = intrinsic.map(|(_, errors)| errors);
         Ok(Received { report, heads, rnd_errors, not_finite })
     }
 }
@@ -146,16 +134,13 @@ impl Received {
         }
         fail("the TD loss".to_owned(), report.losses.td)?;
         fail("the distillation loss".to_owned(), report.losses.distillation)?;
-        if let Some(intrinsic) = &report.intrinsic {
-            fail("the action prediction loss".to_owned(), intrinsic.action_prediction_loss)?;
-            fail("the RND loss".to_owned(), intrinsic.rnd_loss)?;
-        }
+        fail("the action prediction loss".to_owned(), report.losses.action_prediction)?;
+        fail("the RND loss".to_owned(), report.losses.rnd)?;
         for (i, &priority) in report.priorities.iter().enumerate() {
             fail(format!("the priority of sequence {i}"), f64::from(priority))?;
         }
-        let intrinsic = report.intrinsic.map(|intrinsic| [intrinsic.action_prediction_norm, intrinsic.rnd_norm]);
-        let norms = [report.gradient_norm].into_iter().chain(intrinsic.into_iter().flatten());
-        for (norm, (name, gradients)) in norms.zip(gradients) {
+        let GradientNorms { agent, action_prediction, rnd } = report.gradient_norms;
+        for (norm, (name, gradients)) in [agent, action_prediction, rnd].into_iter().zip(gradients) {
             if norm.is_finite() {
                 continue;
             }

@@ -8,7 +8,7 @@ use tch::{Kind, Tensor};
 use super::intrinsic::IntrinsicLoss;
 use super::numbers::Numbers;
 use super::report::{RndStatistics, SentReport, StepReport};
-use super::streams::{Joined, beside};
+use super::streams::beside;
 use super::{Learner, Part, StepOptions};
 use crate::batch::BatchTensors;
 use crate::error::{AgentError, Result};
@@ -32,7 +32,7 @@ pub(super) struct Passes {
     target: NetOutput,
 }
 
-/// What an update finds besides the value and policy network's gradient, on the device.
+/// What an update finds besides the gradients, on the device.
 #[derive(Debug)]
 pub(super) struct Found {
     numbers: Numbers,
@@ -42,13 +42,6 @@ pub(super) struct Found {
     clip: Tensor,
     heads: usize,
     distillation: bool,
-}
-
-/// What it finds besides the gradients of the networks behind the intrinsic reward.
-#[derive(Debug)]
-pub(super) struct FoundIntrinsic {
-    numbers: Numbers,
-    finite: Tensor,
 }
 
 impl Learner {
@@ -67,7 +60,8 @@ impl Learner {
         };
         let (keep, random) = self.keep(tensors, sequences, options.keep)?;
         let passes = self.passes(tensors, keep.as_ref(), finished)?;
-        let report = self.give_out(passes, tensors, finished)?;
+        let found = self.find_gradients(passes, tensors, &self.least_scales()?, finished)?;
+        let report = self.apply(&found, tensors)?;
         let report = self.settle(UnderWay { report, random })?;
         finished(Part::Optimizer);
         Ok(report)
@@ -84,7 +78,8 @@ impl Learner {
         let passes = self.passes(tensors, keep.as_ref(), &mut |_| ())?;
         // The loss needs σ_j, which the report of the update before moves.
         let before = self.finish()?;
-        let report = self.give_out(passes, tensors, &mut |_| ())?;
+        let found = self.find_gradients(passes, tensors, &self.least_scales()?, &mut |_| ())?;
+        let report = self.apply(&found, tensors)?;
         self.under_way = Some(UnderWay { report, random });
         Ok(before)
     }
@@ -114,38 +109,7 @@ impl Learner {
         Ok(Passes { online, target })
     }
 
-    /// All that follows the forward passes, kernel by kernel.
-    fn give_out(
-        &mut self,
-        passes: Passes,
-        tensors: &BatchTensors,
-        finished: &mut dyn FnMut(Part),
-    ) -> Result<SentReport> {
-        let scales = self.least_scales()?;
-        let (intrinsic, joined) = self.beside(|learner| {
-            let due = learner.trains_intrinsic();
-            due.then(|| learner.find_intrinsic_gradients(tensors)).transpose()
-        })?;
-        finished(Part::Intrinsic);
-        let found = self.find_gradients(passes, tensors, &scales, finished)?;
-        joined.join()?;
-        self.apply(&found, intrinsic.as_ref(), tensors)
-    }
-
-    /// Whether f and RND are trained in the update after the finished ones.
-    pub(super) fn trains_intrinsic(&self) -> bool {
-        (self.updates + 1).is_multiple_of(self.config.intrinsic.every)
-    }
-
-    /// Work beside what follows. Losses and the LSTM's backward pass are many small kernels, which leave room on a GPU
-    /// for action prediction and RND. Earlier those could not be: the gradients of the update before had to stay until
-    /// it was known whether they are finite.
-    pub(super) fn beside<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T>) -> Result<(T, Joined)> {
-        let streams = self.streams.clone();
-        beside(streams.as_deref().map(|streams| &streams.side), || work(self))
-    }
-
-    /// Loss and gradient of the value and policy network. `scales` holds the least σ_j of each value head.
+    /// Losses and gradients. `scales` holds the least σ_j of each value head.
     pub(super) fn find_gradients(
         &mut self,
         passes: Passes,
@@ -154,69 +118,72 @@ impl Learner {
         finished: &mut dyn FnMut(Part),
     ) -> Result<Found> {
         let Passes { online, target } = passes;
+        // Losses and the LSTM's backward pass are many small kernels, which leave room on a GPU for these. Earlier they
+        // could not be: the gradients of the update before had to stay until it was known whether they are finite.
+        let streams = self.streams.clone();
+        let side = streams.as_deref().map(|streams| &streams.side);
+        let (intrinsic, joined) = beside(side, || self.intrinsic_gradients_of(tensors))?;
+        finished(Part::Intrinsic);
         let loss = self.loss.evaluate_with(&online.heads, &target.heads, tensors, scales)?;
         drop((online, target));
         finished(Part::Loss);
         self.agent.gradients.fill_with_gradients(&loss.total, &self.online.agent)?;
         finished(Part::Backward);
+        joined.join()?;
         tch::no_grad(|| {
-            let norm = self.agent.gradients.norm()?;
+            let trainings = [&self.agent, &self.action_prediction, &self.rnd];
+            let norms = trainings.map(|training| training.gradients.norm());
+            let [agent, f, rnd] = norms;
+            let norms = [agent?, f?, rnd?];
             let table = policy_table(&loss, tensors)?;
-            let mut told = vec![&loss.total, &loss.td, &loss.distillation, &norm, &loss.priorities, &table];
+            let mut told = vec![
+                &loss.total,
+                &loss.td,
+                &loss.distillation,
+                &intrinsic.action_prediction,
+                &intrinsic.rnd,
+                &intrinsic.accuracy,
+            ];
+            told.extend(&norms);
+            told.extend([intrinsic.moments(), &loss.priorities, &table]);
             told.extend(loss.heads.iter().map(|head| head.td.statistics()));
             let numbers = Numbers::gather(&told)?;
             Ok(Found {
                 finite: numbers.finite()?,
                 numbers,
-                clip: clip_factor(&norm, self.config.optimizer.clip_norm)?,
+                clip: clip_factor(&norms[0], self.config.optimizer.clip_norm)?,
                 heads: loss.heads.len(),
                 distillation: loss.policy.is_some(),
             })
         })
     }
 
-    /// Losses and gradients of the networks behind the intrinsic reward.
-    pub(super) fn find_intrinsic_gradients(&mut self, tensors: &BatchTensors) -> Result<FoundIntrinsic> {
-        let Self { networks, intrinsic_forms, online, action_prediction: f, rnd, .. } = self;
-        let loss = IntrinsicLoss::evaluate(networks, intrinsic_forms.as_ref(), online, tensors)?;
-        f.gradients.fill_with_gradients(&loss.action_prediction, &online.action_prediction)?;
-        rnd.gradients.fill_with_gradients(&loss.rnd, &online.rnd_predictor)?;
-        tch::no_grad(|| {
-            let norms = [f.gradients.norm()?, rnd.gradients.norm()?];
-            let told = [&loss.action_prediction, &loss.accuracy, &norms[0], &loss.rnd, &norms[1], loss.moments()];
-            let numbers = Numbers::gather(&told)?;
-            Ok(FoundIntrinsic { finite: numbers.finite()?, numbers })
-        })
+    /// Losses of the networks behind the intrinsic reward, and their gradients.
+    fn intrinsic_gradients_of(&mut self, tensors: &BatchTensors) -> Result<IntrinsicLoss> {
+        let intrinsic = IntrinsicLoss::evaluate(&self.networks, self.intrinsic_forms.as_ref(), &self.online, tensors)?;
+        self.action_prediction
+            .gradients
+            .fill_with_gradients(&intrinsic.action_prediction, &self.online.action_prediction)?;
+        self.rnd.gradients.fill_with_gradients(&intrinsic.rnd, &self.online.rnd_predictor)?;
+        Ok(intrinsic)
     }
 
     /// Moves all parameters, if every number of the update is finite, and sends those numbers to the host.
-    pub(super) fn apply(
-        &mut self,
-        found: &Found,
-        intrinsic: Option<&FoundIntrinsic>,
-        tensors: &BatchTensors,
-    ) -> Result<SentReport> {
-        let Found { numbers, finite, clip, heads, distillation } = found;
+    pub(super) fn apply(&mut self, found: &Found, tensors: &BatchTensors) -> Result<SentReport> {
+        let Found { numbers, finite: apply, clip, heads, distillation } = found;
         let (f, rnd) = (&mut self.action_prediction, &mut self.rnd);
         let average = (&mut self.ema, 1.0 - self.config.copies.ema_decay);
+        let (clipped, whole) = (Gate { apply, scale: Some(clip) }, Gate { apply, scale: None });
         let update = self.updates + 1;
         tch::no_grad(|| {
-            let apply = &match intrinsic {
-                Some(intrinsic) => finite.f_logical_and(&intrinsic.finite)?,
-                None => finite.shallow_clone(),
-            };
-            let (clipped, whole) = (Gate { apply, scale: Some(clip) }, Gate { apply, scale: None });
             self.agent.optimizer.step(&mut self.online.agent, &self.agent.gradients, clipped, Some(average))?;
-            if intrinsic.is_some() {
-                f.optimizer.step(&mut self.online.action_prediction, &f.gradients, whole, None)?;
-                rnd.optimizer.step(&mut self.online.rnd_predictor, &rnd.gradients, whole, None)?;
-            }
+            f.optimizer.step(&mut self.online.action_prediction, &f.gradients, whole, None)?;
+            rnd.optimizer.step(&mut self.online.rnd_predictor, &rnd.gradients, whole, None)?;
             if update.is_multiple_of(self.config.copies.target_period) {
                 self.target.parameters_mut().copy_where(apply, &self.online.agent)?;
             }
             Ok(SentReport {
                 numbers: numbers.send()?,
-                intrinsic: intrinsic.map(|intrinsic| intrinsic.numbers.send()).transpose()?,
                 update,
                 steps: tensors.total_steps as u64,
                 heads: *heads,
@@ -239,11 +206,8 @@ impl Learner {
             ("action prediction", &self.action_prediction.gradients),
             ("RND", &self.rnd.gradients),
         ])?;
-        self.agent.optimizer.count();
-        if let Some(errors) = received.rnd_errors {
-            self.action_prediction.optimizer.count();
-            self.rnd.optimizer.count();
-            self.rnd_errors.update(errors);
+        for training in [&mut self.agent, &mut self.action_prediction, &mut self.rnd] {
+            training.optimizer.count();
         }
         self.updates = received.report.update;
         for (scale, head) in self.td_scales.iter_mut().zip(&received.heads) {
@@ -251,6 +215,7 @@ impl Learner {
                 scale.update(policy, moments);
             }
         }
+        self.rnd_errors.update(received.rnd_errors);
         self.random = random;
         received.report.rnd = RndStatistics { mean: self.rnd_errors.mean(), std: self.rnd_errors.std() };
         Ok(received.report)

@@ -38,8 +38,8 @@ fn action_prediction_and_rnd_losses() {
         let mut learner = learner(&config, &case.observation(), case.actions(), start, &inputs);
         let batch = read_batch(&inputs, "batch");
         let report = learner.step(&batch.batch()).unwrap();
-        case.assert_values("loss_action_prediction", &[report.intrinsic.unwrap().action_prediction_loss]);
-        case.assert_values("loss_rnd", &[report.intrinsic.unwrap().rnd_loss]);
+        case.assert_values("loss_action_prediction", &[report.losses.action_prediction]);
+        case.assert_values("loss_rnd", &[report.losses.rnd]);
         for gradients in learner.intrinsic_gradients() {
             case.assert_gradients(gradients);
         }
@@ -110,12 +110,9 @@ fn ten_updates() {
         case.assert_values("loss_total", &column(&reports, |r| r.losses.total));
         case.assert_values("loss_td", &column(&reports, |r| r.losses.td));
         case.assert_values("loss_distillation", &column(&reports, |r| r.losses.distillation));
-        case.assert_values(
-            "loss_action_prediction",
-            &column(&reports, |r| r.intrinsic.unwrap().action_prediction_loss),
-        );
-        case.assert_values("loss_rnd", &column(&reports, |r| r.intrinsic.unwrap().rnd_loss));
-        case.assert_values("gradient_norm", &column(&reports, |r| r.gradient_norm));
+        case.assert_values("loss_action_prediction", &column(&reports, |r| r.losses.action_prediction));
+        case.assert_values("loss_rnd", &column(&reports, |r| r.losses.rnd));
+        case.assert_values("gradient_norm", &column(&reports, |r| r.gradient_norms.agent));
         case.assert_values("rnd_mean", &column(&reports, |r| r.rnd.mean));
         case.assert_values("rnd_std", &column(&reports, |r| r.rnd.std));
         case.assert_values("sigma", &table(&reports, |p| p.sigma));

@@ -41,11 +41,8 @@ fn compare(found: &StepReport, wanted: &StepReport) {
     close("total loss", found.losses.total, wanted.losses.total, 1e-2);
     close("TD loss", found.losses.td, wanted.losses.td, 1e-2);
     close("distillation loss", found.losses.distillation, wanted.losses.distillation, 1e-2);
-    assert_eq!(found.intrinsic.is_some(), wanted.intrinsic.is_some());
-    for (found, wanted) in found.intrinsic.iter().zip(&wanted.intrinsic) {
-        close("action prediction loss", found.action_prediction_loss, wanted.action_prediction_loss, 1e-2);
-        close("RND loss", found.rnd_loss, wanted.rnd_loss, 1e-2);
-    }
+    close("action prediction loss", found.losses.action_prediction, wanted.losses.action_prediction, 1e-2);
+    close("RND loss", found.losses.rnd, wanted.losses.rnd, 1e-2);
     for (i, (found, wanted)) in found.priorities.iter().zip(&wanted.priorities).enumerate() {
         close(&format!("priority {i}"), f64::from(*found), f64::from(*wanted), 2e-2);
     }
@@ -148,10 +145,9 @@ fn the_mean_error_of_rnd_is_that_of_acting_once_it_is_small() {
     config.intrinsic.rnd.moments_decay = 0.0;
     let mut learner = learner(&config, Precision::Auto, GPU);
     let sequences = batch(&learner, 4);
-    let mut rnd_loss = || learner.step(&sequences.batch()).unwrap().intrinsic.unwrap().rnd_loss;
-    let first = rnd_loss();
+    let first = learner.step(&sequences.batch()).unwrap().losses.rnd;
     let mut updates = 0..400;
-    while rnd_loss() > 1e-3 * first {
+    while learner.step(&sequences.batch()).unwrap().losses.rnd > 1e-3 * first {
         assert!(updates.next().is_some(), "RND does not learn");
     }
     let mut network = ActingNetwork::new(&config, &screen(), ACTIONS, GPU).unwrap();
@@ -212,13 +208,11 @@ fn updates_that_are_begun_ahead() {
 }
 
 /// From the fourth update of a size on, updates that are begun are recorded ones. Others, of a learner that goes on from
-/// the same state, are given out kernel by kernel. Two sizes, with a target copy just before; f and RND are trained in
-/// every second update, so with the second size.
+/// the same state, are given out kernel by kernel. Two sizes, with a target copy just before.
 #[test]
 fn recorded_updates() {
     let mut config = config();
     config.copies.target_period = 6;
-    config.intrinsic.every = 2;
     let mut recorded = learner(&config, Precision::Auto, GPU);
     for lengths in [&LENGTHS[..], &LENGTHS[1..]] {
         let batch =

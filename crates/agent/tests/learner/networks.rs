@@ -68,14 +68,12 @@ fn flat_observations_get_linear_layers() {
     let torso: Vec<&&str> = names.iter().filter(|name| name.starts_with("torso.")).collect();
     assert_eq!(torso, [&"torso.linear1.weight", &"torso.linear1.bias"]);
     let batch = OwnedBatch::random(learner.networks(), 5, &[5, 3], &mut Random::new(0));
-    let mut step = || learner.step(&batch.batch()).unwrap().intrinsic.unwrap();
-    let first = step();
+    let first = learner.step(&batch.batch()).unwrap().losses;
     for _ in 0..30 {
-        step();
+        learner.step(&batch.batch()).unwrap();
     }
-    let last = step();
-    assert!(last.action_prediction_loss < first.action_prediction_loss, "{first:?} {last:?}");
-    assert!(last.rnd_loss < first.rnd_loss, "{first:?} {last:?}");
+    let last = learner.step(&batch.batch()).unwrap().losses;
+    assert!(last.action_prediction < first.action_prediction && last.rnd < first.rnd, "{first:?} {last:?}");
 }
 
 /// What each of a number of updates on one batch tells, in which every game ends; and the ε of what is distilled.
@@ -121,8 +119,7 @@ fn a_fixed_batch_is_overfitted() {
     let (least, mean) = (lately.iter().copied().fold(1.0, f64::min), lately.iter().sum::<f64>() / 200.0);
     assert!(least < 0.05 && mean < 0.3, "the distillation loss is still {least} to {mean} of what it was");
     assert!(last.policies.iter().all(|policy| policy.kl_share == 0.0 && policy.trust_region_share == 0.0));
-    let intrinsic = last.intrinsic.unwrap();
-    assert!(intrinsic.action_prediction_loss < 0.2 && intrinsic.accuracy == 1.0, "{intrinsic:?}");
+    assert!(last.losses.action_prediction < 0.2 && last.action_prediction_accuracy == 1.0, "{:?}", last.losses);
     // The agent as it is chases its own values, and still comes down.
     let (reports, _) = reports_on_a_fixed_batch(|_| {}, 300);
     let error = |report: &StepReport| report.policies.iter().map(|policy| policy.td_error).sum::<f64>();

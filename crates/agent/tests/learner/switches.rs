@@ -3,12 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent::config::{Bootstrap, DropSchedule, QHeads, ReturnKind, TorsoKind, TrainedPolicies};
-use agent::learner::ParameterSource;
 use agent::loss::AgentLoss;
 use agent::math::td_scale::TdScale;
 use agent::nets::heads::HeadOutputs;
 use agent::random::Random;
-use agent::{AgentConfig, Learner, Networks, OwnedBatch};
+use agent::{AgentConfig, Networks, OwnedBatch};
 use tch::{Device, Kind, Tensor};
 
 use crate::setup::{self, ACTIONS, LENGTHS, Play, TRACE};
@@ -213,28 +212,5 @@ fn stochastic_depth_drops_the_share_it_should() {
         if name.ends_with("skip_gain") || name.contains(".conv2.") {
             assert_eq!(gradient.abs().sum(Kind::Float).double_value(&[]), 0.0, "{name}");
         }
-    }
-}
-
-/// f and RND stand still but in every third update, and the agent does not notice: its loss does not hang on them.
-#[test]
-fn f_and_rnd_are_trained_at_every_so_manyth_update() {
-    let mut config = setup::config();
-    let mut always = setup::learner(&config);
-    config.intrinsic.every = 3;
-    let mut seldom = setup::learner(&config);
-    let intrinsic = |learner: &Learner| {
-        let mut weights = learner.weights(ParameterSource::Online).unwrap().tensors;
-        weights.retain(|name, _| ["action_prediction.", "rnd_predictor."].iter().any(|own| name.starts_with(own)));
-        assert!(!weights.is_empty());
-        (weights, learner.rnd_errors().clone())
-    };
-    for update in 1..=7 {
-        let batch = setup::batch(&always, update);
-        let (wanted, before) = (always.step(&batch.batch()).unwrap(), intrinsic(&seldom));
-        let found = seldom.step(&batch.batch()).unwrap();
-        assert_eq!((&found.losses, &found.policies), (&wanted.losses, &wanted.policies));
-        assert_eq!(found.intrinsic.is_some(), update % 3 == 0, "update {update}");
-        assert_eq!(intrinsic(&seldom) != before, update % 3 == 0, "update {update}");
     }
 }

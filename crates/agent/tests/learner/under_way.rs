@@ -5,11 +5,10 @@ use tch::Device;
 
 use crate::setup::{self, ACTIONS, loaded};
 
-/// With a copy to the target network every second update, and f and RND trained every third.
+/// With a copy to the target network every second update.
 fn config() -> agent::AgentConfig {
     let mut config = setup::config();
     config.copies.target_period = 2;
-    config.intrinsic.every = 3;
     config
 }
 

@@ -410,16 +410,13 @@ pub const OPTIMIZER: Section = Section {
 pub const INTRINSIC: Section = Section {
     path: "agent.intrinsic",
     about: "Training of the networks behind the intrinsic reward.",
-    fields: &[
-        field(
-            "agent.intrinsic.steps",
-            Whole(1, 65_536),
-            "agent steps",
-            Silent,
-            "Both train on so many last steps of every sampled sequence, as in NGU.",
-        ),
-        field("agent.intrinsic.every", Whole(1, 1_000_000), "updates", Silent, "And at every so-manyth update."),
-    ],
+    fields: &[field(
+        "agent.intrinsic.steps",
+        Whole(1, 65_536),
+        "agent steps",
+        Silent,
+        "Both train on so many last steps of every sampled sequence, as in NGU.",
+    )],
 };
 
 /// `agent::config::ActionPredictionConfig`.
@@ -443,7 +440,7 @@ pub const RND: Section = Section {
             DECAY,
             "",
             Silent,
-            "Decay of the errors' running mean and deviation, an update of the predictor.",
+            "Decay of the errors' running mean and deviation, an update.",
         ),
     ],
 };
