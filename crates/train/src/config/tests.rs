@@ -297,6 +297,8 @@ fn presets_leave_the_learning_constants_alone() {
         if preset.name == "quick" {
             // As many frames an update from fewer sequences.
             agent.intrinsic.steps = paper.agent.intrinsic.steps;
+            // A memory for as large a part of fewer episodes.
+            config.bandit.discount = paper.bandit.discount;
         }
         if preset.name == "tiny" {
             // A run of minutes over episodes of 10 to 100 steps: what counts in steps or updates is shorter with it.
