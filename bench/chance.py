@@ -1,0 +1,74 @@
+"""How much of an Atari game chance finds: random actions over the emulator alone, no network, no GPU.
+
+    .venv/bin/python bench/chance.py montezuma_revenge --ram 3 42 43 --score 100 [--frames 17200000] [--processes 2]
+
+Actions are drawn from all 18 every 4 frames, after up to 30 no-ops, without sticky ones, and an episode ends when the
+game is over. Prints how many positions (what these addresses of the RAM hold after an action) had been seen after ever more
+frames, and how many episodes had at least that score: what an agent that explores has to beat (bench/coverage.sh).
+"""
+
+import argparse
+import multiprocessing
+
+import numpy as np
+
+ACTIONS, REPEAT, NO_OPS = 18, 4, 30
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("game")
+    parser.add_argument("--ram", type=int, nargs="+", required=True, help="addresses that tell the position")
+    parser.add_argument("--score", type=float, required=True, help="of an episode that counts as a find")
+    parser.add_argument("--frames", type=int, default=1_000_000, help="of all processes together")
+    parser.add_argument("--processes", type=int, default=2, help="with the seeds 1, 2, ...")
+    args = parser.parse_args()
+    share = args.frames // args.processes
+    work = [(args.game, args.ram, args.score, share, seed + 1) for seed in range(args.processes)]
+    with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
+        seen, episodes, finds = zip(*pool.starmap(play, work))
+    print("| frames | positions so far |\n|---:|---:|")
+    for eighth in range(1, 9):
+        so_far = {position for one in seen for position, frame in one.items() if frame <= share * eighth / 8}
+        print(f"| {args.frames * eighth // 8} | {len(so_far)} |")
+    visited = np.concatenate(episodes)
+    print(f"{len(visited)} episodes of {visited.mean():.0f} positions, {sum(finds)} with {args.score:g} points or more")
+
+
+def play(game, ram, least_score, frames_to_play, seed):
+    """The frame at which each position was first seen, the number of positions of each episode, and the finds."""
+    # Here, so that those who import this file need no emulator.
+    import ale_py
+    import ale_py.roms
+
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    ale.setInt("random_seed", seed)
+    ale.setFloat("repeat_action_probability", 0.0)
+    ale.loadROM(ale_py.roms.get_rom_path(game))
+    actions = [ale_py.Action(i) for i in range(ACTIONS)]
+    random = np.random.default_rng(seed)
+    seen, episodes, finds, frames = {}, [], 0, 0
+    while frames < frames_to_play:
+        ale.reset_game()
+        for _ in range(random.integers(NO_OPS + 1)):
+            ale.act(actions[0])
+        positions, score = set(), 0
+        while not ale.game_over():
+            action = actions[random.integers(ACTIONS)]
+            for _ in range(REPEAT):
+                score += ale.act(action)
+                frames += 1
+                if ale.game_over():
+                    break
+            memory = ale.getRAM()
+            position = tuple(int(memory[address]) for address in ram)
+            positions.add(position)
+            seen.setdefault(position, frames)
+        episodes.append(len(positions))
+        finds += score >= least_score
+    return seen, episodes, finds
+
+
+if __name__ == "__main__":
+    main()
