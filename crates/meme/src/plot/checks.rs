@@ -1,5 +1,7 @@
 //! What is worth a word: curves that are flat, that explode, or that lie at a bound.
 
+use agent::config::PoliciesConfig;
+use agent::math::{ladders, rescaling};
 use serde::Serialize;
 
 use super::chart::Points;
@@ -27,7 +29,9 @@ const ALL_ENTROPY: f64 = 0.99;
 /// A multiplier this close to its bound, relatively, says nothing.
 const NEAR: f64 = 0.05;
 /// Scores that are no further than this from random play, where a human is at 1, are random play's.
-const AS_RANDOM: f64 = 0.02;
+const AS_RANDOM: f64 = 0.01;
+/// Values that are this many times what an episode paid at best are believed in for nothing.
+const BELIEVED: f64 = 3.0;
 /// What is this many times as large as earlier explodes.
 const EXPLODES: f64 = 10.0;
 /// More of the learner's time than this spent waiting is worth a look.
@@ -43,6 +47,7 @@ pub fn checks(curves: &Curves) -> Vec<Check> {
     sigma(curves, &mut found);
     policies(curves, &mut found);
     growth(curves, &mut found);
+    belief(curves, &mut found);
     bandit(curves, &mut found);
     novelty(curves, &mut found);
     flat(curves, &mut found);
@@ -201,19 +206,18 @@ fn growth(curves: &Curves, found: &mut Vec<Check>) {
             found.push(Check { metric, sentence });
         }
     }
-    for metric in ["policy/q_max", "policy/sigma"] {
-        let grown: Vec<usize> = curves
-            .vector(metric)
-            .iter()
-            .enumerate()
-            .filter_map(|(policy, points)| Some((policy, quarter(points, 1)?, lately(points)?)))
-            .filter(|(_, before, now)| *now > EXPLODES * before.max(0.1))
-            .map(|(policy, ..)| policy)
-            .collect();
-        if !grown.is_empty() {
-            let sentence = format!("{}: {metric} is more than {EXPLODES} times what it was", named(&grown));
-            found.push(Check { metric, sentence });
-        }
+    let metric = "policy/sigma";
+    let grown: Vec<usize> = curves
+        .vector(metric)
+        .iter()
+        .enumerate()
+        .filter_map(|(policy, points)| Some((policy, quarter(points, 1)?, lately(points)?)))
+        .filter(|(_, before, now)| *now > EXPLODES * before.max(0.1))
+        .map(|(policy, ..)| policy)
+        .collect();
+    if !grown.is_empty() {
+        let sentence = format!("{}: {metric} is more than {EXPLODES} times what it was", named(&grown));
+        found.push(Check { metric, sentence });
     }
     if let Some(config) = &curves.config {
         let clip = config.agent.optimizer.clip_norm;
@@ -221,6 +225,35 @@ fn growth(curves: &Curves, found: &mut Vec<Check>) {
             let sentence = format!("the gradient's norm is {norm:.1} on average and is clipped to {clip}");
             found.push(Check { metric: "learner/gradient_norm", sentence });
         }
+    }
+}
+
+/// Values that nothing was ever paid for: more than the best mean of a policy's episodes and the largest intrinsic
+/// return with the policy's weight.
+fn belief(curves: &Curves, found: &mut Vec<Check>) {
+    // A file of metrics alone has no config; the paper's is the best guess then.
+    let paid = curves.config.as_ref().map_or(PoliciesConfig::default().beta_max, |it| it.agent.policies.beta_max);
+    let most = |points: &Points| points.iter().map(|(_, value)| value.abs()).fold(0.0, f64::max);
+    let score = curves.vector("actor/score_by_policy").iter().map(most).fold(0.0, f64::max);
+    let intrinsic = most(&curves.scalar("actor/intrinsic_return"));
+    let metric = "policy/q_mean";
+    let values = curves.vector(metric);
+    let believed = values.iter().zip(ladders::beta_ladder(values.len(), paid)).enumerate();
+    let beyond: Vec<(usize, f64)> = believed
+        .filter_map(|(policy, (points, beta))| {
+            let value = rescaling::rescale_inverse(lately(points)?);
+            // A point more, for games in which nothing has been paid yet.
+            (value > BELIEVED * (score + beta * intrinsic + 1.0)).then_some((policy, value))
+        })
+        .collect();
+    let largest = beyond.iter().map(|(_, value)| *value).fold(0.0, f64::max);
+    if !beyond.is_empty() {
+        let which: Vec<usize> = beyond.iter().map(|(policy, _)| *policy).collect();
+        let which = named(&which);
+        let sentence = format!(
+            "{which}: values stand for up to {largest:.0} points, more than {BELIEVED} times what was ever paid"
+        );
+        found.push(Check { metric, sentence });
     }
 }
 
@@ -393,7 +426,7 @@ mod tests {
             row.scalar("learner/gradient_norm", 10f64.powf(4.0 * share)).scalar("learner/loss", 2.0);
             row.scalar("evaluation/score", 1.0 - share)
                 .scalar("actor/score", -21.0)
-                .vector("policy/q_max", [1.0, 10f64.powf(4.0 * share)]);
+                .vector("policy/sigma", [1.0, 10f64.powf(4.0 * share)]);
             row.scalar("learner/loss_rnd", if share > 0.9 { f64::NAN } else { 1.0 + share });
             row.vector("bandit/pulls", [400.0 * share, (40.0 * share).min(15.0)]);
         });
@@ -401,7 +434,7 @@ mod tests {
         for expected in [
             "learner/loss_rnd is not finite in 4 rows",
             "learner/gradient_norm has grown from ",
-            "policy 1: policy/q_max is more than 10 times what it was",
+            "policy 1: policy/sigma is more than 10 times what it was",
             "policy 1: hardly an episode in the second half of the run",
             "learner/loss has not moved since the middle of the run",
             "the best score of the evaluators, 1.00, is from the first half of the run",
@@ -409,6 +442,22 @@ mod tests {
         ] {
             assert!(said.contains(expected), "{expected} is not in\n{said}");
         }
+    }
+
+    /// As on montezuma_revenge, where values of policies that look far ahead grew with nothing to grow on.
+    #[test]
+    fn values_beyond_all_pay_are_named() {
+        let with_scores = |scores: f64| {
+            sentences(&curves(|row, share| {
+                row.scalar("actor/intrinsic_return", 10_000.0 * share).vector("actor/score_by_policy", [0.0, scores]);
+                row.vector("policy/q_mean", [40.0 * share, 40.0 * share, 40.0 * share]);
+            }))
+        };
+        let said = "values stand for up to 1235 points, more than 3 times what was ever paid";
+        // 40 · 34.5 / 39 on average in the last quarter, which is 1 235 points. Policy 2 is paid 0.1 of the intrinsic
+        // reward, policy 1 half of that.
+        assert_eq!(with_scores(0.0), [format!("policy 0: {said}")]);
+        assert_eq!(with_scores(500.0), [""; 0]);
     }
 
     #[test]
