@@ -22,10 +22,10 @@ use crate::weights;
 pub const FIRST_INDEX: usize = 1_000_000;
 
 /// Environments that play at the same time, at most.
-pub const MOST_ENVIRONMENTS: usize = 8;
+pub const MOST_ENVIRONMENTS: usize = 16;
 
-/// Two workers play while the networks decide for the other. A fixed number on every machine, since the size of a batch
-/// may change the last bits of what the networks say.
+/// Workers play while the networks decide for the others. A fixed number on every machine, since the size of a batch may
+/// change the last bits of what the networks say.
 const ENVIRONMENTS_PER_WORKER: usize = 4;
 
 /// Environments with indices of their own, and the trained agent beside them.
@@ -145,13 +145,21 @@ impl Evaluation {
         self.players.iter().map(Player::steps).sum()
     }
 
-    /// One step of every environment; what went wrong and was mended is told to `say`.
+    /// One step of every environment of the workers that have episodes left to play; what went wrong and was mended is
+    /// told to `say`.
     pub fn advance(&mut self, say: &mut dyn FnMut(&str)) -> Result<()> {
         let Self { players, inference, bandit, wanted, played, .. } = self;
-        for player in players.iter_mut() {
+        let shares = wanted.chunks(ENVIRONMENTS_PER_WORKER).zip(played.chunks(ENVIRONMENTS_PER_WORKER));
+        let mut playing: Vec<&mut Player> = players
+            .iter_mut()
+            .zip(shares)
+            .filter(|(_, (wanted, played))| !all_played(wanted, played))
+            .map(|(player, _)| player)
+            .collect();
+        for player in &mut playing {
             player.decide(0, inference)?;
         }
-        for player in players {
+        for player in playing {
             player.wait(0)?;
             player.absorb(0, bandit, &mut |report| {
                 let played = &mut played[report.environment];
@@ -166,13 +174,17 @@ impl Evaluation {
 
     /// Whether all episodes that count are played.
     pub fn is_complete(&self) -> bool {
-        self.played.iter().zip(&self.wanted).all(|(played, &wanted)| played.len() == wanted)
+        all_played(&self.wanted, &self.played)
     }
 
     /// The episodes that count and have been played, environment by environment.
     pub fn episodes(&self) -> impl Iterator<Item = &EpisodeReport> {
         self.played.iter().flatten()
     }
+}
+
+fn all_played(wanted: &[usize], played: &[Vec<EpisodeReport>]) -> bool {
+    played.iter().zip(wanted).all(|(played, &wanted)| played.len() == wanted)
 }
 
 /// How many episodes of each environment count.
@@ -192,8 +204,9 @@ mod tests {
     fn episodes_are_shared_evenly() {
         assert_eq!(shares(0), [0usize; 0]);
         assert_eq!(shares(1), [1]);
-        assert_eq!(shares(8), [1; 8]);
-        assert_eq!(shares(10), [2, 2, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(shares(10), [1; 10]);
+        assert_eq!(shares(16), [1; 16]);
+        assert_eq!(shares(18), [2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
         assert_eq!(shares(100).iter().sum::<usize>(), 100);
     }
 

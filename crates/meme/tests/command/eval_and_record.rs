@@ -40,17 +40,17 @@ fn a_run_is_measured_repeatably_and_filmed() {
     let runs = Runs::new();
     train(&runs);
 
-    let eval = ["eval", "run", "--json", "--episodes", "11", "--seed", "5"];
+    let eval = ["eval", "run", "--json", "--episodes", "19", "--seed", "5"];
     let report = parsed(&prints(&runs, &eval));
     let scores = report["scores"].as_array().unwrap();
-    assert_eq!(scores.len(), 11);
+    assert_eq!(scores.len(), 19);
     assert!(scores.iter().all(|score| [-1.0, 1.0].contains(&score.as_f64().unwrap())), "{scores:?}");
-    let mean = scores.iter().map(|score| score.as_f64().unwrap()).sum::<f64>() / 11.0;
+    let mean = scores.iter().map(|score| score.as_f64().unwrap()).sum::<f64>() / 19.0;
     assert!((report["mean"].as_f64().unwrap() - mean).abs() < 1e-12);
     let protocol = &report["protocol"];
     assert_eq!((&protocol["checkpoint_frames"], &protocol["seed"]), (&1600.into(), &5.into()));
     assert_eq!((&protocol["parameters"], &protocol["epsilon"]), (&"ema".into(), &0.0.into()));
-    assert_eq!((&protocol["environments"], &protocol["first_environment"]), (&8.into(), &1_000_000.into()));
+    assert_eq!((&protocol["environments"], &protocol["first_environment"]), (&16.into(), &1_000_000.into()));
     assert!(protocol["updates"].as_u64().unwrap() > 0);
     assert!(protocol.get("atari").is_none() && report.get("human_normalised").is_none());
     assert_eq!(parsed(&prints(&runs, &eval)), report);
@@ -63,11 +63,11 @@ fn a_run_is_measured_repeatably_and_filmed() {
     let best = parsed(&prints(&runs, &[&eval[..], &["--checkpoint", "best"]].concat()));
     let frames = best["protocol"]["checkpoint_frames"].as_u64().unwrap();
     assert!((1..=1600).contains(&frames), "{frames}");
-    assert_eq!(best["scores"].as_array().unwrap().len(), 11);
+    assert_eq!(best["scores"].as_array().unwrap().len(), 19);
 
     let online = parsed(&prints(&runs, &[&eval[..], &["--parameters", "online"]].concat()));
     assert_eq!(online["protocol"]["parameters"], "online");
-    assert_eq!((&online["protocol"]["seed"], &online["protocol"]["episodes"]), (&5.into(), &11.into()));
+    assert_eq!((&online["protocol"]["seed"], &online["protocol"]["episodes"]), (&5.into(), &19.into()));
     let complaint = complains(&runs, &["eval", "run", "--parameters", "online", "--checkpoint", "best"]);
     assert!(complaint.contains("keeps the averaged parameters only; the online ones are in those"), "{complaint}");
 
