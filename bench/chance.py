@@ -3,8 +3,8 @@
     .venv/bin/python bench/chance.py montezuma_revenge --ram 3 42 43 --score 100 [--frames 17200000] [--processes 2]
 
 Actions are drawn from all 18 every 4 frames, after up to 30 no-ops, without sticky ones, and an episode ends when the
-game is over. Prints how many positions (what these addresses of the RAM hold after an action) had been seen after ever more
-frames, and how many episodes had at least that score: what an agent that explores has to beat (bench/coverage.sh).
+game is over. Prints how many positions (what these addresses of the RAM hold after an action) had been seen after ever
+more frames, and how many episodes had at least that score: what an agent that explores has to beat (bench/coverage.sh).
 """
 
 import argparse

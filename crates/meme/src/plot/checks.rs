@@ -28,8 +28,8 @@ const NO_ENTROPY: f64 = 0.005;
 const ALL_ENTROPY: f64 = 0.99;
 /// A multiplier this close to its bound, relatively, says nothing.
 const NEAR: f64 = 0.05;
-/// Scores that are no further than this from random play, where a human is at 1, are random play's.
-const AS_RANDOM: f64 = 0.01;
+/// Scores that are no further than this from random play, where a human is at 1, are hardly better.
+const AS_RANDOM: f64 = 0.02;
 /// Values that are this many times what an episode paid at best are believed in for nothing.
 const BELIEVED: f64 = 3.0;
 /// What is this many times as large as earlier explodes.
@@ -232,13 +232,13 @@ fn growth(curves: &Curves, found: &mut Vec<Check>) {
 /// return with the policy's weight.
 fn belief(curves: &Curves, found: &mut Vec<Check>) {
     // A file of metrics alone has no config; the paper's is the best guess then.
-    let paid = curves.config.as_ref().map_or(PoliciesConfig::default().beta_max, |it| it.agent.policies.beta_max);
+    let family = curves.config.as_ref().map_or_else(PoliciesConfig::default, |it| it.agent.policies.clone());
     let most = |points: &Points| points.iter().map(|(_, value)| value.abs()).fold(0.0, f64::max);
     let score = curves.vector("actor/score_by_policy").iter().map(most).fold(0.0, f64::max);
     let intrinsic = most(&curves.scalar("actor/intrinsic_return"));
     let metric = "policy/q_mean";
     let values = curves.vector(metric);
-    let believed = values.iter().zip(ladders::beta_ladder(values.len(), paid)).enumerate();
+    let believed = values.iter().zip(ladders::beta_ladder(values.len(), family.beta_max)).enumerate();
     let beyond: Vec<(usize, f64)> = believed
         .filter_map(|(policy, (points, beta))| {
             let value = rescaling::rescale_inverse(lately(points)?);
@@ -250,9 +250,8 @@ fn belief(curves: &Curves, found: &mut Vec<Check>) {
     if !beyond.is_empty() {
         let which: Vec<usize> = beyond.iter().map(|(policy, _)| *policy).collect();
         let which = named(&which);
-        let sentence = format!(
-            "{which}: values stand for up to {largest:.0} points, more than {BELIEVED} times what was ever paid"
-        );
+        let what = format!("values stand for up to {largest:.0} points");
+        let sentence = format!("{which}: {what}, more than {BELIEVED} times what was ever paid");
         found.push(Check { metric, sentence });
     }
 }
@@ -305,7 +304,8 @@ fn flat(curves: &Curves, found: &mut Vec<Check>) {
         if let (Some(game), Some(score)) = (curves.game(), lately(&points))
             && (score - game.random).abs() < AS_RANDOM * (game.human - game.random)
         {
-            found.push(Check { metric, sentence: format!("the score of the {who}, {score:.2}, is a random player's") });
+            let sentence = format!("the score of the {who}, {score:.2}, is near a random player's, {:.2}", game.random);
+            found.push(Check { metric, sentence });
             continue;
         }
         let best = |part: &[(f64, f64)]| part.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
@@ -411,8 +411,8 @@ mod tests {
                  agent.copies.target_period",
                 "policy 0: an entropy of 2.88 nats is that of random actions",
                 "the RND multiplier is 1.020, its lower bound is 1: life-long novelty says nothing",
-                "the score of the evaluators, -21.00, is a random player's",
-                "the score of the actors, -20.60, is a random player's",
+                "the score of the evaluators, -21.00, is near a random player's, -20.70",
+                "the score of the actors, -20.60, is near a random player's, -20.70",
             ]
         );
         // How many actions another environment has is not known, and neither is a random player's score.
