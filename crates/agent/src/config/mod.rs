@@ -271,14 +271,47 @@ impl Default for RndConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct CopiesConfig {
-    /// The target network is copied from the online one every so many updates.
+    /// The target network is copied from the online one every so many updates at first.
     pub target_period: u64,
+    /// The period doubles until it would be a larger share of all updates so far than this.
+    pub target_share: f64,
     /// Decay of the moving average that evaluation uses, an update.
     pub ema_decay: f64,
 }
 
 impl Default for CopiesConfig {
     fn default() -> Self {
-        Self { target_period: 100, ema_decay: 0.995 }
+        Self { target_period: 100, target_share: 0.0, ema_decay: 0.995 }
+    }
+}
+
+impl CopiesConfig {
+    /// Whether the target network is copied after this update. It follows from the number alone, so that a learner that
+    /// goes on from a checkpoint needs no memory of the last copy.
+    pub fn renews_target(&self, update: u64) -> bool {
+        let mut period = self.target_period;
+        while 2.0 * period as f64 <= self.target_share * update as f64 {
+            period *= 2;
+        }
+        update.is_multiple_of(period)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_target_network_is_renewed_ever_more_seldom() {
+        let copies = |target_share, updates: std::ops::Range<u64>| -> Vec<u64> {
+            let config = CopiesConfig { target_share, ..CopiesConfig::default() };
+            updates.filter(|&update| config.renews_target(update)).collect()
+        };
+        assert_eq!(copies(0.0, 40_000..40_301), [40_000, 40_100, 40_200, 40_300]);
+        assert_eq!(copies(0.02, 1..301), [100, 200, 300]);
+        assert_eq!(copies(0.02, 9_800..10_401), [9_800, 9_900, 10_000, 10_200, 10_400]);
+        assert_eq!(copies(0.02, 19_600..20_801), [19_600, 19_800, 20_000, 20_400, 20_800]);
+        // A share that the first period is beyond already.
+        assert_eq!(copies(1e-9, 1..301), [100, 200, 300]);
     }
 }

@@ -131,6 +131,7 @@ impl AgentConfig {
         if self.copies.target_period == 0 {
             found.add("copies.target_period", 0, "has to be at least 1");
         }
+        found.within("copies.target_share", self.copies.target_share, 0.0, 1.0);
         found.within("copies.ema_decay", self.copies.ema_decay, 0.0, 1.0);
     }
 }

@@ -179,7 +179,7 @@ impl Learner {
             self.agent.optimizer.step(&mut self.online.agent, &self.agent.gradients, clipped, Some(average))?;
             f.optimizer.step(&mut self.online.action_prediction, &f.gradients, whole, None)?;
             rnd.optimizer.step(&mut self.online.rnd_predictor, &rnd.gradients, whole, None)?;
-            if update.is_multiple_of(self.config.copies.target_period) {
+            if self.config.copies.renews_target(update) {
                 self.target.parameters_mut().copy_where(apply, &self.online.agent)?;
             }
             Ok(SentReport {

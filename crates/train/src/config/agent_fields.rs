@@ -455,7 +455,15 @@ pub const COPIES: Section = Section {
             Whole(1, 10_000_000),
             "updates",
             Silent,
-            "The target network is copied from the online one every so many.",
+            "The target network is copied from the online one every so many, at first.",
+        ),
+        field(
+            "agent.copies.target_share",
+            Kind::number(0.0, 1.0),
+            "",
+            Ours,
+            "Then the period doubles, and again, as long as it stays below this share of all updates so far: with 0.02 and \
+             a period of 100, it is 200 from 10 000 updates on, 400 from 20 000. 0 is never.",
         ),
         field(
             "agent.copies.ema_decay",
