@@ -1,6 +1,7 @@
 """How much of an Atari game chance finds: random actions over the emulator alone, no network, no GPU.
 
-    .venv/bin/python bench/chance.py montezuma_revenge --ram 3 42 43 --score 100 [--frames 17200000] [--processes 2]
+    .venv/bin/python bench/chance.py montezuma_revenge --ram 3 42 43 --score 100 [--frames 17200000] [--processes 2] \
+        [--seed 1]
 
 Actions are drawn from all 18 every 4 frames, after up to 30 no-ops, without sticky ones, and an episode ends when the
 game is over. Prints how many positions (what these addresses of the RAM hold after an action) had been seen after ever
@@ -21,10 +22,11 @@ def main():
     parser.add_argument("--ram", type=int, nargs="+", required=True, help="addresses that tell the position")
     parser.add_argument("--score", type=float, required=True, help="of an episode that counts as a find")
     parser.add_argument("--frames", type=int, default=1_000_000, help="of all processes together")
-    parser.add_argument("--processes", type=int, default=2, help="with the seeds 1, 2, ...")
+    parser.add_argument("--processes", type=int, default=2, help="with this seed, the next, ...")
+    parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     share = args.frames // args.processes
-    work = [(args.game, args.ram, args.score, share, seed + 1) for seed in range(args.processes)]
+    work = [(args.game, args.ram, args.score, share, args.seed + process) for process in range(args.processes)]
     with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
         seen, episodes, finds = zip(*pool.starmap(play, work))
     print("| frames | positions so far |\n|---:|---:|")

@@ -3,7 +3,7 @@
 # random: the rewards of the game are hidden from both. Works in a checkout and in the folder that `make bundle` makes.
 #
 #   bench/coverage.sh [ARGS...]          ARGS are more options of `meme train` for the agent that learns
-#   PRESET=quick SEED=1 MINUTES=5        what to train with, and how long; the other plays as many frames
+#   PRESET=quick SEED=1 MINUTES=22       what to train with, and how long; the other plays as many frames after it
 #   RUNS=runs                            where the runs are left: coverage-novelty-SEED and coverage-random-SEED
 #   MEME=path/to/meme                    the program, else the checkout's or the bundle's
 set -euo pipefail
@@ -28,7 +28,7 @@ last() { tail -n 1 "$runs/coverage-$1-$seed/metrics.jsonl" | sed -n "s|.*\"$2\":
 
 export -f train fail
 export MEME PRESET runs seed
-timeout --preserve-status --signal=INT $((${MINUTES:-5} * 60)) \
+timeout --preserve-status --signal=INT $((${MINUTES:-22} * 60)) \
     bash -c 'train novelty --frames 1000000000 "$@"' bash "$@"
 # Nothing is learned here: learning would begin with more sequences than so many frames have.
 frames=$(last novelty frames)
