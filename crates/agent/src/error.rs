@@ -51,6 +51,16 @@ pub enum AgentError {
         /// The update that was being computed, counted from 1.
         update: u64,
     },
+    /// What the networks say to act by is NaN or infinite.
+    #[error("{what} of row {row} is {value}; the weights that are acted with are broken")]
+    NonFiniteOutput {
+        /// Which output.
+        what: &'static str,
+        /// The first such value found.
+        value: f32,
+        /// The row of the step.
+        row: usize,
+    },
     /// Something was asked for that has to wait until the update under way is finished.
     #[error("update {update} is still under way and has to be finished first")]
     UnderWay {

@@ -86,6 +86,23 @@ impl ActingOutput {
     pub fn preferences(&self) -> &[f32] {
         if self.logits.is_empty() { &self.q } else { &self.logits }
     }
+
+    /// The same, if all of it is finite: no action is chosen by a NaN, and none is remembered.
+    fn checked(self) -> Result<Self> {
+        let rows = self.rnd_error.len();
+        let parts: [(&'static str, &[f32]); 4] = [
+            ("an action value", &self.q),
+            ("a logit of the policy", &self.logits),
+            ("an element of f", &self.embedding),
+            ("the RND error", &self.rnd_error),
+        ];
+        for (what, values) in parts {
+            if let Some(i) = values.iter().position(|value| !value.is_finite()) {
+                return Err(AgentError::NonFiniteOutput { what, value: values[i], row: i * rows / values.len() });
+            }
+        }
+        Ok(self)
+    }
 }
 
 /// The networks with a copy of their parameters to act with.
@@ -116,12 +133,13 @@ enum Progress<'a> {
 }
 
 impl Step<'_> {
-    /// Waits for its outcome.
+    /// Waits for its outcome, which is finite.
     pub fn finish(mut self) -> Result<ActingOutput> {
-        match std::mem::replace(&mut self.0, Progress::Done(ActingOutput::default())) {
-            Progress::Done(output) => Ok(output),
-            Progress::Going { captured, going } => captured.finish(going),
-        }
+        let output = match std::mem::replace(&mut self.0, Progress::Done(ActingOutput::default())) {
+            Progress::Done(output) => output,
+            Progress::Going { captured, going } => captured.finish(going)?,
+        };
+        output.checked()
     }
 }
 

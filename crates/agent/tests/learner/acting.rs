@@ -161,6 +161,28 @@ fn an_episode_begins_with_a_fresh_state_and_states_are_told() {
     assert_eq!(kept.read(1).unwrap(), fresh.read(1).unwrap());
 }
 
+/// A network that has broken chooses no actions: argmax would find one among NaNs.
+#[test]
+fn outputs_that_are_not_finite_are_refused_with_their_row() {
+    let config = setup::config();
+    let learner = setup::learner(&config);
+    let mut network = network(&config, &learner);
+    let mut rows = Rows::random(4, 1);
+    rows.policy = vec![0, 1, 2, 3];
+    for (tensor, element, said) in [
+        ("heads.policy.output.bias", 2 * ACTIONS, "a logit of the policy of row 2 is NaN"),
+        ("action_prediction.embedding.bias", 0, "an element of f of row 0 is NaN"),
+    ] {
+        let mut weights = learner.weights(ParameterSource::Online).unwrap();
+        let broken = weights.tensors.get_mut(tensor).unwrap();
+        broken.bytes[4 * element..4 * (element + 1)].copy_from_slice(&f32::NAN.to_le_bytes());
+        network.load_weights(&weights).unwrap();
+        let mut states = states(&network, 4);
+        let error = network.step(&rows.input(), &mut states).unwrap_err();
+        assert_eq!(error.to_string(), format!("{said}; the weights that are acted with are broken"));
+    }
+}
+
 /// What is folded together for acting on a GPU says the same as the network itself, in all its shapes.
 #[test]
 fn the_folded_step_is_the_networks_own() {
