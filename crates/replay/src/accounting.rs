@@ -110,7 +110,8 @@ impl ReplayConfig {
         let step = tiles::most_bytes(self.layout.observation_bytes) as u64 + self.step_bytes();
         // A sixteenth more than that: zstd adds a little to what does not compress, a chunk has its own overhead.
         let sequence = (self.sequence_bytes() + steps * step) * 17 / 16 + steps * 256;
-        self.index_bytes() + self.shards as u64 * (sequence + 1)
+        // Every shard has the same part of the limit, and the first has the largest index.
+        self.shards as u64 * (Shard::index_bytes(self.shard_capacity(0)) + sequence + 1)
     }
 
     fn step_bytes(&self) -> u64 {

@@ -1,6 +1,7 @@
 //! What a replay is told at creation, checked once.
 
 use crate::error::{ReplayError, Result};
+use crate::tiles;
 
 /// Sizes of what is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +82,11 @@ impl ReplayConfig {
                     trace - 1
                 ),
             ));
+        }
+        let most_period = u32::MAX as usize / tiles::most_bytes(observation_bytes);
+        if period > most_period {
+            let rule = format!("it must be at most {most_period}: so many observations are stored together, in 4 GiB");
+            return Err(refuse("layout.period", period, rule));
         }
         within("shards", self.shards, 1, MAX_SHARDS)?;
         within("capacity", self.capacity, self.shards, MAX_CAPACITY)?;
@@ -179,6 +185,9 @@ mod tests {
     fn a_bad_field_is_named_with_what_it_may_be() {
         assert!(refused(|c| c.layout.period = 160).contains("layout.period is 160, but it must be 1 to 159"));
         assert!(refused(|c| c.layout.period = 0).contains("layout.period is 0"));
+        assert!(
+            refused(|c| c.layout.observation_bytes = MAX_OBSERVATION).contains("layout.period is 80, but it must be")
+        );
         assert!(refused(|c| c.layout.trace = 1).contains("layout.trace is 1, but it must be 2 to"));
         assert!(refused(|c| c.layout.observation_bytes = 0).contains("observation_bytes"));
         assert!(refused(|c| c.shards = 0).contains("shards is 0"));

@@ -21,6 +21,10 @@ use std::time::{Duration, Instant};
 use crate::config::RateLimiterConfig;
 use crate::error::{ReplayError, Result};
 
+/// How far a bound may be overstepped: with the least slack there is, inserts and samples that are both exactly at
+/// theirs would otherwise wait for each other for ever, as soon as rounding puts both beyond.
+const ROUNDING: f64 = 1e-6;
+
 /// Blocks inserts and samples so that their ratio holds; see the module for the invariant.
 #[derive(Debug)]
 pub struct RateLimiter {
@@ -77,6 +81,7 @@ impl RateLimiter {
 
     /// Waits until `n` sequences could be sampled without waiting, at most `timeout`. Another sampler may be quicker.
     pub fn wait_to_sample(&self, n: u64, timeout: Duration) -> Result<()> {
+        self.check_batch(n as usize)?;
         self.wait("a sample", &self.inserted, timeout, |counts| self.sample_fits(counts, n)).map(drop)
     }
 
@@ -93,11 +98,7 @@ impl RateLimiter {
     /// Does a sample of `n` sequences, after waiting for enough inserts at most `timeout`; one that fails does not
     /// count.
     pub(crate) fn sample(&self, n: usize, timeout: Duration, sample: impl FnOnce() -> Result<()>) -> Result<()> {
-        let RateLimiterConfig { samples_per_insert, slack, .. } = self.config;
-        let most = 2.0 * slack - samples_per_insert;
-        if n as f64 > most {
-            return Err(ReplayError::BatchTooLarge { batch: n, samples_per_insert, slack, most });
-        }
+        self.check_batch(n)?;
         let fits = |counts: &Counts| self.sample_fits(counts, n as u64);
         self.wait("a sample", &self.inserted, timeout, fits)?.samples.begun += n as u64;
         let sampled = sample();
@@ -123,13 +124,23 @@ impl RateLimiter {
         self.lock().stopped
     }
 
+    /// Refuses a batch that neither enough inserts nor waiting would ever let through.
+    fn check_batch(&self, n: usize) -> Result<()> {
+        let RateLimiterConfig { samples_per_insert, slack, .. } = self.config;
+        let most = 2.0 * slack - samples_per_insert;
+        if n as f64 > most + ROUNDING {
+            return Err(ReplayError::BatchTooLarge { batch: n, samples_per_insert, slack, most });
+        }
+        Ok(())
+    }
+
     fn insert_fits(&self, counts: &Counts, n: u64) -> bool {
-        self.balance(counts.inserts.begun + n, counts.samples.done) <= self.bounds().1
+        self.balance(counts.inserts.begun + n, counts.samples.done) <= self.bounds().1 + ROUNDING
     }
 
     fn sample_fits(&self, counts: &Counts, n: u64) -> bool {
         counts.inserts.done >= self.config.min_fill
-            && self.balance(counts.inserts.done, counts.samples.begun + n) >= self.bounds().0
+            && self.balance(counts.inserts.done, counts.samples.begun + n) >= self.bounds().0 - ROUNDING
     }
 
     fn balance(&self, inserts: u64, samples: u64) -> f64 {
@@ -213,6 +224,24 @@ mod tests {
     fn a_batch_that_could_never_pass_is_refused_at_once() {
         let limiter = limiter(6.0, 10, 20.0);
         assert!(matches!(sample(&limiter, 35, Duration::MAX), Err(ReplayError::BatchTooLarge { batch: 35, .. })));
+        let refused = limiter.wait_to_sample(35, Duration::MAX);
+        assert!(matches!(refused, Err(ReplayError::BatchTooLarge { batch: 35, .. })));
+    }
+
+    #[test]
+    fn the_least_slack_never_holds_both_sides() {
+        for ratio in [1.0 / 3.0, 0.1, 0.7, 6.1, 2.0 / 7.0] {
+            for fill in 1..20 {
+                let limiter = limiter(ratio, fill, (ratio + 1.0) / 2.0);
+                for _ in 0..2_000 {
+                    if limiter.can_sample(1) {
+                        sample(&limiter, 1, Duration::ZERO).unwrap();
+                    } else {
+                        insert(&limiter, Duration::ZERO).unwrap();
+                    }
+                }
+            }
+        }
     }
 
     #[test]
