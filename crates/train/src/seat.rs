@@ -254,8 +254,12 @@ impl Seat {
         }
     }
 
-    /// Forgets the episode, which can't go on: the environment has begun another.
+    /// Forgets the episode, which can't go on: the environment has begun another. One that has just ended is not
+    /// forgotten: the networks have still to see its last observation.
     pub fn abandon(&mut self, bandit: &CentralBandit) -> Result<()> {
+        if self.progress.place == Place::First && self.progress.chosen.is_none() {
+            return Ok(());
+        }
         if let Some(writer) = &mut self.writer {
             writer.abandon_episode();
         }

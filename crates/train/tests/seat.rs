@@ -364,3 +364,23 @@ fn a_reward_that_is_not_finite_is_refused_with_its_place() {
         assert_eq!(error.to_string(), expected);
     }
 }
+
+/// An environment that can't be restored loses the episode it was in, and not the one that had just ended.
+#[test]
+fn an_episode_that_has_ended_is_stored_though_its_environment_is_lost() {
+    let mut game = Game::new(Role::Actor, 0.0);
+    episode(&mut game, 5, Ending::Terminated, None);
+    game.seat.abandon(&game.bandit).unwrap();
+    game.decide(1, Some(6));
+    assert_eq!(game.take(0.0, None, 0).unwrap().score, 42.0);
+    // In the middle of the next one nothing is left of it.
+    game.seat.abandon(&game.bandit).unwrap();
+    let (turns, _) = game.decide(9, None);
+    assert_eq!(turns[0].place, Place::First);
+    let (batch, rows) = game.sequences();
+    assert_eq!(rows.iter().map(|(first, _)| *first).collect::<Vec<_>>(), [1, 3]);
+    let (_, row) = rows[1];
+    // After the step before the sequence.
+    let discounts = &batch.discount[row * (LAYOUT.trace + 1) + 1..][..3];
+    assert_eq!(discounts, [1.0, 1.0, 0.0], "the end of the game is there");
+}
