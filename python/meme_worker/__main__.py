@@ -19,10 +19,11 @@ def die_with(parent):
     import ctypes
     import signal
 
-    # Ctrl-C in the terminal, and the SIGTERM that `timeout` sends to all, are for the parent, which then tells us to
-    # close.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # Whoever ends a whole run with a signal to all its processes means the parent, which then tells us to close. They
+    # are caught and neither ignored nor, as the parent has them, blocked: what an environment starts would inherit that.
+    for ending in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(ending, lambda number, frame: None)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
     if os.getppid() != parent:

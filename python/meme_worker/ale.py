@@ -165,4 +165,6 @@ class AleEnvironment:
         """Nothing to close."""
 
     def _options(self):
-        return {"repeat": self.repeat, "sticky": self.sticky, "max_frames": self.max_frames, "actions": self.actions}
+        options = {"repeat": self.repeat, "sticky": self.sticky, "max_frames": self.max_frames, "actions": self.actions}
+        # Only where an episode is played again from its beginning does it matter how it began.
+        return options if self.history is None else options | {"noop_max": self.noop_max}

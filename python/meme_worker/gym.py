@@ -1,6 +1,7 @@
 """Gymnasium environments with discrete actions and image or flat observations."""
 
 import importlib
+import io
 import os
 import pickle
 import sys
@@ -50,16 +51,15 @@ class GymEnvironment:
 
     def save(self):
         """Everything that `restore` needs; the environment itself is pickled."""
-        for env in layers(self.env):
-            if isinstance(env, gymnasium.utils.EzPickle):
-                name = type(env).__name__
-                raise Refused(f"{name} is an EzPickle, which forgets where the episode stands when it is pickled")
+        pickled = io.BytesIO()
         try:
-            env = pickle.dumps(self.env)
+            WholePickler(pickled).dump(self.env)
+        except Refused:
+            raise
         except Exception as error:
             raise Refused(f"it cannot be pickled ({type(error).__name__}: {error})") from error
         origin = (self.run_seed, self.index, self.episode)
-        return {"origin": origin, "score": self.score, "frames": self.frames, "env": env}
+        return {"origin": origin, "score": self.score, "frames": self.frames, "env": pickled.getvalue()}
 
     def restore(self, saved, out):
         """Goes on from what `save` returned; `out` is left alone."""
@@ -99,13 +99,15 @@ def import_module(name):
         raise Refused(f"there is no module {error.name} in {os.getcwd()} or among Python's packages") from error
 
 
-def layers(env):
-    """The environment and all its wrappers, from the outermost to the innermost."""
-    while True:
-        yield env
-        if not isinstance(env, gymnasium.Wrapper):
-            return
-        env = env.env
+class WholePickler(pickle.Pickler):
+    """Refuses what would be pickled without its state, however deep it lies in wrappers and attributes."""
+
+    def reducer_override(self, obj):
+        """Leaves everything else to pickle itself."""
+        if isinstance(obj, gymnasium.utils.EzPickle):
+            name = type(obj).__name__
+            raise Refused(f"{name} is an EzPickle, which forgets where the episode stands when it is pickled")
+        return NotImplemented
 
 
 def observation_format(space):

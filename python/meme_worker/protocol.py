@@ -3,11 +3,11 @@
 import socket
 import struct
 
-VERSION = 3
+VERSION = 4
 MAGIC = "meme-worker"
 
 OPEN, ATTACH, RESET, STEP, SAVE, RESTORE, CLOSE = range(1, 8)
-DONE, REFUSED, FAILED, FOREIGN = range(4)
+DONE, REFUSED, FAILED, FOREIGN, BEGINNING = range(5)
 
 # Request, group, slot (in a reply: status), unused, environment, bytes that follow, serial number.
 HEADER = struct.Struct("<BBBxIII")

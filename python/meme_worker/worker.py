@@ -15,7 +15,7 @@ from .protocol import Connection, Foreign, Refused
 def serve(connection, memory):
     """Answers requests until told to close or until the parent is gone."""
     connection = Connection(connection)
-    worker = Worker(memory)
+    worker = Worker(memory, connection)
     while (request := connection.next()) is not None:
         try:
             content = worker.answer(*request)
@@ -46,8 +46,9 @@ def describe(error):
 class Worker:
     """The environments of this process, and the memory they are seen through."""
 
-    def __init__(self, descriptor):
+    def __init__(self, descriptor, connection):
         self.descriptor = descriptor
+        self.connection = connection
         self.environments = []
         self.memory = None
         self.answers = {
@@ -108,6 +109,7 @@ class Worker:
     def step(self, group, slot, environment, content):
         """Steps every environment of a group; where an episode ends, the next one begins."""
         memory, first = self.memory, group * self.group_size
+        ended = []
         for i, action in enumerate(memory.actions(first, self.group_size), first):
             env = self.environments[i]
             observations = memory.observations[i]
@@ -116,12 +118,18 @@ class Worker:
             if self.reports_ram:
                 env.read_ram(memory.ram[i])
             if ending:
-                score, frames = env.score, env.frames
                 observations[LAST][...] = out
-                env.begin(env.episode + 1, out)
-                memory.record(i, reward, score, frames, ending, env.episode, env.frames)
+                ended.append((i, reward, ending))
             else:
                 memory.record(i, reward, env.score, env.frames, 0, env.episode, 0)
+        if ended:
+            # To begin an episode may take much longer than a step; whoever waits is told.
+            self.connection.reply(protocol.BEGINNING)
+        for i, reward, ending in ended:
+            env = self.environments[i]
+            score, frames = env.score, env.frames
+            env.begin(env.episode + 1, memory.observations[i][slot])
+            memory.record(i, reward, score, frames, ending, env.episode, env.frames)
 
     def save(self, group, slot, environment, content):
         """Saves one environment and the observation it shows."""

@@ -26,6 +26,7 @@ const WRONG_TYPE: usize = 8;
 const HANG_WITH_LOCK: usize = 9;
 const CLOSE_ALL_FILES: usize = 10;
 const SYSTEM_EXIT: usize = 11;
+const SLOW: usize = 12;
 
 const STEP_LIMIT: Duration = Duration::from_millis(700);
 
@@ -217,7 +218,7 @@ fn mistakes_of_the_caller_are_refused_before_they_reach_the_worker() {
     assert!(matches!(envs.finish(0), Err(EnvError::OutOfTurn { .. })));
     assert!(matches!(envs.start(1, &[0, 0]), Err(EnvError::NoSuchEnvironment { .. })));
     assert!(matches!(envs.start(0, &[0]), Err(EnvError::WrongActionCount { expected: 2, given: 1, .. })));
-    assert!(matches!(envs.start(0, &[0, 12]), Err(EnvError::ActionOutOfRange { action: 12, actions: 12, .. })));
+    assert!(matches!(envs.start(0, &[0, 13]), Err(EnvError::ActionOutOfRange { action: 13, actions: 13, .. })));
     assert!(matches!(envs.save(0, 2), Err(EnvError::NoSuchEnvironment { .. })));
     envs.start(0, &[0, 0]).unwrap();
     assert!(matches!(envs.start(0, &[0, 0]), Err(EnvError::OutOfTurn { .. })));
@@ -247,6 +248,55 @@ fn dropping_the_environments_ends_the_worker_even_in_the_middle_of_a_step() {
         drop(envs);
         assert!(!runs(process), "action {action}");
     }
+}
+
+/// Episodes that end together are begun again within the limit of resets, not of steps.
+#[test]
+fn resets_after_a_step_have_their_own_limit() {
+    let mut config = config("gym:tests.gym_envs:SlowReset-v0");
+    (config.environments, config.groups, config.seed) = (2, 1, 9);
+    config.limits.step = STEP_LIMIT;
+    let mut envs = WorkerEnvironments::new(config).unwrap();
+    envs.reset().unwrap();
+    for episode_step in [1, 2, 3, 4, 5, 1] {
+        envs.start(0, &[0, 0]).unwrap();
+        let end = EpisodeEnd { ending: Ending::Truncated, score: -1.25, frames: 5 };
+        let end = (episode_step == 5).then_some(end);
+        assert_eq!(envs.finish(0).unwrap(), [Step { reward: -0.25, end }; 2]);
+    }
+    assert_eq!(envs.take_faults(), Vec::<String>::new());
+}
+
+/// This test starts itself once more, as the one that is stopped for longer than the limit while its worker answers.
+#[test]
+fn a_stopped_parent_does_not_blame_its_worker() {
+    const ROLE: &str = "MEME_TEST_STOPPED";
+    if std::env::var(ROLE).is_ok() {
+        let mut envs = faulty();
+        envs.start(0, &[FINE, SLOW]).unwrap();
+        println!("waiting {}", std::process::id());
+        let steps = envs.finish(0).unwrap().to_vec();
+        println!("done {:?} {:?}", steps, envs.take_faults());
+        return;
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_stopped_parent_does_not_blame_its_worker", "--nocapture"])
+        .env(ROLE, "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let signal = |name: &str| {
+        assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
+    };
+    lines.find(|line| line.contains("waiting ")).expect("it says when it waits");
+    std::thread::sleep(Duration::from_millis(100));
+    signal("-STOP");
+    std::thread::sleep(STEP_LIMIT + Duration::from_millis(300));
+    signal("-CONT");
+    let said = lines.find_map(|line| line.split_once("done ").map(|(_, said)| said.to_owned())).unwrap();
+    assert_eq!(said, format!("{:?} []", [Step { reward: 1.0, end: None }; 2]));
+    assert!(child.wait().unwrap().success());
 }
 
 /// This test starts itself once more, as the parent that is then killed.

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import signal
+import subprocess
 import sys
 import time
 
@@ -63,11 +64,39 @@ class Rebuilt(Flat, gymnasium.utils.EzPickle):
         Flat.__init__(self)
 
 
+class Holder(Flat):
+    """Plays in another environment, which is no wrapper's."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = Rebuilt()
+
+
+class Signals(Flat):
+    """Shows which of SIGHUP, SIGINT and SIGTERM a program that it starts has blocked and ignores."""
+
+    def reset(self, *, seed=None, options=None):
+        status = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
+        masks = dict(line.split(":\t") for line in status.splitlines() if line.startswith("Sig") and ":\t" in line)
+        ending = 1 << 0 | 1 << 1 | 1 << 14
+        observation, _ = super().reset(seed=seed)
+        observation[:2] = [int(masks[name], 16) & ending for name in ("SigBlk", "SigIgn")]
+        return observation, {}
+
+
+class SlowReset(Flat):
+    """Takes longer to begin an episode than to step."""
+
+    def reset(self, *, seed=None, options=None):
+        time.sleep(0.4)
+        return super().reset(seed=seed)
+
+
 class Faulty(gymnasium.Env):
     """Counts steps; the action says what goes wrong."""
 
     observation_space = spaces.Box(0, 255, (4,), np.uint8)
-    action_space = spaces.Discrete(12)
+    action_space = spaces.Discrete(13)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -104,6 +133,8 @@ class Faulty(gymnasium.Env):
             os.closerange(3, 100)
         if action == 11:
             sys.exit("leaving")
+        if action == 12:
+            time.sleep(0.5)
         return observation, reward, False, False, {}
 
     def _observation(self):
@@ -147,6 +178,9 @@ register("Image", Image)
 register("Flat", Flat)
 register("HoldsAFile", Flat, holds_a_file=True)
 register("Rebuilt", Rebuilt)
+register("Holder", Holder)
+register("Signals", Signals)
+register("SlowReset", SlowReset)
 register("Faulty", Faulty)
 register("Broken", Broken)
 register("BrokenReset", Broken, at_reset=True)

@@ -121,8 +121,18 @@ fn what_cannot_be_found_is_named() {
 }
 
 #[test]
+fn programs_that_an_environment_starts_can_be_ended() {
+    let envs = made("gym:tests.gym_envs:Signals-v0");
+    assert_eq!(floats(&observation(&envs, 0, 0))[..2], [0.0, 0.0]);
+}
+
+#[test]
 fn an_environment_that_cannot_be_saved_says_so_and_goes_on() {
-    for (name, reason) in [("HoldsAFile", "it cannot be pickled (TypeError"), ("Rebuilt", "Rebuilt is an EzPickle")] {
+    for (name, reason) in [
+        ("HoldsAFile", "it cannot be pickled (TypeError"),
+        ("Rebuilt", "Rebuilt is an EzPickle"),
+        ("Holder", "Rebuilt is an EzPickle"),
+    ] {
         let mut envs = made(&format!("gym:tests.gym_envs:{name}-v0"));
         step(&mut envs, 0);
         let error = envs.save(0, 0).unwrap_err();

@@ -9,7 +9,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 /// This thread, and each one that it starts from now on, no longer takes these signals; they wait for a thread that does.
-/// Programs that are started get all signals, as ever.
+/// Programs that it starts inherit that, and have to take them back themselves.
 pub fn refuse(signals: &[i32]) -> io::Result<()> {
     change(libc::SIG_BLOCK, signals)
 }

@@ -23,7 +23,7 @@ pub struct TaskSet {
     pub first_environment: u64,
 }
 
-/// Environments of one built-in task. They are so cheap that [`start`](Environments::start) computes the step at once,
+/// Environments of one built-in task. They are so cheap that [`finish`](Environments::finish) computes the step itself,
 /// in the caller's thread.
 pub struct TaskEnvironments {
     spec: EnvSpec,
@@ -31,6 +31,8 @@ pub struct TaskEnvironments {
     slots: Vec<Slot>,
     /// What the last step of each environment led to.
     steps: Vec<Step>,
+    /// The actions that each is to take or took last.
+    actions: Vec<usize>,
     /// For each group, whether it is between `start` and `finish`.
     started: Vec<bool>,
 }
@@ -79,8 +81,8 @@ impl TaskEnvironments {
             })
         };
         let slots = (0..groups * group_size).map(slot).collect::<Result<Vec<_>, TaskError>>()?;
-        let steps = vec![Step::default(); slots.len()];
-        Ok(Self { spec, group_size, slots, steps, started: vec![false; groups] })
+        let (steps, actions) = (vec![Step::default(); slots.len()], vec![0; slots.len()]);
+        Ok(Self { spec, group_size, slots, steps, actions, started: vec![false; groups] })
     }
 
     fn range(&self, group: usize) -> Range<usize> {
@@ -179,9 +181,7 @@ impl Environments for TaskEnvironments {
         if self.slots[range.clone()].iter().any(|slot| !slot.is_playing) {
             return Err(self.out_of_turn("start", group, "no episode has begun"));
         }
-        for ((slot, step), &action) in self.slots[range.clone()].iter_mut().zip(&mut self.steps[range]).zip(actions) {
-            *step = slot.step(action);
-        }
+        self.actions[range].copy_from_slice(actions);
         self.started[group] = true;
         Ok(())
     }
@@ -191,7 +191,12 @@ impl Environments for TaskEnvironments {
         if !std::mem::take(&mut self.started[group]) {
             return Err(self.out_of_turn("finish", group, "no step of it was started"));
         }
-        Ok(&self.steps[self.range(group)])
+        let range = self.range(group);
+        let slots = self.slots[range.clone()].iter_mut().zip(&self.actions[range.clone()]);
+        for ((slot, &action), step) in slots.zip(&mut self.steps[range.clone()]) {
+            *step = slot.step(action);
+        }
+        Ok(&self.steps[range])
     }
 
     fn observation(&self, group: usize, env: usize, out: &mut [u8]) {
@@ -411,6 +416,11 @@ mod tests {
         let refused = envs.start(0, &[0, 3]);
         assert!(matches!(refused, Err(EnvError::ActionOutOfRange { action: 3, actions: 3, .. })), "{refused:?}");
         assert_eq!(observe(&envs, 0, 0), before, "a refused step moves nothing");
+        let before = observe(&envs, 1, 0);
+        envs.start(1, &[0, 0]).unwrap();
+        assert_eq!(observe(&envs, 1, 0), before, "nor does one that is not finished");
+        envs.finish(1).unwrap();
+        assert_ne!(observe(&envs, 1, 0), before);
         let refused = envs.start(0, &[0]);
         assert!(matches!(refused, Err(EnvError::WrongActionCount { expected: 2, given: 1, .. })), "{refused:?}");
         let refused = envs.start(2, &[0, 0]);

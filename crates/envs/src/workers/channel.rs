@@ -72,20 +72,19 @@ impl Channel {
         let serial = self.serial;
         let header =
             Header { request: request as u8, group: group as u8, detail: slot as u8, env: env as u32, length, serial };
-        let deadline = Instant::now() + limit;
         if content.is_empty() {
-            self.write(&header.to_bytes(), deadline)?;
+            self.write(&header.to_bytes(), limit)?;
         } else {
-            self.write(&[&header.to_bytes(), content].concat(), deadline)?;
+            self.write(&[&header.to_bytes(), content].concat(), limit)?;
         }
         Ok(Asked { request, group, env, serial })
     }
 
     /// Waits for the reply to `asked`, which must be the oldest request that has not been answered.
     pub fn receive(&mut self, asked: Asked, limit: Duration) -> Result<Reply, ChannelError> {
-        let deadline = Instant::now() + limit;
+        let mut deadline = Instant::now() + limit;
         let mut bytes = [0; HEADER_BYTES];
-        self.read(&mut bytes, limit, deadline)?;
+        self.read(&mut bytes, limit, &mut deadline)?;
         let header = Header::from_bytes(&bytes);
         let Asked { request, group, env, serial } = asked;
         let status = header.status();
@@ -103,12 +102,14 @@ impl Channel {
             let begin = content.len();
             let part = (header.length as usize - begin).min(1 << 20);
             content.resize(begin + part, 0);
-            self.read(&mut content[begin..], limit, deadline)?;
+            self.read(&mut content[begin..], limit, &mut deadline)?;
         }
         Ok(Reply { status, content })
     }
 
-    fn read(&mut self, mut out: &mut [u8], limit: Duration, deadline: Instant) -> Result<(), ChannelError> {
+    /// Fills `out` before the deadline. It is put off where the call was interrupted: we were stopped and went on, and
+    /// the time between is nobody's fault.
+    fn read(&mut self, mut out: &mut [u8], limit: Duration, deadline: &mut Instant) -> Result<(), ChannelError> {
         let mut wait = limit;
         while !out.is_empty() {
             if self.read_timeout != Some(wait) {
@@ -118,16 +119,20 @@ impl Channel {
             match self.stream.read(out) {
                 Ok(0) => return Err(ChannelError::Closed),
                 Ok(count) => out = &mut out[count..],
-                Err(error) => interrupted_or(error)?,
+                Err(error) => {
+                    interrupted_or(error)?;
+                    *deadline = Instant::now() + limit;
+                }
             }
             if !out.is_empty() {
-                wait = remaining(deadline)?;
+                wait = remaining(*deadline)?;
             }
         }
         Ok(())
     }
 
-    fn write(&mut self, mut bytes: &[u8], deadline: Instant) -> Result<(), ChannelError> {
+    fn write(&mut self, mut bytes: &[u8], limit: Duration) -> Result<(), ChannelError> {
+        let mut deadline = Instant::now() + limit;
         while !bytes.is_empty() {
             // Requests fit into the socket's buffer; only what is larger can block.
             if bytes.len() > HEADER_BYTES {
@@ -135,7 +140,10 @@ impl Channel {
             }
             match self.stream.write(bytes) {
                 Ok(count) => bytes = &bytes[count..],
-                Err(error) => interrupted_or(error)?,
+                Err(error) => {
+                    interrupted_or(error)?;
+                    deadline = Instant::now() + limit;
+                }
             }
         }
         Ok(())

@@ -72,6 +72,12 @@ impl FakeWorker {
             let mut content = vec![0; header.length as usize];
             self.socket.read_exact(&mut content)?;
             let answer = self.answer(header, &content)?;
+            header.length = 0;
+            // Before a step is answered it may be said that episodes are being begun, once.
+            if header.request == 4 && self.random.below(2) == 0 {
+                header.detail = 4;
+                self.socket.write_all(&header.to_bytes())?;
+            }
             (header.detail, header.length) = (0, answer.len() as u32);
             let mut bytes = [&header.to_bytes()[..], &answer].concat();
             if self.random.below(self.one_in) == 0 {
@@ -153,7 +159,7 @@ impl FakeWorker {
             3 => return Err(io::Error::other("hangs up")),
             4 => bytes.extend(std::iter::repeat_n(random.below(256) as u8, 1 + random.below(100))),
             5 => bytes[8..12].copy_from_slice(&(random.next_u64() as u32).to_le_bytes()),
-            6 => bytes[2] = 1 + random.below(2) as u8,
+            6 => bytes[2] = 1 + random.below(4) as u8,
             7 => {
                 // Only a part of a reply for too long, so not often.
                 if random.below(8) == 0 {

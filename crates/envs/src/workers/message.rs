@@ -1,7 +1,7 @@
 //! The fixed 16 bytes that begin every request and every reply.
 
 /// The version of the protocol; both sides must speak the same.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;
@@ -52,6 +52,8 @@ pub enum Status {
     Failed,
     /// What it is to go on from is of another kind of play, as the text that follows says, and nothing has changed.
     Foreign,
+    /// A step was taken and has ended episodes: the next ones are being begun, and another reply follows.
+    Beginning,
 }
 
 /// A request's or a reply's first bytes, little-endian: request, group, slot or status, 0 (u8 each), environment,
@@ -105,6 +107,7 @@ impl Header {
             1 => Some(Status::Refused),
             2 => Some(Status::Failed),
             3 => Some(Status::Foreign),
+            4 => Some(Status::Beginning),
             _ => None,
         }
     }

@@ -4,11 +4,13 @@ use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
+
+use super::process_group::kill_group;
 
 /// How much of what a worker prints is kept for error messages.
 const TAIL_BYTES: usize = 2000;
@@ -17,11 +19,14 @@ const END_WAIT: Duration = Duration::from_millis(500);
 /// How long a worker may take to close its environments.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
-/// A running worker process. It is killed, and waited for, when this is dropped.
+/// A running worker process, which leads a group of its own. It is killed with all that it has started, and waited for,
+/// when this is dropped.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     tail: Arc<Tail>,
+    /// Whether that has been done.
+    is_killed: bool,
 }
 
 impl Process {
@@ -39,14 +44,15 @@ impl Process {
             .envs(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"].map(|name| (name, "1")))
             .stdin(OwnedFd::from(theirs))
             .stdout(OwnedFd::from(memory.try_clone()?))
-            .stderr(Stdio::piped());
+            .stderr(Stdio::piped())
+            .process_group(0);
         let mut child = start_from_lasting_thread(command)?;
         let tail = Arc::new(Tail::default());
         if let Some(stderr) = child.stderr.take() {
             let tail = Arc::clone(&tail);
             std::thread::Builder::new().name("worker-stderr".to_owned()).spawn(move || tail.fill(stderr))?;
         }
-        Ok((Self { child, tail }, ours))
+        Ok((Self { child, tail, is_killed: false }, ours))
     }
 
     /// The process's id.
@@ -69,11 +75,14 @@ impl Process {
         }
     }
 
-    /// Kills the process if it still runs, and waits for its end.
+    /// Kills the process if it still runs, and all that it has started, and waits for its end.
     pub fn kill(&mut self) {
-        // Both fail only where there is nothing left to kill or to wait for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        if !self.is_killed {
+            self.is_killed = true;
+            kill_group(self.child.id());
+            // Fails only where there is nothing left to wait for.
+            let _ = self.child.wait();
+        }
     }
 
     /// Waits for the process to end after it was told to; kills it if it does not.
@@ -218,13 +227,13 @@ mod tests {
 
     fn shell(script: &str) -> Process {
         let mut command = Command::new("sh");
-        command.args(["-c", script]).stderr(Stdio::piped());
+        command.args(["-c", script]).stderr(Stdio::piped()).process_group(0);
         let mut child = start_from_lasting_thread(command).unwrap();
         let tail = Arc::new(Tail::default());
         let stderr = child.stderr.take().unwrap();
         let filling = Arc::clone(&tail);
         std::thread::spawn(move || filling.fill(stderr));
-        Process { child, tail }
+        Process { child, tail, is_killed: false }
     }
 
     #[test]
@@ -232,6 +241,23 @@ mod tests {
         assert_eq!(shell("exit 3").end(), "it ended with exit code 3");
         assert_eq!(shell("kill -9 $$").end(), "it was killed by signal 9");
         assert_eq!(shell("exec sleep 60").end(), "it closed its connection and was killed");
+    }
+
+    #[test]
+    fn what_a_process_has_started_ends_with_it() {
+        // The pipe is closed when the last process that may write to it is gone.
+        for (script, ends) in [("sleep 60 & exec sleep 60", false), ("sleep 60 & exit 0", true)] {
+            let mut process = shell(script);
+            if ends {
+                process.close();
+            } else {
+                process.kill();
+            }
+            let state = process.tail.state.lock().unwrap();
+            let limit = Duration::from_secs(20);
+            let (state, _) = process.tail.changed.wait_timeout_while(state, limit, |state| !state.ended).unwrap();
+            assert!(state.ended, "{script}");
+        }
     }
 
     #[test]

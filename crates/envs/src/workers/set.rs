@@ -229,6 +229,7 @@ impl WorkerEnvironments {
 
     /// Takes over what a step of a group led to, or nothing of it if any of it is impossible.
     fn read_steps(&mut self, group: usize) -> Result<(), EnvError> {
+        let mut taken = Vec::with_capacity(self.config.group_size());
         for env in 0..self.config.group_size() {
             let index = self.index(group, env);
             let record = self.read_record(index);
@@ -254,13 +255,17 @@ impl WorkerEnvironments {
             }
             let Record { reward, score, frames, .. } = record;
             let end = ending.map(|ending| EpisodeEnd { ending, score, frames });
-            self.groups[group].steps[env] = Step { reward, end };
-            let progress = &mut self.environments[index];
-            progress.episode = match end {
+            let episode = match end {
                 None => Episode { number: before.number, score, frames },
                 Some(_) => Episode { number: record.episode, score: 0.0, frames: record.first_frames },
             };
-            progress.next = record.episode + 1;
+            taken.push((Step { reward, end }, episode));
+        }
+        for (env, (step, episode)) in taken.into_iter().enumerate() {
+            let index = self.index(group, env);
+            self.groups[group].steps[env] = step;
+            self.environments[index].episode = episode;
+            self.environments[index].next = episode.number + 1;
         }
         // The bytes of a group lie beside each other.
         let first = self.layout.ram(self.index(group, 0));

@@ -116,8 +116,12 @@ impl Worker {
     }
 
     fn receive(&mut self, asked: Asked, limit: Duration) -> Result<Vec<u8>, EnvError> {
-        let request = asked.request;
-        let reply = self.channel.receive(asked, limit).map_err(|error| self.explain(request, limit, error))?;
+        let (mut request, mut limit) = (asked.request, limit);
+        let mut reply = self.channel.receive(asked, limit).map_err(|error| self.explain(request, limit, error))?;
+        if reply.status == Status::Beginning && request == Request::Step {
+            (request, limit) = (Request::Reset, self.limits.start_up);
+            reply = self.channel.receive(asked, limit).map_err(|error| self.explain(request, limit, error))?;
+        }
         let text = || String::from_utf8_lossy(&reply.content).into_owned();
         let (name, request) = (self.name.clone(), request.name());
         match reply.status {
@@ -128,6 +132,9 @@ impl Worker {
             Status::Refused => Err(EnvError::Unsupported { name, request, reason: text() }),
             Status::Failed => Err(EnvError::Raised { name, request, text: text() }),
             Status::Foreign => Err(EnvError::Foreign { name, reason: text() }),
+            Status::Beginning => {
+                Err(self.impossible(asked.request, "it said that episodes are being begun".to_owned()))
+            }
         }
     }
 
