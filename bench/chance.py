@@ -29,10 +29,13 @@ def main():
     work = [(args.game, args.ram, args.score, share, args.seed + process) for process in range(args.processes)]
     with multiprocessing.get_context("spawn").Pool(args.processes) as pool:
         seen, episodes, finds = zip(*pool.starmap(play, work))
-    print("| frames | positions so far |\n|---:|---:|")
+    # The first address tells the area, as for `actor/positions_in_first_area`.
+    first_area = next(iter(seen[0]))[0]
+    print("| frames | positions so far | in the first area |\n|---:|---:|---:|")
     for eighth in range(1, 9):
         so_far = {position for one in seen for position, frame in one.items() if frame <= share * eighth / 8}
-        print(f"| {args.frames * eighth // 8} | {len(so_far)} |")
+        in_first = sum(position[0] == first_area for position in so_far)
+        print(f"| {args.frames * eighth // 8} | {len(so_far)} | {in_first} |")
     visited = np.concatenate(episodes)
     print(f"{len(visited)} episodes of {visited.mean():.0f} positions, {sum(finds)} with {args.score:g} points or more")
 

@@ -17,6 +17,7 @@ mod runs;
 mod short_waits;
 mod train;
 mod video;
+mod voice;
 
 use std::process::ExitCode;
 
@@ -78,6 +79,12 @@ fn run(command: Command) -> Result<ExitCode> {
 
 fn main() -> ExitCode {
     torch_ext::end_in_a_sentence();
+    let code = command();
+    voice::settle();
+    code
+}
+
+fn command() -> ExitCode {
     let arguments = match parsed() {
         Ok(arguments) => arguments,
         Err(error) => return unparsed(&error),

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::Serialize;
 
+use crate::voice;
+
 /// Nobody reads standard output any more.
 #[derive(Debug)]
 pub struct Unread;
@@ -22,6 +24,8 @@ impl Error for Unread {}
 
 /// Writes a report to standard output; a reader that went away is the error [`Unread`], not a panic.
 pub fn print(text: &str) -> Result<()> {
+    // On a terminal, what was said before stands above.
+    voice::settle();
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Unread.into()),
@@ -34,9 +38,9 @@ pub fn print_json(report: &impl Serialize) -> Result<()> {
     print(&format!("{}\n", serde_json::to_string_pretty(report)?))
 }
 
-/// Says a sentence on standard error. Where that is closed it goes unsaid: the work must not end for it.
+/// Says a sentence on standard error. Where that is closed or not read it goes unsaid: the work must not end for it.
 pub fn say(sentence: impl fmt::Display) {
-    let _ = writeln!(io::stderr(), "{sentence}");
+    voice::write(format!("{sentence}\n"));
 }
 
 /// Says on standard error how far long work has come: rewritten in place on a terminal, else a new line every ten
@@ -71,14 +75,13 @@ impl Progress {
         }
         self.next = Instant::now() + Self::interval(self.terminal);
         let lines = lines();
-        // Progress that can't be shown must not stop the work, here and below.
-        let _ = if self.terminal {
-            let block = block(&lines, self.shown);
-            self.shown = lines.len();
-            write!(io::stderr(), "{block}")
+        if self.terminal {
+            if voice::write(block(&lines, self.shown)) {
+                self.shown = lines.len();
+            }
         } else {
-            writeln!(io::stderr(), "{}", lines.join("; "))
-        };
+            voice::write(format!("{}\n", lines.join("; ")));
+        }
     }
 
     /// Says a sentence above what is shown next.
@@ -90,7 +93,7 @@ impl Progress {
     /// Clears what is shown, so that what is printed next starts at the left.
     pub fn clear(&mut self) {
         if self.terminal {
-            let _ = write!(io::stderr(), "{}\x1b[J", upwards(self.shown));
+            voice::write(format!("{}\x1b[J", upwards(self.shown)));
             self.shown = 0;
         }
     }

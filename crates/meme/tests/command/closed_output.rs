@@ -1,6 +1,6 @@
 //! Commands whose output nobody reads any more: they end as if it had been read, and training goes on.
 
-use std::io;
+use std::io::{self, Write};
 use std::process::Stdio;
 
 use crate::runs::{Runs, meme};
@@ -38,6 +38,18 @@ fn training_does_not_need_anybody_who_listens() {
         assert!(output.status.success(), "{:?}", output.status);
         assert!(runs.checkpoints().list().unwrap().last() >= Some(&frames));
     }
+}
+
+#[test]
+fn training_does_not_wait_for_a_reader_that_has_stopped_reading() {
+    let runs = Runs::new();
+    let (reader, mut writer) = io::pipe().unwrap();
+    // As much as a pipe holds.
+    writer.write_all(&[b'.'; 1 << 16]).unwrap();
+    let output = runs.train(&["--frames", "120"]).stderr(writer).output().unwrap();
+    assert!(output.status.success(), "{:?}", output.status);
+    assert!(runs.checkpoints().list().unwrap().last() >= Some(&120));
+    drop(reader);
 }
 
 #[test]
