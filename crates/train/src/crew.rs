@@ -61,11 +61,14 @@ impl Crew {
         rest.wanted.then_some(rest.number)
     }
 
-    pub(crate) fn begin_rest(&self) {
+    /// Lets all rest; the number of that rest.
+    pub(crate) fn begin_rest(&self) -> u64 {
         let mut rest = self.rest();
-        *rest = Rest { wanted: true, number: rest.number + 1 };
+        let number = rest.number + 1;
+        *rest = Rest { wanted: true, number };
         drop(rest);
         self.changed.notify_all();
+        number
     }
 
     pub(crate) fn end_rest(&self) {
@@ -79,6 +82,18 @@ impl Crew {
         while rest.wanted && rest.number == number && !self.is_stopping() {
             rest = self.changed.wait(rest).unwrap_or_else(PoisonError::into_inner);
         }
+    }
+
+    /// Sleeps until a rest is wanted, whose number is returned, or all stop.
+    pub(crate) fn await_rest(&self) -> Option<u64> {
+        let mut rest = self.rest();
+        while !self.is_stopping() {
+            if rest.wanted {
+                return Some(rest.number);
+            }
+            rest = self.changed.wait(rest).unwrap_or_else(PoisonError::into_inner);
+        }
+        None
     }
 
     /// An evaluator keeps the actors' pace: whether it is ahead after so many steps of each of its environments. Sleeps

@@ -39,6 +39,14 @@ pub enum TrainError {
         /// Frames of the checkpoint before, if there is one.
         saved: Option<u64>,
     },
+    /// An environment ended a run, which was saved all the same.
+    #[error("{error}; the run is saved at {frames} frames, and the same command goes on")]
+    SavedAfter {
+        /// What ended it.
+        error: Box<TrainError>,
+        /// Frames of its checkpoint.
+        frames: u64,
+    },
     /// A part of a checkpoint that is whole but makes no sense.
     #[error("the checkpoint's part `{part}` can't be used: {reason}")]
     Part {
@@ -127,6 +135,13 @@ pub enum TrainError {
     /// A role answered fewer turns than it was asked.
     #[error("inference answered fewer turns than it was asked")]
     MissingDecision,
+}
+
+impl TrainError {
+    /// Whether it comes from an environment, so that learner, replay and bandit are what they were and worth saving.
+    pub(crate) fn is_of_an_environment(&self) -> bool {
+        matches!(self, Self::Environment(_) | Self::Reward { .. })
+    }
 }
 
 /// Where training goes on with so many frames saved.

@@ -103,8 +103,8 @@ impl Session for Lockstep {
         let play = Play {
             states: inference.save()?,
             bandit: bandit.state(),
-            actors: actors.iter_mut().map(Player::save).collect::<Result<_>>()?,
-            evaluators: evaluators.iter_mut().map(Player::save).collect::<Result<_>>()?,
+            actors: actors.iter_mut().map(Player::save).collect(),
+            evaluators: evaluators.iter_mut().map(Player::save).collect(),
         };
         let copied = Copied::new(frames, learning, Snapshot::take(replay, writers), play)?;
         Ok(copied.acting_on(published.save()?))

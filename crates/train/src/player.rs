@@ -31,6 +31,8 @@ pub struct Player {
     positions: Vec<Position>,
     /// What went wrong here and was mended, until somebody takes it.
     faults: Vec<String>,
+    /// Whether an error came in the middle of a step, so that its environments are elsewhere than its seats.
+    broken: bool,
 }
 
 /// What continues from a saved run, beside the writers' states.
@@ -67,6 +69,7 @@ impl Player {
             steps: 0,
             positions: Vec::new(),
             faults: Vec::new(),
+            broken: false,
         })
     }
 
@@ -164,7 +167,8 @@ impl Player {
     /// Waits for a group's environments, if they are going.
     pub fn wait(&mut self, group: usize) -> Result<()> {
         if std::mem::replace(&mut self.going[group], false) {
-            self.arrived[group].extend_from_slice(self.environments.finish(group)?);
+            let steps = self.environments.finish(group).inspect_err(|_| self.broken = true)?;
+            self.arrived[group].extend_from_slice(steps);
         }
         Ok(())
     }
@@ -184,7 +188,7 @@ impl Player {
             let seat = &mut self.seats[group * size + env];
             let position = Position::new(environments.ram(group, env));
             self.positions.extend(position.filter(|&position| seat.visit(position)));
-            if let Some(report) = seat.take(step, last, bandit)? {
+            if let Some(report) = seat.take(step, last, bandit).inspect_err(|_| self.broken = true)? {
                 ended(report);
             }
         }
@@ -205,21 +209,18 @@ impl Player {
         Ok(true)
     }
 
-    /// What continues from here; every group must be at rest.
-    pub fn save(&mut self) -> Result<SavedPlayer> {
+    /// What continues from here; every group must be at rest, or an error have come. Then the episodes are lost, and no
+    /// more than they.
+    pub fn save(&mut self) -> SavedPlayer {
         let size = self.environments.group_size();
         let mut seats = Vec::with_capacity(self.seats.len());
         for (i, seat) in self.seats.iter().enumerate() {
-            let environment = match self.environments.save(i / size, i % size) {
-                Ok(saved) => Some(saved),
-                Err(error @ EnvError::GaveUp { .. }) => return Err(error.into()),
-                // It has no way to be saved, or its worker was lost just now: then its episode will be cut off anyway.
-                Err(_) => None,
-            };
+            // It may have no way to be saved, or its worker was lost just now: then its episode will be cut off anyway.
+            let environment = if self.broken { None } else { self.environments.save(i / size, i % size).ok() };
             let episodes = self.environments.episodes_begun(i / size, i % size);
             seats.push(SavedSeat { progress: seat.progress().clone(), environment, episodes });
         }
-        Ok(SavedPlayer { steps: self.steps, seats })
+        SavedPlayer { steps: self.steps, seats }
     }
 
     /// The writers' states, in the order of the environments.

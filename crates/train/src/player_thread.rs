@@ -20,7 +20,14 @@ pub(crate) enum News {
     Episode(EpisodeReport),
     Positions(Vec<Position>),
     Fault(String),
-    Saved { role: Role, index: usize, player: SavedPlayer, writers: Vec<WriterState> },
+    Saved {
+        rest: u64,
+        role: Role,
+        index: usize,
+        player: SavedPlayer,
+        writers: Vec<WriterState>,
+    },
+    /// Where an environment failed, the player still hands over what it has at every rest.
     Failed(TrainError),
 }
 
@@ -90,7 +97,12 @@ impl PlayerThread {
         if let Err(error) = played.unwrap_or(Err(TrainError::Panicked { role: "a player" }))
             && !self.crew.is_stopping()
         {
+            let hands_over = error.is_of_an_environment();
+            self.tell_faults();
             let _ = self.tell.send(News::Failed(error));
+            while hands_over && let Some(rest) = self.crew.await_rest() {
+                self.hand_over(rest);
+            }
         }
     }
 
@@ -145,10 +157,14 @@ impl PlayerThread {
         if self.role == Role::Actor && !positions.is_empty() {
             drop(tell.send(News::Positions(positions)));
         }
-        for fault in self.player.take_faults() {
-            drop(tell.send(News::Fault(fault)));
-        }
+        self.tell_faults();
         Ok(())
+    }
+
+    fn tell_faults(&mut self) {
+        for fault in self.player.take_faults() {
+            drop(self.tell.send(News::Fault(fault)));
+        }
     }
 
     /// Puts sequences into replay, as long as that takes; false when all stop.
@@ -176,12 +192,17 @@ impl PlayerThread {
         for group in 0..self.player.groups() {
             self.absorb(group)?;
         }
-        let (player, writers) = (self.player.save()?, self.player.writers());
-        drop(self.tell.send(News::Saved { role: self.role, index: self.index, player, writers }));
+        self.hand_over(rest);
+        Ok(())
+    }
+
+    /// A copy, and sleep until the rest is over.
+    fn hand_over(&mut self, rest: u64) {
+        let (player, writers) = (self.player.save(), self.player.writers());
+        drop(self.tell.send(News::Saved { rest, role: self.role, index: self.index, player, writers }));
         let away = self.client.away();
         self.crew.wait_out_rest(rest);
         drop(away);
         self.stopwatch.lap(self.activities().rests);
-        Ok(())
     }
 }

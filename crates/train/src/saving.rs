@@ -77,7 +77,7 @@ impl Copied {
     }
 
     /// Writes the copy as the parts of a checkpoint, beside the books of the same moment.
-    pub fn write(self, books: &Books, checkpoint: &mut CheckpointWriter) -> Result<(), CheckpointError> {
+    pub fn write(&self, books: &Books, checkpoint: &mut CheckpointWriter) -> Result<(), CheckpointError> {
         let Self { learner, embedding, replay, play, acting, end, .. } = self;
         checkpoint.part(BOOKS, |out| postcard::to_io(books, out).map(drop))?;
         checkpoint.part(LEARNER, |mut out: &mut dyn Write| learner.write_to(&mut out))?;
@@ -86,9 +86,9 @@ impl Copied {
             checkpoint.part(ACTING, |mut out: &mut dyn Write| acting.write_to(&mut out))?;
         }
         if let Some(end) = end {
-            checkpoint.part(END, |out| serde_json::to_writer(out, &end))?;
+            checkpoint.part(END, |out| serde_json::to_writer(out, end))?;
         }
-        checkpoint.part(PLAY, |out| postcard::to_io(&play, out).map(drop))?;
+        checkpoint.part(PLAY, |out| postcard::to_io(play, out).map(drop))?;
         checkpoint.part(REPLAY, |mut out: &mut dyn Write| replay.write_to(&mut out).map(drop))
     }
 }

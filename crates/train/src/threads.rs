@@ -193,16 +193,28 @@ impl Session for Threads {
 
     fn copy(&mut self, afterwards: Afterwards, watch: &mut dyn Watch) -> Result<Copied> {
         self.finish_update(watch)?;
-        self.crew.begin_rest();
+        let this_rest = self.crew.begin_rest();
         let mut saved: Vec<(Role, usize, SavedPlayer, Vec<WriterState>)> = Vec::new();
+        let mut failure = None;
         while saved.len() < self.players.len() {
             match self.news.recv().map_err(|_| TrainError::Gone { role: "the players" })? {
-                News::Saved { role, index, player, writers } => saved.push((role, index, player, writers)),
+                News::Saved { rest, role, index, player, writers } if rest == this_rest => {
+                    saved.push((role, index, player, writers));
+                }
+                // Of a rest that an error has ended.
+                News::Saved { .. } => {}
                 News::Episode(report) => watch.episode(&report),
                 News::Positions(positions) => watch.positions(&positions),
                 News::Fault(sentence) => watch.fault(&sentence),
+                // What it has is still to come.
+                News::Failed(error) if error.is_of_an_environment() => failure = failure.or(Some(error)),
                 News::Failed(error) => return Err(error),
             }
+        }
+        match failure {
+            Some(error) if afterwards == Afterwards::GoOn => return Err(error),
+            Some(error) => watch.fault(&error.to_string()),
+            None => {}
         }
         saved.sort_by_key(|(role, index, ..)| (*role == Role::Evaluator, *index));
         let mut play = Play {

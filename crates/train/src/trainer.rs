@@ -1,5 +1,6 @@
 //! A run from its first frame to its last: moves the session, keeps the books, writes metrics and checkpoints.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use envs::games::Game;
@@ -11,7 +12,7 @@ use crate::error::{Result, TrainError};
 use crate::learning::Update;
 use crate::lockstep::Lockstep;
 use crate::messages::{EpisodeReport, Position};
-use crate::run::checkpoint::{Checkpoint, CheckpointStore, Checkpoints, Saved, Saving};
+use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointStore, Checkpoints, Saved, Saving};
 use crate::run::stop::Stop;
 use crate::run::{EventWriter, MetricsWriter, Repair, Row, RunDirectory};
 use crate::saving::Copied;
@@ -21,6 +22,9 @@ use crate::threads::Threads;
 use crate::timesheet::{Share, Times};
 use crate::usage::Usage;
 use crate::weights;
+
+/// How long to wait before it is looked again whether a save is finished.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// Whoever shows a person how the run goes.
 pub trait Screen {
@@ -39,7 +43,18 @@ pub fn train(
     screen: &mut dyn Screen,
 ) -> Result<Status> {
     let mut trainer = Trainer::open(task, config, directory, screen)?;
-    let outcome = trainer.run(stop, screen).and_then(|()| trainer.finish(screen));
+    let outcome = match trainer.run(stop, screen) {
+        Ok(()) => trainer.finish(screen),
+        // What was learned does not depend on it.
+        Err(error) if error.is_of_an_environment() => match trainer.finish(screen) {
+            Ok(Status { frames, .. }) => Err(TrainError::SavedAfter { error: Box::new(error), frames }),
+            Err(unsaved) => {
+                screen.say(&error.to_string());
+                Err(unsaved)
+            }
+        },
+        Err(error) => Err(error),
+    };
     trainer.finish_files(screen);
     outcome
 }
@@ -190,8 +205,12 @@ impl<'a> Trainer<'a> {
         let copied = self.copy(Afterwards::Rest, screen)?;
         self.write_last_row(screen);
         let status = self.status();
-        match self.begin_save(copied.ending(&status)).and_then(|saving| Ok(saving.finish()?)) {
-            Ok(saved) => self.tell_saved(&saved, screen),
+        let saved = self.begin_save(copied.ending(&status)).and_then(|saving| {
+            self.saving = Some(saving);
+            Ok(self.await_save(screen)?)
+        });
+        match saved {
+            Ok(saved) => saved.iter().for_each(|saved| self.tell_saved(saved, screen)),
             Err(error) => {
                 let checkpoints = Checkpoints::in_folder(&self.directory.files().checkpoints_folder());
                 let saved = checkpoints.list()?.last().copied();
@@ -337,11 +356,22 @@ impl<'a> Trainer<'a> {
     }
 
     fn finish_saving(&mut self, wait: bool, screen: &mut dyn Screen) {
-        let Some(saving) = self.saving.take_if(|saving| wait || saving.is_finished()) else { return };
-        match saving.finish() {
-            Ok(saved) => self.tell_saved(&saved, screen),
+        if !wait && self.saving.as_ref().is_some_and(|saving| !saving.is_finished()) {
+            return;
+        }
+        match self.await_save(screen) {
+            Ok(saved) => saved.iter().for_each(|saved| self.tell_saved(saved, screen)),
             Err(error) => screen.say(&format!("saving failed, and training goes on: {error}")),
         }
+    }
+
+    /// Waits for the save under way, if there is one, and shows how far it is.
+    fn await_save(&mut self, screen: &mut dyn Screen) -> Result<Option<Saved>, CheckpointError> {
+        while self.saving.as_ref().is_some_and(|saving| !saving.is_finished()) {
+            screen.status(&self.status());
+            thread::sleep(LOOK_AGAIN);
+        }
+        self.saving.take().map(Saving::finish).transpose()
     }
 
     /// Waits for what is being written. Also when training failed: a save under way is whole, of a moment before.
@@ -352,6 +382,9 @@ impl<'a> Trainer<'a> {
 
     fn tell_saved(&self, saved: &Saved, screen: &mut dyn Screen) {
         saved.not_removed.iter().for_each(|error| screen.say(&error.to_string()));
+        for path in &saved.made_room {
+            screen.say(&format!("the disk is full: {} had to make room for {}", path.display(), saved.path.display()));
+        }
         self.note_saved(screen);
     }
 

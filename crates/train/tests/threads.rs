@@ -11,6 +11,7 @@ use agent::acting::ObservationRows;
 use envs::{EnvError, EnvSpec, Environments, Step, WorkerConfig};
 use replay::Writer;
 use support::{Scratch, checkpoints, config, task, train, train_watched};
+use train::TrainError;
 use train::assembly::Parts;
 use train::config::Config;
 use train::learning::Update;
@@ -264,6 +265,10 @@ fn a_player_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
                         session.advance(&mut Nobody)
                     };
                     if let Err(error) = outcome {
+                        if let TrainError::Environment(_) = error {
+                            // What the others have, and the player itself but for its episode, can still be saved.
+                            session.copy(Afterwards::Rest, &mut Nobody).unwrap();
+                        }
                         return error.to_string();
                     }
                 }

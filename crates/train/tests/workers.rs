@@ -61,26 +61,31 @@ fn a_killed_worker_does_not_stop_the_run() {
 }
 
 #[test]
-fn a_reward_that_is_not_a_number_stops_the_run_and_leaves_its_checkpoint() {
+fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
     let _alone = ALONE.lock();
     let scratch = Scratch::new();
     let root = scratch.path();
     let sick = std::env::temp_dir().join(format!("meme-test-sick-{}", std::process::id()));
     let name = "gym:tests.train_envs:Sick-v0";
-    let mut config = small(&["run.frames=100", "evaluation.evaluators=0", "run.lockstep=true"]);
-    train(root, "run", name, &config);
-    fs::write(&sick, "").unwrap();
-    config.run.frames = 200;
-    let known = checkpoints(root, "run");
-    let error = train_watched(root, "run", name, &config, &Stop::new(), |_| {}).unwrap_err().to_string();
-    assert_eq!(error, format!("environment 0 of {name} gave the reward NaN; a reward must be finite"));
-    assert_eq!(checkpoints(root, "run"), known);
-    assert_eq!(Checkpoint::open(known.last().unwrap()).unwrap().frames(), 100);
+    for run in ["lockstep", "threads"] {
+        let lockstep = format!("run.lockstep={}", run == "lockstep");
+        let config = small(&["run.frames=600", "evaluation.evaluators=1", &lockstep]);
+        let fall_ill = |status: &train::status::Status| {
+            if status.frames >= 150 {
+                fs::write(&sick, "").unwrap();
+            }
+        };
+        let error = train_watched(root, run, name, &config, &Stop::new(), fall_ill).unwrap_err().to_string();
+        fs::remove_file(&sick).unwrap();
+        let saved = Checkpoint::open(checkpoints(root, run).last().unwrap()).unwrap().frames();
+        let why = "gave the reward NaN; a reward must be finite";
+        let end = format!(" {why}; the run is saved at {saved} frames, and the same command goes on");
+        assert!(saved >= 150 && error.ends_with(&end), "{saved}: {error}");
 
-    // Mended, it goes on.
-    fs::remove_file(&sick).unwrap();
-    let (status, said) = train(root, "run", name, &config);
-    assert_eq!((status.frames, said), (200, vec!["going on from 100 frames".to_owned()]));
+        // Mended, it goes on, with new episodes where the old ones ended in a NaN.
+        let (status, said) = train(root, run, name, &config);
+        assert!(status.frames >= 600 && said == [format!("going on from {saved} frames")], "{status}: {said:?}");
+    }
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl Snapshot {
 
     /// Writes it to a file: beside it first, then renamed over it, so that `path` is the old file or the whole new one
     /// at any moment. Returns the file's size.
-    pub fn write(self, path: &Path) -> Result<u64> {
+    pub fn write(&self, path: &Path) -> Result<u64> {
         let partial = partial_path(path);
         let written = self.write_partial(&partial).and_then(|size| {
             fs::rename(&partial, path).map_err(io_error("rename the snapshot to", path))?;
@@ -95,7 +95,7 @@ impl Snapshot {
         written
     }
 
-    fn write_partial(self, partial: &Path) -> Result<u64> {
+    fn write_partial(&self, partial: &Path) -> Result<u64> {
         let mut file = File::create(partial).map_err(io_error("create", partial))?;
         let size = self.write_to(&mut file).map_err(io_error("write", partial))?;
         file.sync_all().map_err(io_error("write to the disk", partial))?;
@@ -103,7 +103,7 @@ impl Snapshot {
     }
 
     /// Writes it into something larger, such as a checkpoint. Returns the bytes that were written.
-    pub fn write_to(self, out: &mut impl Write) -> io::Result<u64> {
+    pub fn write_to(&self, out: &mut impl Write) -> io::Result<u64> {
         out.write_all(MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
         let mut out = RecordWriter::new(out);
@@ -112,13 +112,13 @@ impl Snapshot {
             out.number(word)?;
         }
         out.number(self.draws.samples)?;
-        for shard in self.shards {
+        for shard in &self.shards {
             out.number(shard.oldest)?;
             out.number(shard.late_priorities)?;
             out.number(shard.sequences.len() as u64)?;
-            for (sequence, weight) in shard.sequences {
-                out.real(weight)?;
-                out.sequence(&sequence)?;
+            for (sequence, weight) in &shard.sequences {
+                out.real(*weight)?;
+                out.sequence(sequence)?;
             }
         }
         out.number(self.writers.len() as u64)?;

@@ -11,6 +11,7 @@ mod store;
 mod tests;
 mod writer;
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use thiserror::Error;
@@ -114,6 +115,14 @@ pub enum CheckpointError {
     /// The file can't be used.
     #[error(transparent)]
     File(#[from] FileError),
+}
+
+impl CheckpointError {
+    /// Whether there was no room left to write to.
+    fn is_full_disk(&self) -> bool {
+        let Self::File(FileError { cause, .. }) = self else { return false };
+        matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
+    }
 }
 
 fn listed(frames: &[u64]) -> String {

@@ -155,6 +155,8 @@ pub struct Saved {
     pub bytes: u64,
     /// Older ones that should have been removed and could not be.
     pub not_removed: Vec<FileError>,
+    /// Older ones that would have been kept, had the disk had room for them.
+    pub made_room: Vec<PathBuf>,
 }
 
 /// The checkpoints of the run that this process holds: it may write them. Clones share one store.
@@ -210,19 +212,30 @@ impl CheckpointStore {
 
     /// Saves a checkpoint taken at so many frames: `write` adds the parts, `progress` hears how far it is.
     ///
-    /// It can run on any thread. When anything fails, a full disk included, the older checkpoints are as they were and
-    /// nothing is left of the attempt. Only after success are those beyond the number to keep removed.
+    /// It can run on any thread. When anything fails the older checkpoints are as they were and nothing is left of the
+    /// attempt. Only after success are those beyond the number to keep removed. On a full disk all but the newest whole one
+    /// make room, and it is tried once more: what was trained since is worth more than they are.
     pub fn save(
         &self,
         frames: u64,
         progress: &mut dyn FnMut(Progress),
-        write: impl FnOnce(&mut CheckpointWriter) -> Result<(), CheckpointError>,
+        write: impl Fn(&mut CheckpointWriter) -> Result<(), CheckpointError>,
     ) -> Result<Saved, CheckpointError> {
         let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         let path = self.checkpoints.path_of(frames);
-        let bytes = self.write(&path, frames, None, progress, write)?;
+        let mut made_room = Vec::new();
+        let bytes = match self.write(&path, frames, None, progress, &write) {
+            Err(error) if error.is_full_disk() => {
+                made_room = self.make_room()?;
+                if made_room.is_empty() {
+                    return Err(error);
+                }
+                self.write(&path, frames, None, progress, &write)?
+            }
+            written => written?,
+        };
         let not_removed = self.remove_old(frames)?;
-        Ok(Saved { path, bytes, not_removed })
+        Ok(Saved { path, bytes, not_removed, made_room })
     }
 
     /// Keeps what `write` adds as the best so far, if `score` is above that of the one kept: `None` if not. It is a
@@ -239,7 +252,7 @@ impl CheckpointStore {
         }
         let path = self.checkpoints.best_path();
         let bytes = self.write(&path, frames, Some(score), &mut |_| {}, write)?;
-        Ok(Some(Saved { path, bytes, not_removed: Vec::new() }))
+        Ok(Some(Saved { path, bytes, not_removed: Vec::new(), made_room: Vec::new() }))
     }
 
     /// Whether `score` is above that of the best one kept.
@@ -267,7 +280,7 @@ impl CheckpointStore {
     pub fn save_in_background(
         &self,
         frames: u64,
-        write: impl FnOnce(&mut CheckpointWriter) -> Result<(), CheckpointError> + Send + 'static,
+        write: impl Fn(&mut CheckpointWriter) -> Result<(), CheckpointError> + Send + 'static,
     ) -> Result<background::Saving, CheckpointError> {
         background::Saving::start(self.clone(), frames, move |store, progress| store.save(frames, progress, write))
     }
@@ -294,6 +307,17 @@ impl CheckpointStore {
         let mut writer = CheckpointWriter::create(path, aside, frames, score, progress)?;
         write(&mut writer)?;
         writer.finish()
+    }
+
+    /// Removes all that are older than the newest whole one.
+    fn make_room(&self) -> Result<Vec<PathBuf>, CheckpointError> {
+        let Some(newest) = self.checkpoints.newest(|_, _| {})? else { return Ok(Vec::new()) };
+        let older = self.checkpoints.list()?.into_iter().filter(|&frames| frames < newest.frames());
+        let removed = |frames| {
+            let path = self.checkpoints.path_of(frames);
+            fs::remove_file(&path).is_ok().then_some(path)
+        };
+        Ok(older.filter_map(removed).collect())
     }
 
     /// Removes all but the newest, and never the one just saved.

@@ -98,6 +98,37 @@ fn a_large_part_is_streamed_with_progress() {
     assert_eq!(reader.read(&mut read).unwrap(), 0);
 }
 
+/// A disk that has no room until `room` checkpoints or fewer are on it.
+fn save_on_small_disk(store: &CheckpointStore, frames: u64, room: usize) -> Result<Saved, CheckpointError> {
+    store.save(frames, &mut |_| {}, |writer| {
+        if store.checkpoints().list()?.len() > room {
+            let full = io::Error::from(io::ErrorKind::StorageFull);
+            return Err(FileError { done: "written", path: PathBuf::from("x"), cause: full }.into());
+        }
+        write_parts(writer, frames)
+    })
+}
+
+#[test]
+fn on_a_full_disk_older_ones_make_room() {
+    let scratch = Scratch::new();
+    let store = CheckpointStore::open(scratch.path(), 3).unwrap();
+    let saved = [100, 200, 300].map(|frames| save(&store, frames));
+    assert!(saved.iter().all(|saved| saved.made_room.is_empty()));
+    let [oldest, older, _] = saved.map(|saved| saved.path);
+    let saved = save_on_small_disk(&store, 400, 1).unwrap();
+    assert_eq!(saved.made_room, [oldest, older]);
+    assert_eq!(store.checkpoints().list().unwrap(), [300, 400]);
+    // A damaged one is no reason to remove the one before it.
+    fs::write(saved.path, b"rubbish").unwrap();
+    assert!(save_on_small_disk(&store, 500, 1).is_err());
+    assert_eq!(store.checkpoints().list().unwrap(), [300, 400]);
+    // The last whole one stays where not even one more has room.
+    save(&store, 600);
+    assert!(save_on_small_disk(&store, 700, 0).is_err());
+    assert_eq!(store.checkpoints().list().unwrap(), [600]);
+}
+
 #[test]
 fn a_part_that_fails_leaves_no_trace() {
     let scratch = Scratch::new();
