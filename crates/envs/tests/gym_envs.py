@@ -107,7 +107,7 @@ class Faulty(gymnasium.Env):
         self.steps += 1
         reward, observation = 1.0, self._observation()
         if action == 1:
-            raise ValueError("the moon is in the wrong house")
+            raise ValueError("the moon is in\nthe wrong house")
         if action == 2:
             time.sleep(1000)
         if action == 3:

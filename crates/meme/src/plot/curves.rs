@@ -7,10 +7,11 @@ use anyhow::{Result, bail};
 use envs::EnvId;
 use envs::games::Game;
 use train::config::{ActionSet, Config};
-use train::run::{Row, Rows, Value};
+use train::run::{MetricsError, Row, Rows, Value};
 
 use super::chart::Points;
 use crate::chosen_run::{find_run, run_config};
+use crate::output;
 
 /// The metrics of one run.
 #[derive(Debug)]
@@ -101,8 +102,26 @@ impl Curves {
     }
 }
 
+/// All rows. Lines that are none are passed over with a sentence, unless there is nothing else.
 fn rows(file: &Path) -> Result<Vec<Row>> {
-    let rows = Rows::open(file)?.collect::<Result<Vec<_>, _>>()?;
+    let (mut rows, mut foreign) = (Vec::new(), Vec::new());
+    for row in Rows::open(file)? {
+        match row {
+            Ok(row) => rows.push(row),
+            Err(error @ MetricsError::Line { .. }) => foreign.push(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if let Some(first) = foreign.first() {
+        if rows.is_empty() {
+            bail!("{first}");
+        }
+        let others = match foreign.len() - 1 {
+            0 => "it is passed over".to_owned(),
+            others => format!("it and {others} more are passed over"),
+        };
+        output::say(format_args!("meme: {first}; {others}"));
+    }
     check_of_one_run(file, &rows)?;
     Ok(rows)
 }
@@ -145,8 +164,12 @@ mod tests {
         let row = |frames: u64, pulls: &str| format!("{{\"frames\":{frames},\"bandit/pulls\":[{pulls}]}}\n");
         let one = read(&(row(100, "3,4") + "{\"frames\":150}\n" + &row(200, "5,4")));
         let two = read(&(row(100, "3,4") + &row(200, "5,4") + &row(50, "1,1,1")));
+        let marred = read(&(row(100, "3,4") + "<<<<<<< HEAD\n" + &row(200, "5,4")));
+        let foreign = read("<html>\n");
         fs::remove_file(&file).unwrap();
         assert_eq!(one.unwrap().vector("bandit/pulls").len(), 2);
+        assert_eq!(marred.unwrap().rows().len(), 2);
+        assert!(foreign.unwrap_err().to_string().contains("line 1"));
         let complaint = format!("{which} is not of one run: bandit/pulls has 2 values at 100 frames and 3 at 50");
         assert_eq!(two.unwrap_err().to_string(), complaint);
     }
