@@ -14,7 +14,7 @@ cargo build --workspace --release --locked --features meme/cuda
 tests=$(cargo test --release --locked -p agent --features cuda --test gpu --no-run --message-format=json |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
 rm -rf "$bundle" "$bundle.tar.gz"
-mkdir -p "$bundle/bin" "$bundle/python" "$bundle/bench" "$bundle/scripts"
+mkdir -p "$bundle/bin" "$bundle/python" "$bundle/bench" "$bundle/scripts" "$bundle/docs"
 cp target/release/meme "$bundle/bin/meme"
 strip -o "$bundle/bin/gpu_tests" "$tests"
 cp scripts/bundle_launcher.sh "$bundle/meme"
@@ -23,6 +23,8 @@ cp -r python/requirements "$bundle/python/requirements"
 cp -r configs "$bundle/configs"
 cp bench/*.sh bench/comparison.py bench/torch_peer.py bench/peer_*.py "$bundle/bench/"
 cp scripts/all_games.sh scripts/gpu_check.sh scripts/gpu_gone.c "$bundle/scripts/"
+# The pages that the README points to, without curves and pictures.
+(cd docs && find . -name '*.md' -exec cp --parents {} "$OLDPWD/$bundle/docs/" \;)
 cp README.md LICENSE-MIT LICENSE-APACHE NOTICE "$bundle/"
 find "$bundle" -name __pycache__ -prune -exec rm -rf {} +
 # Where a machine has no GPU, target/release/meme goes back to the build that starts without the CUDA libraries.

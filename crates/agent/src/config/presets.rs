@@ -11,7 +11,7 @@ use super::network::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NetworkPreset {
-    /// The paper's: 41.5 million parameters at 18 actions.
+    /// The paper's: 41.6 million parameters at 18 actions.
     Paper,
     /// About a tenth of the paper's cost.
     Desktop,
