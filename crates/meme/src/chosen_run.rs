@@ -40,7 +40,7 @@ fn run_in(folder: &Path, root: &Path) -> Result<RunFiles> {
         None => folder.canonicalize().with_context(|| format!("{} can't be found", folder.display()))?,
     };
     let run = RunFiles::in_folder(&folder);
-    if run.description_file().is_file() {
+    if run.is_run() {
         return Ok(run);
     }
     run.refuse_lost_description()?;

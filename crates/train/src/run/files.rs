@@ -64,7 +64,7 @@ impl RunFiles {
     /// The run `name`, which must exist.
     pub fn find(root: &Path, name: &str) -> Result<Self, DirectoryError> {
         let files = Self::named(root, name)?;
-        if files.description_file().is_file() {
+        if files.is_run() {
             return Ok(files);
         }
         let known = Self::all(root)?.iter().map(|run| run.name().to_owned()).collect();
@@ -82,12 +82,20 @@ impl RunFiles {
         for entry in entries {
             let entry = entry.map_err(FileError::at("listed", root))?;
             let run = Self { folder: entry.path() };
-            if entry.file_name().to_str().is_some() && run.description_file().is_file() {
+            if entry.file_name().to_str().is_some() && run.is_run() {
                 runs.push(run);
             }
         }
         runs.sort_by(|a, b| a.folder.cmp(&b.folder));
         Ok(runs)
+    }
+
+    /// Whether it is a run's folder. One that may not be looked into counts as one: whoever reads it says why he can't.
+    pub fn is_run(&self) -> bool {
+        match fs::metadata(self.description_file()) {
+            Ok(description) => description.is_file(),
+            Err(cause) => cause.kind() == ErrorKind::PermissionDenied,
+        }
     }
 
     /// The run's name.
