@@ -39,7 +39,7 @@ def describe(error):
         for frame in traceback.extract_tb(error.__traceback__)
         if os.path.dirname(os.path.abspath(frame.filename)) != here
     ]
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    text = " ".join(f"{type(error).__name__}: {error}".splitlines())
     return f"{text} (at {', '.join(places[-4:])})" if places else text
 
 

@@ -90,14 +90,14 @@ pub enum EnvError {
         reason: String,
     },
     /// The worker process could not be started, or its memory could not be set up.
-    #[error("the environment worker of {name} could not be started ({what}): {source}")]
+    #[error("the environment worker of {name} could not be started ({what}): {cause}")]
     Launch {
         /// The environment.
         name: String,
         /// What failed.
         what: String,
         /// The system's reason.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// The worker did not answer in time.
     #[error("the environment worker of {name} did not answer to `{request}` within {limit:?}{last_words}")]

@@ -143,14 +143,14 @@ pub enum ReplayError {
         reason: String,
     },
     /// The file system refused.
-    #[error("could not {action} {path}: {source}")]
+    #[error("could not {action} {path}: {cause}")]
     Io {
         /// What was tried.
         action: &'static str,
         /// The file.
         path: PathBuf,
         /// What it said.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
 }
 

@@ -91,7 +91,10 @@ pub enum TrainError {
         reason: String,
     },
     /// A run that has not saved anything yet.
-    #[error("run {run} has no checkpoint yet; one is written every checkpoint.every_minutes, and when training stops")]
+    #[error(
+        "run {run} has no checkpoint yet; one is written every checkpoint.every_minutes, and when training stops; \
+         `--checkpoint best` plays the best so far, once an evaluation has finished"
+    )]
     NoCheckpoint {
         /// The run's name.
         run: String,

@@ -7,9 +7,9 @@ use crate::observation::{InputShape, ObservationInput, ObservationSpec};
 
 /// A field whose value can't work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{field} is {value}, but {rule}")]
+#[error("agent.{field} is {value}, but {rule}")]
 pub struct ConfigProblem {
-    /// Path of the field, such as `loss.cross_mixture`.
+    /// Path of the field below `agent`, such as `loss.cross_mixture`.
     pub field: String,
     /// Its value.
     pub value: String,

@@ -86,7 +86,7 @@ impl WorkerEnvironments {
     /// The same with workers of another origin.
     pub(super) fn with_launcher(mut launcher: Box<dyn Launcher>, config: WorkerConfig) -> Result<Self, EnvError> {
         let name = config.environment.to_string();
-        let no_memory = |source| EnvError::Launch { name: name.clone(), what: "shared memory".to_owned(), source };
+        let no_memory = |cause| EnvError::Launch { name: name.clone(), what: "shared memory".to_owned(), cause };
         let file = anonymous_file().map_err(no_memory)?;
         let (mut worker, spec) = Worker::open(launcher.as_mut(), &config, &file)?;
         let layout = Layout::new(config.environments, spec.observation_bytes(), config.ram.len()).ok_or_else(|| {

@@ -56,10 +56,10 @@ impl Worker {
         memory: &File,
     ) -> Result<(Self, EnvSpec), EnvError> {
         let name = config.environment.to_string();
-        let (channel, process) = launcher.launch(memory).map_err(|source| EnvError::Launch {
+        let (channel, process) = launcher.launch(memory).map_err(|cause| EnvError::Launch {
             name: name.clone(),
             what: config.python.display().to_string(),
-            source,
+            cause,
         })?;
         let mut worker = Self { name, limits: config.limits, channel, process, pending: VecDeque::new() };
         let hello = worker.ask((Request::Open, 0, 0), 0, config.to_json().to_string().as_bytes())?;

@@ -124,6 +124,7 @@ fn refusals(runs: &Runs, video: &str) {
     let complaint = complains(runs, &["record", "run", "--out", video]);
     assert_eq!(
         complaint,
-        "meme: run run has no checkpoint yet; one is written every checkpoint.every_minutes, and when training stops"
+        "meme: run run has no checkpoint yet; one is written every checkpoint.every_minutes, and when training stops; \
+         `--checkpoint best` plays the best so far, once an evaluation has finished"
     );
 }

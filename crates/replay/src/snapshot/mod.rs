@@ -208,7 +208,7 @@ fn sync_folder(path: &Path) -> Result<()> {
 }
 
 fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ReplayError {
-    move |source| ReplayError::Io { action, path: path.to_owned(), source }
+    move |cause| ReplayError::Io { action, path: path.to_owned(), cause }
 }
 
 #[cfg(test)]

@@ -139,7 +139,7 @@ fn intrinsic(config: &Config, found: &mut Vec<Combination>) {
 /// What the agent itself finds.
 fn agent(config: &Config, found: &mut Vec<Combination>) {
     for problem in config.agent.problems() {
-        let what = format!("agent.{problem}");
+        let what = problem.to_string();
         // The agent names entries of lists too, `network.torso.stages[1].stride`.
         let path = format!("agent.{}", problem.field.split('[').next().unwrap_or_default());
         let fields = super::fields().map(|field| field.path).filter(|known| *known == path).collect();
