@@ -39,6 +39,9 @@ pub enum TrainError {
         /// Frames of the checkpoint before, if there is one.
         saved: Option<u64>,
     },
+    /// A stop that was asked for before the first frame.
+    #[error("stopped before anything was played")]
+    NothingPlayed,
     /// An environment ended a run, which was saved all the same.
     #[error("{error}; the run is saved at {frames} frames, and the same command goes on")]
     SavedAfter {

@@ -44,6 +44,8 @@ pub fn train(
 ) -> Result<Status> {
     let mut trainer = Trainer::open(task, config, directory, screen)?;
     let outcome = match trainer.run(stop, screen) {
+        // A run that would hold whoever comes back to settings with which nothing was played.
+        Ok(()) if trainer.session.frames() == 0 => Err(TrainError::NothingPlayed),
         Ok(()) => trainer.finish(screen),
         // What was learned does not depend on it.
         Err(error) if error.is_of_an_environment() => match trainer.finish(screen) {

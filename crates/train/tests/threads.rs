@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::path::Path;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use train::run::stop::Stop;
 use train::run::{Row, Rows};
 use train::seat::{Seat, SeatPlace};
 use train::session::{Afterwards, Session, Watch};
+use train::status::Status;
 use train::threads::Threads;
 
 /// Runs `test` on a thread of its own, and fails if it takes so long that somebody must be waiting for ever.
@@ -123,13 +125,23 @@ fn saves_in_quick_succession_hold_nobody_up() {
     });
 }
 
+/// Stops as soon as something was played.
+fn train_a_moment(root: &Path, config: &Config) -> (Status, Vec<String>) {
+    let stop = Stop::new();
+    let begun = |status: &Status| {
+        if status.frames > 0 {
+            stop.request();
+        }
+    };
+    train_watched(root, "run", "catch", config, &stop, begun).unwrap()
+}
+
 #[test]
 fn a_stop_before_the_first_update_saves_too() {
     within_patience(|| {
         let scratch = Scratch::new();
-        let stop = Stop::new();
-        stop.request();
-        let (status, _) = train_watched(scratch.path(), "run", "catch", &config(&[]), &stop, |_| {}).unwrap();
+        let config = config(&["replay.minimum_fill=100"]);
+        let (status, _) = train_a_moment(scratch.path(), &config);
         assert_eq!(checkpoints(scratch.path(), "run").len(), 1);
         assert_eq!(status.updates, 0);
     });
@@ -141,11 +153,9 @@ fn a_learner_that_diverges_stops_the_run_and_leaves_its_checkpoint() {
     within_patience(|| {
         let scratch = Scratch::new();
         let root = scratch.path();
-        let mut config = config(&["run.frames=2000"]);
+        let mut config = config(&["run.frames=4000", "replay.minimum_fill=100"]);
         config.agent.optimizer.learning_rate = 1e30;
-        let stop = Stop::new();
-        stop.request();
-        train_watched(root, "run", "catch", &config, &stop, |_| {}).unwrap();
+        train_a_moment(root, &config);
         let known = checkpoints(root, "run");
         let error = train_watched(root, "run", "catch", &config, &Stop::new(), |_| {}).unwrap_err().to_string();
         assert!(error.contains("; the update was not applied"), "{error}");
@@ -276,4 +286,14 @@ fn a_player_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
             assert!(sentence.contains(expected), "{sentence}");
         }
     }
+}
+
+#[test]
+fn a_stop_before_the_first_frame_saves_nothing() {
+    let scratch = Scratch::new();
+    let stop = Stop::new();
+    stop.request();
+    let outcome = train_watched(scratch.path(), "run", "catch", &config(&[]), &stop, |_| {});
+    assert_eq!(outcome.unwrap_err().to_string(), "stopped before anything was played");
+    assert!(checkpoints(scratch.path(), "run").is_empty());
 }
