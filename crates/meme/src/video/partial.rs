@@ -24,6 +24,7 @@ impl PartialFile {
         aside.push(format!(".{}.partial", std::process::id()));
         let aside = name.with_file_name(aside);
         let file = File::create(&aside)?;
+        remove_orphans(&aside);
         Ok((Self { name: name.to_owned(), aside }, file))
     }
 
@@ -37,6 +38,25 @@ impl PartialFile {
         File::open(&self.aside)?.sync_all()?;
         fs::rename(&self.aside, &self.name)
     }
+}
+
+/// Removes what processes that were killed have left beside `aside`, as Ctrl-C does. What can't be removed does no harm.
+fn remove_orphans(aside: &Path) {
+    let Some(folder) = aside.parent() else { return };
+    // A relative name without a folder has an empty one.
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(".partial")?.rsplit('.').next());
+        let is_orphan = owner.and_then(|id| id.parse::<u32>().ok()).is_some_and(|id| !is_running(id));
+        if is_orphan {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+fn is_running(process: u32) -> bool {
+    Path::new("/proc").join(process.to_string()).exists()
 }
 
 impl Drop for PartialFile {
@@ -65,6 +85,21 @@ mod tests {
         drop(partial);
         assert_eq!(fs::read(&name).unwrap(), b"new");
         assert_eq!(folder.names(), ["out.gif"]);
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_removed() {
+        let folder = Folder::new();
+        let running = format!(".b.gif.{}.partial", std::os::unix::process::parent_id());
+        for name in [".a.gif.4294967295.partial", &running, "c.partial", ".d.gif.mine.partial"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        drop(PartialFile::create(&folder.path().join("out.gif")).unwrap());
+        let mut left = folder.names();
+        left.sort();
+        let mut expected = [running.as_str(), "c.partial", ".d.gif.mine.partial"];
+        expected.sort_unstable();
+        assert_eq!(left, expected);
     }
 
     #[test]
