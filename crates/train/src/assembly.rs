@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::{self, ScopedJoinHandle};
 
 use agent::acting::ObservationRows;
 use agent::math::ladders::actor_epsilon;
@@ -17,7 +18,7 @@ use crate::error::{Result, TrainError};
 use crate::inference::{Inference, RoleSizes};
 use crate::learning::Learning;
 use crate::messages::Role;
-use crate::player::{Player, SavedPlayer};
+use crate::player::{Player, RestoredEnvironments, SavedPlayer};
 use crate::published::Published;
 use crate::run::checkpoint::Checkpoint;
 use crate::saving::{self, Play};
@@ -170,6 +171,36 @@ pub(crate) fn make_sets(
     Ok(envs::make_all(&configs)?)
 }
 
+/// Environments of one worker.
+enum Set {
+    New(Box<dyn Environments>),
+    Restored(RestoredEnvironments),
+}
+
+/// Lets all sets go on from what was saved, if anything was, at the same time: each has a worker of its own.
+fn restore(sets: Vec<Box<dyn Environments>>, saved: Vec<SavedPlayer>) -> Result<Vec<Set>> {
+    const ROLE: &str = "restoring environments";
+    if saved.is_empty() {
+        return Ok(sets.into_iter().map(Set::New).collect());
+    }
+    if saved.len() != sets.len() {
+        let configured = sets.iter().map(|set| environments(set.as_ref())).sum();
+        return Err(TrainError::OtherSeats { saved: saved.iter().map(SavedPlayer::environments).sum(), configured });
+    }
+    thread::scope(|scope| {
+        let start = |(set, player)| {
+            let restore = move || RestoredEnvironments::new(set, player);
+            let started = thread::Builder::new().name("env-restorer".to_owned()).spawn_scoped(scope, restore);
+            started.map_err(|cause| TrainError::Thread { role: ROLE, cause })
+        };
+        let restoring = sets.into_iter().zip(saved).map(start).collect::<Result<Vec<_>>>()?;
+        let wait = |one: ScopedJoinHandle<'_, Result<RestoredEnvironments>>| {
+            one.join().unwrap_or(Err(TrainError::Panicked { role: ROLE })).map(Set::Restored)
+        };
+        restoring.into_iter().map(wait).collect()
+    })
+}
+
 /// What all seats have in common.
 struct Seating<'a> {
     config: &'a Config,
@@ -187,12 +218,11 @@ impl Seating<'_> {
         saved: Vec<SavedPlayer>,
         writers: Option<Vec<WriterState>>,
     ) -> Result<Vec<Player>> {
-        let mut saved = saved.into_iter();
+        let counts: Vec<usize> = sets.iter().map(|set| environments(set.as_ref())).collect();
         let mut writers = writers.map(Vec::into_iter);
         let mut first = 0;
         let mut players = Vec::with_capacity(sets.len());
-        for (set, observations) in sets.into_iter().zip(rows) {
-            let count = environments(set.as_ref());
+        for ((set, count), observations) in restore(sets, saved)?.into_iter().zip(counts).zip(rows) {
             let places: Vec<SeatPlace> =
                 (first..first + count).map(|environment| self.place(role, environment)).collect();
             first += count;
@@ -206,12 +236,12 @@ impl Seating<'_> {
                     None => Writer::new(self.replay, place.environment as u32),
                 }))
             };
-            players.push(match saved.next() {
-                Some(player) => {
+            players.push(match set {
+                Set::Restored(restored) => {
                     let writers = places.iter().map(&mut writer).collect::<Result<Vec<_>>>()?;
-                    Player::resume(set, places, writers, player, observations, self.bandit)?
+                    Player::resume(restored, places, writers, observations, self.bandit)?
                 }
-                None => {
+                Set::New(set) => {
                     let seat = |place: SeatPlace| {
                         let seed = mix(seed_for(self.config.run.seed, Purpose::Exploration) ^ place.slot as u64);
                         let writer = writer(&place)?;

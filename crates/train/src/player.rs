@@ -42,6 +42,13 @@ pub struct SavedPlayer {
     seats: Vec<SavedSeat>,
 }
 
+impl SavedPlayer {
+    /// How many environments it has.
+    pub fn environments(&self) -> usize {
+        self.seats.len()
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 struct SavedSeat {
     progress: Progress,
@@ -59,8 +66,13 @@ impl Player {
         observations: ObservationRows,
     ) -> Result<Self> {
         environments.reset()?;
+        Ok(Self::at_rest(environments, seats, observations))
+    }
+
+    /// Environments that stand at an observation each.
+    fn at_rest(environments: Box<dyn Environments>, seats: Vec<Seat>, observations: ObservationRows) -> Self {
         let groups = environments.groups();
-        Ok(Self {
+        Self {
             environments,
             seats,
             going: vec![false; groups],
@@ -70,44 +82,29 @@ impl Player {
             positions: Vec::new(),
             faults: Vec::new(),
             broken: false,
-        })
+        }
     }
 
-    /// Goes on from a saved player, with a place and a writer (for an evaluator none) for each of its environments. An
-    /// episode that can't go on, because its environment could not be saved or can't make use of what was saved, is
-    /// abandoned: learner and replay lose nothing by that.
+    /// Goes on with environments that were restored, with a place and a writer (for an evaluator none) for each of them. An
+    /// episode that can't go on is abandoned: learner and replay lose nothing by that.
     pub fn resume(
-        mut environments: Box<dyn Environments>,
+        restored: RestoredEnvironments,
         places: Vec<SeatPlace>,
         writers: Vec<Option<Writer>>,
-        saved: SavedPlayer,
         observations: ObservationRows,
         bandit: &CentralBandit,
     ) -> Result<Self> {
-        if saved.seats.len() != places.len() {
-            return Err(TrainError::OtherSeats { saved: saved.seats.len(), configured: places.len() });
-        }
-        let size = environments.group_size();
-        for (i, seat) in saved.seats.iter().enumerate() {
-            environments.skip_episodes(i / size, i % size, seat.episodes);
-        }
-        let mut player = Self::new(environments, Vec::new(), observations)?;
-        player.steps = saved.steps;
-        let mut restoring = Restoring::default();
-        for (i, ((place, writer), SavedSeat { progress, environment, episodes: _ })) in
-            places.into_iter().zip(writers).zip(saved.seats).enumerate()
-        {
+        let RestoredEnvironments { environments, steps, seats, fault } = restored;
+        let mut player = Self::at_rest(environments, Vec::new(), observations);
+        player.steps = steps;
+        for ((place, writer), (progress, goes_on)) in places.into_iter().zip(writers).zip(seats) {
             let mut seat = Seat::resume(place, progress, writer);
-            let goes_on = match environment {
-                Some(bytes) => restoring.restore(player.environments.as_mut(), (i / size, i % size), &bytes)?,
-                None => false,
-            };
             if !goes_on {
                 seat.abandon(bandit)?;
             }
             player.seats.push(seat);
         }
-        player.faults.extend(restoring.fault());
+        player.faults.extend(fault);
         Ok(player)
     }
 
@@ -226,6 +223,43 @@ impl Player {
     /// The writers' states, in the order of the environments.
     pub fn writers(&self) -> Vec<WriterState> {
         self.seats.iter().filter_map(Seat::writer).map(Writer::state).collect()
+    }
+}
+
+/// Environments that go on from a saved player's, and what its seats go on from.
+pub struct RestoredEnvironments {
+    environments: Box<dyn Environments>,
+    steps: u64,
+    /// Each with whether its environment goes on with the same episode.
+    seats: Vec<(Progress, bool)>,
+    /// What went wrong and was mended.
+    fault: Option<String>,
+}
+
+impl RestoredEnvironments {
+    /// Begins new episodes where the old ones can't go on, because an environment could not be saved or can't make use of
+    /// what was saved. It may take long, where a game has to be played again, and each set can be restored by itself.
+    pub fn new(mut environments: Box<dyn Environments>, saved: SavedPlayer) -> Result<Self> {
+        let SavedPlayer { steps, seats: saved } = saved;
+        let size = environments.group_size();
+        let configured = environments.groups() * size;
+        if saved.len() != configured {
+            return Err(TrainError::OtherSeats { saved: saved.len(), configured });
+        }
+        for (i, seat) in saved.iter().enumerate() {
+            environments.skip_episodes(i / size, i % size, seat.episodes);
+        }
+        environments.reset()?;
+        let mut restoring = Restoring::default();
+        let mut seats = Vec::with_capacity(saved.len());
+        for (i, SavedSeat { progress, environment, episodes: _ }) in saved.into_iter().enumerate() {
+            let goes_on = match environment {
+                Some(bytes) => restoring.restore(environments.as_mut(), (i / size, i % size), &bytes)?,
+                None => false,
+            };
+            seats.push((progress, goes_on));
+        }
+        Ok(Self { environments, steps, seats, fault: restoring.fault() })
     }
 }
 
