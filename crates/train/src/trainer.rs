@@ -48,7 +48,7 @@ pub fn train(
         Ok(()) if trainer.session.frames() == 0 => Err(TrainError::NothingPlayed),
         Ok(()) => trainer.finish(screen),
         // What was learned does not depend on it.
-        Err(error) if error.is_of_an_environment() => match trainer.finish(screen) {
+        Err(error) if error.is_of_an_environment() && trainer.session.frames() > 0 => match trainer.finish(screen) {
             Ok(Status { frames, .. }) => Err(TrainError::SavedAfter { error: Box::new(error), frames }),
             Err(unsaved) => {
                 screen.say(&error.to_string());

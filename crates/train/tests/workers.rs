@@ -70,6 +70,13 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
     for run in ["lockstep", "threads"] {
         let lockstep = format!("run.lockstep={}", run == "lockstep");
         let config = small(&["run.frames=600", "evaluation.evaluators=1", &lockstep]);
+        // From the first step on there is nothing worth saving.
+        fs::write(&sick, "").unwrap();
+        let error = train_watched(root, run, name, &config, &Stop::new(), |_| {}).unwrap_err().to_string();
+        fs::remove_file(&sick).unwrap();
+        assert!(error.ends_with("a reward must be finite"), "{error}");
+        assert!(checkpoints(root, run).is_empty());
+
         let fall_ill = |status: &train::status::Status| {
             if status.frames >= 150 {
                 fs::write(&sick, "").unwrap();

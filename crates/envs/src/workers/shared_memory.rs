@@ -1,4 +1,4 @@
-//! Memory that a worker writes and we copy from: with `process_group` the one file of this crate with unsafe code.
+//! Memory that a worker writes and we copy from. Unsafe code of this crate is here and in `process_group` alone.
 //!
 //! The memory is an anonymous file (memfd) of fixed size: it is sealed against shrinking before it is mapped, so that
 //! no worker can make an access fail by cutting it. No reference into it is ever made, because the worker may write at

@@ -226,7 +226,8 @@ impl CheckpointStore {
         let mut made_room = Vec::new();
         let bytes = match self.write(&path, frames, None, progress, &write) {
             Err(error) if error.is_full_disk() => {
-                made_room = self.make_room()?;
+                // Where it can't be made, the full disk is what is to be told.
+                made_room = self.make_room().unwrap_or_default();
                 if made_room.is_empty() {
                     return Err(error);
                 }
