@@ -53,9 +53,32 @@ impl Threads {
         let steps = actors.iter().map(Player::steps).sum();
         let crew = Arc::new(Crew::new(steps, config.actors.environments as u64));
         let timesheet = Arc::new(Timesheet::default());
+        // What takes much memory comes first: as long as it may fail, there is no thread to be ended.
+        let (used, empty) = channel();
+        let (ahead, drawn) = sync_channel(config.learner.prefetch);
+        let drawing = Drawing::new(&replay, config.replay.sampler_threads, learning.learner())?;
+        for _ in 0..config.learner.prefetch + 2 {
+            // The receiver is alive: it is moved into the sampler's thread below.
+            let _ = used.send(drawing.memory(config.learner.batch_size)?);
+        }
         let service = Service::start(inference, &config.inference, Stopwatch::new(&timesheet))?;
         let (tell, news) = channel();
-        let mut players = Vec::new();
+        // From here on a failure drops it, which ends the threads that are there.
+        let mut threads = Self {
+            learning,
+            replay,
+            bandit,
+            service: Some(service),
+            crew,
+            players: Vec::new(),
+            sampler: None,
+            news,
+            batches: Some(Batches { drawn, used }),
+            frames_per_step,
+            publish_every: config.learner.publish_every,
+            stopwatch: Stopwatch::new(&timesheet),
+            timesheet,
+        };
         let roles = [(Role::Actor, actors), (Role::Evaluator, evaluators)];
         for (role, index, player) in roles
             .into_iter()
@@ -65,51 +88,28 @@ impl Threads {
                 role,
                 index,
                 player,
-                client: service.client(role),
-                bandit: Arc::clone(&bandit),
-                crew: Arc::clone(&crew),
+                client: threads.service()?.client(role),
+                bandit: Arc::clone(&threads.bandit),
+                crew: Arc::clone(&threads.crew),
                 tell: tell.clone(),
-                stopwatch: Stopwatch::new(&timesheet),
+                stopwatch: Stopwatch::new(&threads.timesheet),
             };
-            players.push(spawn("a player", move || seat.run())?);
-        }
-        let (used, empty) = channel();
-        let (ahead, batches) = sync_channel(config.learner.prefetch);
-        let drawing = Drawing::new(&replay, config.replay.sampler_threads, learning.learner())?;
-        for _ in 0..config.learner.prefetch + 2 {
-            // The receiver is alive: it is moved into the thread below.
-            let _ = used.send(drawing.memory(config.learner.batch_size)?);
+            threads.players.push(spawn("a player", move || seat.run())?);
         }
         let prefetch = Prefetch {
             drawing,
-            replay: Arc::clone(&replay),
-            crew: Arc::clone(&crew),
+            replay: Arc::clone(&threads.replay),
+            crew: Arc::clone(&threads.crew),
             empty,
             ahead,
-            stopwatch: Stopwatch::new(&timesheet),
+            stopwatch: Stopwatch::new(&threads.timesheet),
         };
-        let sampler = spawn("the sampler", move || {
+        threads.sampler = Some(spawn("the sampler", move || {
             if let Err(error) = prefetch.run() {
                 let _ = tell.send(News::Failed(error));
             }
-        })?;
-        let publish_every = config.learner.publish_every;
-        let (service, sampler) = (Some(service), Some(sampler));
-        Ok(Self {
-            learning,
-            replay,
-            bandit,
-            service,
-            crew,
-            players,
-            sampler,
-            news,
-            batches: Some(Batches { drawn: batches, used }),
-            frames_per_step,
-            publish_every,
-            stopwatch: Stopwatch::new(&timesheet),
-            timesheet,
-        })
+        })?);
+        Ok(threads)
     }
 
     fn hear(&mut self, watch: &mut dyn Watch) -> Result<()> {
