@@ -1,7 +1,7 @@
 //! The folder of a run, held by this process: made, continued or started over.
 
 use std::fs::{self, DirEntry};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -115,31 +115,41 @@ impl RunDirectory {
     ) -> Result<(Self, Opening), DirectoryError> {
         let files = RunFiles::named(root, name)?;
         fs::create_dir_all(files.folder()).map_err(FileError::at("made", files.folder()))?;
-        let mut lock = RunLock::acquire(&files.lock_file())?;
-        let mut opening = Opening::Created;
-        if files.description_file().exists() {
-            if start == Start::Continue {
-                let known = files.description()?;
-                if known.task != description.task {
-                    let (name, known, given) = (name.to_owned(), known.task, description.task);
-                    return Err(DirectoryError::OtherTask { name, known, given });
-                }
-                make_folders(&files)?;
-                return Ok((Self { files, description: known, _lock: lock }, Opening::Continued));
-            }
-            let aside = set_aside(&files)?;
-            opening = Opening::SetAside(aside);
-            fs::create_dir_all(files.folder()).map_err(FileError::at("made", files.folder()))?;
-            // Assigning frees the old run's lock, which went with its folder.
-            lock = RunLock::acquire(&files.lock_file())?;
+        if !files.description_file().exists() {
+            // Nothing is left in a folder that is not ours, not even a lock.
+            refuse_strangers(&files)?;
         }
-        refuse_strangers(&files)?;
-        make_folders(&files)?;
-        durable::replace(&files.config_file(), config.as_bytes())?;
-        // The folder is a run from here on: all that must be there before is there.
-        write_description(&files, &description)?;
-        durable::sync_folder_of(files.folder())?;
-        Ok((Self { files, description, _lock: lock }, opening))
+        let lock = RunLock::acquire(&files.lock_file())?;
+        if !files.description_file().exists() {
+            make(&files, &description, config)?;
+            return Ok((Self { files, description, _lock: lock }, Opening::Created));
+        }
+        if start == Start::Continue {
+            let known = files.description()?;
+            if known.task != description.task {
+                let (name, known, given) = (name.to_owned(), known.task, description.task);
+                return Err(DirectoryError::OtherTask { name, known, given });
+            }
+            make_folders(&files)?;
+            return Ok((Self { files, description: known, _lock: lock }, Opening::Continued));
+        }
+        let aside = set_aside(&files)?;
+        // Its lock went with the old run's folder.
+        drop(lock);
+        let made = || -> Result<RunLock, DirectoryError> {
+            fs::create_dir_all(files.folder()).map_err(FileError::at("made", files.folder()))?;
+            let lock = RunLock::acquire(&files.lock_file())?;
+            make(&files, &description, config)?;
+            Ok(lock)
+        };
+        match made() {
+            Ok(lock) => Ok((Self { files, description, _lock: lock }, Opening::SetAside(aside))),
+            Err(error) => {
+                // Why it can't be made says more than that it could not be taken back.
+                let _ = unmake(&files).and_then(|()| give_name_back(&files, &aside));
+                Err(error)
+            }
+        }
     }
 
     /// Takes back the making of a run in which nothing came about, `opening` being what [`open`](Self::open) made of
@@ -150,22 +160,9 @@ impl RunDirectory {
         if *opening == Opening::Continued || !is_as_made(files)? {
             return Ok(());
         }
-        let remove = |path: PathBuf| match fs::remove_file(&path) {
-            Err(cause) if cause.kind() != ErrorKind::NotFound => Err(FileError::at("removed", &path)(cause)),
-            _ => Ok(()),
-        };
-        // First what makes it a run: what a kill leaves of the rest is a making that was cut off, and is completed.
-        remove(files.description_file())?;
-        entries(&files.events_folder())?.iter().try_for_each(|entry| remove(entry.path()))?;
-        for folder in made_folders(files) {
-            fs::remove_dir(&folder).map_err(FileError::at("removed", &folder))?;
-        }
-        [files.metrics_file(), files.config_file(), files.lock_file()].into_iter().try_for_each(remove)?;
-        fs::remove_dir(files.folder()).map_err(FileError::at("removed", files.folder()))?;
+        unmake(files)?;
         if let Opening::SetAside(old) = opening {
-            // Not from under somebody who has found it there.
-            let _held = RunLock::acquire(&old.join("lock"))?;
-            fs::rename(old, files.folder()).map_err(FileError::at("given its name back", old))?;
+            give_name_back(files, old)?;
         }
         Ok(durable::sync_folder_of(files.folder())?)
     }
@@ -215,6 +212,42 @@ fn write_description(files: &RunFiles, description: &RunDescription) -> Result<(
     let text =
         serde_json::to_string_pretty(description).map_err(|cause| FileError::at("written", &path)(cause.into()))?;
     Ok(durable::replace(&path, format!("{text}\n").as_bytes())?)
+}
+
+/// Makes a run of a folder that is held.
+fn make(files: &RunFiles, description: &RunDescription, config: &str) -> Result<(), DirectoryError> {
+    refuse_strangers(files)?;
+    make_folders(files)?;
+    durable::replace(&files.config_file(), config.as_bytes())?;
+    // The folder is a run from here on: all that must be there before is there.
+    write_description(files, description)?;
+    Ok(durable::sync_folder_of(files.folder())?)
+}
+
+/// Removes what [`make`] and a start have made, as far as they came, and the folder.
+fn unmake(files: &RunFiles) -> Result<(), DirectoryError> {
+    let unless_gone = |path: &Path, removed: io::Result<()>| match removed {
+        Err(cause) if cause.kind() != ErrorKind::NotFound => Err(FileError::at("removed", path)(cause)),
+        _ => Ok(()),
+    };
+    let remove = |path: PathBuf| unless_gone(&path, fs::remove_file(&path));
+    // First what makes it a run: what a kill leaves of the rest is a making that was cut off, and is completed.
+    remove(files.description_file())?;
+    if files.events_folder().exists() {
+        entries(&files.events_folder())?.iter().try_for_each(|entry| remove(entry.path()))?;
+    }
+    for folder in made_folders(files) {
+        unless_gone(&folder, fs::remove_dir(&folder))?;
+    }
+    [files.metrics_file(), files.config_file(), files.lock_file()].into_iter().try_for_each(remove)?;
+    Ok(unless_gone(files.folder(), fs::remove_dir(files.folder()))?)
+}
+
+/// Lets the run that was set aside in `old` have the name that is free again.
+fn give_name_back(files: &RunFiles, old: &Path) -> Result<(), DirectoryError> {
+    // Not from under somebody who has found it there.
+    let _held = RunLock::acquire(&old.join("lock"))?;
+    Ok(fs::rename(old, files.folder()).map_err(FileError::at("given its name back", old))?)
 }
 
 fn made_folders(files: &RunFiles) -> [PathBuf; 3] {
@@ -444,9 +477,32 @@ mod tests {
             }
             fs::remove_file(folder.join(precious)).unwrap();
         }
-        fs::write(folder.join("thesis.tex"), "").unwrap();
-        let error = open(scratch.path(), Start::Continue).unwrap_err().to_string();
-        assert!(error.contains("holds `thesis.tex`, so it is no run"), "{error}");
+        let strange = scratch.path().join("notes");
+        fs::create_dir(&strange).unwrap();
+        fs::write(strange.join("thesis.tex"), "").unwrap();
+        let description = RunDescription::new("pong", "cpu", 3);
+        let error = RunDirectory::open(scratch.path(), "notes", Start::Continue, description, "").unwrap_err();
+        assert!(error.to_string().contains("holds `thesis.tex`, so it is no run"), "{error}");
+        assert_eq!(names(&strange), ["thesis.tex"]);
+    }
+
+    #[test]
+    fn a_fresh_start_that_fails_half_way_leaves_the_old_run_its_name() {
+        let scratch = Scratch::new();
+        // Longer paths than the system takes: those of all that a run has, up to `config.toml.tmp`.
+        let longest = 4095;
+        let mut root = scratch.path().to_path_buf();
+        while root.as_os_str().len() + 200 < longest {
+            root.push("x".repeat(150));
+        }
+        root.push("x".repeat(longest - "/pong/config.toml.tm".len() - root.as_os_str().len() - 1));
+        let folder = root.join("pong");
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("run.json"), "precious").unwrap();
+        let error = open(&root, Start::Fresh).unwrap_err().to_string();
+        assert!(error.contains("config.toml can't be written: "), "{error}");
+        assert_eq!(names(&root), ["pong"]);
+        assert_eq!(fs::read_to_string(folder.join("run.json")).unwrap(), "precious");
     }
 
     #[test]
