@@ -10,7 +10,12 @@ use std::path::{Path, PathBuf};
 pub struct PartialFile {
     name: PathBuf,
     aside: PathBuf,
+    /// Holds the file's lock, which shows others that it is being written, also on other machines.
+    _lock: File,
 }
+
+/// How the names of files in the making end, after the number of the process.
+const ENDING: &str = ".meme-partial";
 
 impl PartialFile {
     /// Makes an empty file beside `name`, which also shows that the folder can be written to. What has that name
@@ -21,11 +26,14 @@ impl PartialFile {
         }
         let mut aside = OsString::from(".");
         aside.push(name.file_name().unwrap_or_default());
-        aside.push(format!(".{}.partial", std::process::id()));
+        aside.push(format!(".{}{ENDING}", std::process::id()));
         let aside = name.with_file_name(aside);
         let file = File::create(&aside)?;
+        let lock = file.try_clone()?;
+        // Where a file system has no locks, nobody takes it for an orphan either.
+        let _ = lock.try_lock();
         remove_orphans(&aside);
-        Ok((Self { name: name.to_owned(), aside }, file))
+        Ok((Self { name: name.to_owned(), aside, _lock: lock }, file))
     }
 
     /// Where it is written.
@@ -47,9 +55,10 @@ fn remove_orphans(aside: &Path) {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let name = entry.file_name();
-        let owner = name.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(".partial")?.rsplit('.').next());
-        let is_orphan = owner.and_then(|id| id.parse::<u32>().ok()).is_some_and(|id| !is_running(id));
-        if is_orphan {
+        let owner = name.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(ENDING)?.rsplit('.').next());
+        let is_gone = owner.and_then(|id| id.parse::<u32>().ok()).is_some_and(|id| !is_running(id));
+        // Its process may be on another machine, or of another container.
+        if is_gone && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -90,16 +99,26 @@ mod tests {
     #[test]
     fn what_killed_processes_left_is_removed() {
         let folder = Folder::new();
-        let running = format!(".b.gif.{}.partial", std::os::unix::process::parent_id());
-        for name in [".a.gif.4294967295.partial", &running, "c.partial", ".d.gif.mine.partial"] {
+        let running = format!(".b.gif.{}.meme-partial", std::os::unix::process::parent_id());
+        let elsewhere = ".e.gif.4294967295.meme-partial";
+        let strangers = ["c.meme-partial", ".d.gif.mine.meme-partial", ".f.gif.4294967295.partial"];
+        for name in [&[".a.gif.4294967295.meme-partial", &running, elsewhere], &strangers[..]].concat() {
             fs::write(folder.path().join(name), "").unwrap();
         }
+        let held = File::open(folder.path().join(elsewhere)).unwrap();
+        held.try_lock().unwrap();
         drop(PartialFile::create(&folder.path().join("out.gif")).unwrap());
-        let mut left = folder.names();
-        left.sort();
-        let mut expected = [running.as_str(), "c.partial", ".d.gif.mine.partial"];
+        let mut expected = [&[running.as_str(), elsewhere], &strangers[..]].concat();
         expected.sort_unstable();
-        assert_eq!(left, expected);
+        assert_eq!(folder.names(), expected);
+    }
+
+    #[test]
+    fn a_file_in_the_making_is_locked() {
+        let folder = Folder::new();
+        let (partial, file) = PartialFile::create(&folder.path().join("out.gif")).unwrap();
+        drop(file);
+        assert!(File::open(partial.aside()).unwrap().try_lock().is_err());
     }
 
     #[test]
