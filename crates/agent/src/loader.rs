@@ -101,8 +101,8 @@ impl Loader {
 
     fn send(&self, batch: &Batch<'_>, memory: &mut ObservationMemory) -> Result<Tensor> {
         let Memory::Pinned { outbox, bytes } = &mut memory.0 else {
-            let (what, expected) = ("a batch on its way to a GPU".to_owned(), 0);
-            return Err(AgentError::Length { field: "pinned memory", what, expected, found: 0 });
+            let [place, value, expected] = ["a batch on its way to a GPU", "ordinary", "pinned"].map(str::to_owned);
+            return Err(AgentError::Value { field: "memory", place, value, expected });
         };
         let spec = self.input.spec();
         let kind = match spec.kind {

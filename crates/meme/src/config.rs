@@ -25,7 +25,7 @@ pub enum ConfigCommand {
     Doc,
 }
 
-/// Which config is meant; the same for every command that takes one.
+/// Which config is meant, for the commands that take a file of the user's too.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ConfigArgs {
     /// Sizes to start from: paper, quick, desktop, cpu or tiny

@@ -11,13 +11,14 @@ use envs::EnvId;
 use serde::Serialize;
 use train::assembly::Task;
 use train::beginning::{self, Beginning};
-use train::config::{Config, Device, Sources};
+use train::config::{Config, Device};
 use train::run::stop::Stop;
 use train::run::{Opening, RunDescription, RunDirectory, Start};
 use train::status::Status;
 use train::trainer::{self, Screen};
 
 use crate::chosen_run::run_config;
+use crate::config::ConfigArgs;
 use crate::output::{self, Progress};
 use crate::preset_hint::preset_hint;
 use crate::{home, options};
@@ -30,15 +31,8 @@ const RUNS: &str = "runs";
 pub struct TrainArgs {
     /// A game (`meme games` lists them), a task (catch, memory, deep_sea, key_door) or gym:ENV_ID
     environment: String,
-    /// The preset that the config starts from: paper, quick, desktop, cpu or tiny
-    #[arg(long, value_name = "PRESET")]
-    preset: Option<String>,
-    /// A TOML file over the preset
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// A setting over both, such as learner.batch_size=32; may be repeated
-    #[arg(long, value_name = "PATH=VALUE")]
-    set: Vec<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
     /// Emulator frames to train for: 1000000, 1_000_000, 1e6 or 1M
     #[arg(long, value_parser = options::field("run.frames"))]
     frames: Option<u64>,
@@ -64,10 +58,9 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     // Before there are threads of libtorch, which must not take signals.
     let stop = Stop::on_signals()?;
     let environment: EnvId = args.environment.parse()?;
-    let mut set = args.set.clone();
-    set.extend(args.frames.map(|frames| format!("run.frames={frames}")));
-    set.extend(args.seed.map(|seed| format!("run.seed={seed}")));
-    let sources = Sources { preset: args.preset.clone(), file: args.config.clone(), set };
+    let mut sources = args.config.sources();
+    sources.set.extend(args.frames.map(|frames| format!("run.frames={frames}")));
+    sources.set.extend(args.seed.map(|seed| format!("run.seed={seed}")));
     let config = sources.load()?.config;
     envs::check_ram(&environment, &config.env.ram)?;
     // Before there is a run that would be held to it.
@@ -75,9 +68,9 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     if config.run.threads > 0 {
         tch::set_num_threads(i32::try_from(config.run.threads)?);
     }
-    let preset = args.preset.as_deref().unwrap_or("paper");
+    let preset = args.config.preset.as_deref().unwrap_or("paper");
     // A file of the user's has sizes of its own.
-    if let Some(hint) = preset_hint(&environment, preset, device).filter(|_| args.config.is_none()) {
+    if let Some(hint) = preset_hint(&environment, preset, device).filter(|_| args.config.config.is_none()) {
         output::say(format_args!("meme: {hint}"));
     }
     let name = args.name.clone().unwrap_or_else(|| default_name(&environment, preset, config.run.seed));

@@ -233,16 +233,6 @@ impl Books {
         self.last_loss
     }
 
-    /// Evaluator episodes so far.
-    pub fn evaluated(&self) -> u64 {
-        self.evaluated
-    }
-
-    /// Actor episodes so far.
-    pub fn episodes(&self) -> u64 {
-        self.episodes
-    }
-
     /// Number of the last update.
     pub fn last_update(&self) -> u64 {
         self.last_update

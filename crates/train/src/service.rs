@@ -40,8 +40,8 @@ pub struct Service {
 }
 
 /// A player's connection to the service. It has one question at a time, so that a batch is complete once every actor has
-/// asked that is not [`away`](Self::away). Evaluators are waited for only where there are no actors: they have one group
-/// of environments, and everybody would stand still while those step.
+/// asked that is not [`away`](Self::away). Evaluators are waited for only where there are no actors: often they
+/// have but one group of environments, and everybody would stand still while those step.
 pub struct Client {
     role: Role,
     requests: Sender<Request>,

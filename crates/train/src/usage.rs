@@ -26,8 +26,13 @@ pub struct Usage {
 impl Usage {
     /// Looks; at the GPU's memory only where it is wanted, since that takes a while.
     pub fn now(device: bool) -> io::Result<Self> {
-        let own = std::process::id();
-        let mut usage = Self { device_bytes: device.then(device_bytes).flatten(), ..Self::default() };
+        let device_bytes = device.then(device_bytes).flatten();
+        Ok(Self { device_bytes, ..Self::of(std::process::id())? })
+    }
+
+    /// What a process and its children use, the GPU aside.
+    fn of(own: u32) -> io::Result<Self> {
+        let mut usage = Self::default();
         for entry in fs::read_dir("/proc")? {
             let name = entry?.file_name();
             let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
@@ -39,8 +44,7 @@ impl Usage {
             if pid != own && parent != own {
                 continue;
             }
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            let bytes = resident_bytes(&status).unwrap_or(0);
+            let bytes = memory(&pid.to_string(), "VmRSS").unwrap_or(0);
             *(if pid == own { &mut usage.own_bytes } else { &mut usage.worker_bytes }) += bytes;
             usage.cpu += cpu;
         }
@@ -55,8 +59,23 @@ fn stat(line: &str) -> Option<(u32, Duration)> {
     Some((fields.get(1)?.parse().ok()?, Duration::from_secs_f64(ticks as f64 / TICKS)))
 }
 
-fn resident_bytes(status: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+/// Resident memory of this process, where the system tells it.
+pub fn resident_bytes() -> Option<u64> {
+    memory("self", "VmRSS")
+}
+
+/// The largest resident memory that this process has had, where the system tells it.
+pub fn peak_resident_bytes() -> Option<u64> {
+    memory("self", "VmHWM")
+}
+
+fn memory(process: &str, field: &str) -> Option<u64> {
+    memory_in(&fs::read_to_string(format!("/proc/{process}/status")).ok()?, field)
+}
+
+/// Bytes in a line of `/proc/PID/status`.
+fn memory_in(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
 }
 
@@ -70,17 +89,28 @@ fn device_bytes() -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::process::Stdio;
+
     use super::*;
 
     #[test]
-    fn this_process_and_its_child_are_counted() {
-        let alone = Usage::now(false).unwrap();
-        assert!(alone.own_bytes > 1 << 20 && alone.device_bytes.is_none());
-        let mut child = Command::new("sleep").arg("20").spawn().unwrap();
-        let with_child = Usage::now(false).unwrap();
-        child.kill().unwrap();
-        child.wait().unwrap();
-        assert!(with_child.worker_bytes > alone.worker_bytes);
+    fn a_process_and_its_child_are_counted() {
+        let own = Usage::now(false).unwrap();
+        assert!(own.own_bytes > 1 << 20 && own.device_bytes.is_none());
+        // Until its standard input is closed, a process with one child.
+        let script = "read line; sleep 100 & echo; read line; kill $!";
+        let (input, output) = (Stdio::piped(), Stdio::piped());
+        let mut parent = Command::new("sh").args(["-c", script]).stdin(input).stdout(output).spawn().unwrap();
+        let (mut input, mut output) = (parent.stdin.take().unwrap(), parent.stdout.take().unwrap());
+        let alone = Usage::of(parent.id()).unwrap();
+        assert_eq!(alone.worker_bytes, 0);
+        input.write_all(b"\n").unwrap();
+        output.read_exact(&mut [0]).unwrap();
+        let with_child = Usage::of(parent.id()).unwrap();
+        drop(input);
+        parent.wait().unwrap();
+        assert!(with_child.own_bytes > 0 && with_child.worker_bytes > 0, "{with_child:?}");
     }
 
     #[test]
@@ -89,6 +119,11 @@ mod tests {
             "42 (a (b) c) S 7 42 42 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 100 1000 200 18446744073709551615";
         assert_eq!(stat(line), Some((7, Duration::from_secs(3))));
         assert_eq!(stat("42 nonsense"), None);
-        assert_eq!(resident_bytes("Name:\tx\nVmRSS:\t  2048 kB\n"), Some(2 << 20));
+        let status = "Name:\tx\nVmHWM:\t  4096 kB\nVmRSS:\t  2048 kB\n";
+        assert_eq!(
+            ["VmRSS", "VmHWM", "Vm"].map(|field| memory_in(status, field)),
+            [Some(2 << 20), Some(4 << 20), None]
+        );
+        assert!(peak_resident_bytes() >= resident_bytes() && resident_bytes() > Some(1 << 20));
     }
 }

@@ -72,12 +72,12 @@ pub enum Part {
     TargetTorso,
     /// The rest of both forward passes.
     CoresAndHeads,
+    /// Forward and backward pass of action prediction and RND.
+    Intrinsic,
     /// Returns, losses and priorities.
     Loss,
     /// Backward pass of the online network.
     Backward,
-    /// Forward and backward pass of action prediction and RND.
-    Intrinsic,
     /// Optimizers, moving average, target copy and statistics.
     Optimizer,
 }

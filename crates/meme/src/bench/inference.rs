@@ -31,10 +31,10 @@ use crate::output::{self, Progress};
 #[derive(Args)]
 pub struct InferenceArgs {
     /// The preset that the config starts from: paper, quick, desktop, cpu or tiny
-    #[arg(long, default_value = "paper")]
+    #[arg(long, value_name = "NAME", default_value = "paper")]
     preset: String,
     /// A setting over it, such as agent.network.core=512; may be repeated
-    #[arg(long, value_name = "PATH=VALUE")]
+    #[arg(long, value_name = "FIELD=VALUE")]
     set: Vec<String>,
     /// Numbers of environments
     #[arg(long, value_delimiter = ',', default_values_t = [128, 512])]

@@ -14,6 +14,7 @@ use envs::WorkerConfig;
 use envs::seeds::SplitMix64;
 use replay::{Batch, RateLimiterConfig, Replay, ReplayConfig, Sampler, Snapshot, Writer};
 use serde::Serialize;
+use train::usage;
 
 use self::recording::Recording;
 use self::ring::Ring;
@@ -262,7 +263,7 @@ fn measure_fill(args: &ReplayArgs, recording: &Recording, mut config: ReplayConf
     }
     let seconds = begun.elapsed().as_secs_f64();
     let held = replay.accounting();
-    let resident_bytes = resident_bytes();
+    let resident_bytes = usage::resident_bytes();
     progress.show(|| "writing the snapshot".to_owned());
     let begun = Instant::now();
     let snapshot = Snapshot::take(&replay, writers.iter().map(Writer::state).collect());
@@ -288,13 +289,6 @@ fn measure_fill(args: &ReplayArgs, recording: &Recording, mut config: ReplayConf
         snapshot_seconds,
         restore_seconds,
     })
-}
-
-/// Memory that the kernel says this process holds; none where there is no `/proc`.
-fn resident_bytes() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
 }
 
 fn lines(report: &Report) -> String {

@@ -31,10 +31,10 @@ pub struct SystemArgs {
     #[arg(default_value = "pong")]
     environment: String,
     /// The preset that the config starts from: paper, quick, desktop, cpu or tiny
-    #[arg(long, default_value = "paper")]
+    #[arg(long, value_name = "NAME", default_value = "paper")]
     preset: String,
     /// A setting over it, such as replay.minimum_fill=100; may be repeated
-    #[arg(long, value_name = "PATH=VALUE")]
+    #[arg(long, value_name = "FIELD=VALUE")]
     set: Vec<String>,
     /// Where to compute [default: a GPU if there is one]
     #[arg(long, value_enum)]

@@ -70,7 +70,7 @@ fn quarter(points: &Points, which: usize) -> Option<f64> {
     Some(part.iter().sum::<f64>() / part.len() as f64)
 }
 
-/// Adds a sentence for the policies of which it is true: `said` gets which they are, and the worst value.
+/// Adds a sentence for the policies of which it is true: `said` gets which they are, and their mean.
 fn each_policy(
     curves: &Curves,
     metric: &'static str,
