@@ -77,11 +77,7 @@ struct Episode {
 
 impl From<EpisodeEnd> for Episode {
     fn from(end: EpisodeEnd) -> Self {
-        let ending = match end.ending {
-            Ending::Terminated => "terminated",
-            Ending::Truncated => "truncated",
-            Ending::CutOff => "cut off",
-        };
+        let ending = if end.ending == Ending::Terminated { "terminated" } else { "truncated" };
         Self { score: rounded(end.score), frames: end.frames, ending }
     }
 }
@@ -158,29 +154,27 @@ fn play(
             Policy::Noop => 0,
         };
         set.start(0, &[action])?;
-        let step = set.finish(0)?[0];
+        let finished = set.finish(0).map(|steps| steps[0]);
         for fault in set.take_faults() {
             progress.say(format_args!("meme: {fault}"));
         }
+        let step = finished?;
         steps += 1;
         score += step.reward;
         match step.end {
             None => set.observation(0, 0, &mut observation),
             Some(end) => {
                 set.last_observation(0, 0, &mut observation);
-                progress.clear();
-                let episode = Episode::from(end);
-                episodes.push(episode);
-                if !args.json {
-                    output::print(&format!(
-                        "episode {}: score {}, {} frames, {}\n",
-                        episodes.len(),
-                        episode.score,
-                        grouped(episode.frames),
-                        episode.ending
-                    ))?;
-                }
                 score = 0.0;
+                // An episode that was lost with its worker is played again.
+                if end.ending != Ending::CutOff {
+                    progress.clear();
+                    let episode = Episode::from(end);
+                    episodes.push(episode);
+                    if !args.json {
+                        output::print(&told(episodes.len(), episode))?;
+                    }
+                }
             }
         }
         record(&mut video, &observation)?;
@@ -202,6 +196,10 @@ fn play(
     }
     progress.clear();
     Ok((episodes, began.elapsed().as_secs_f64()))
+}
+
+fn told(number: usize, Episode { score, frames, ending }: Episode) -> String {
+    format!("episode {number}: score {score}, {} frames, {ending}\n", grouped(frames))
 }
 
 fn record(video: &mut Option<&mut VideoWriter>, observation: &[u8]) -> Result<()> {

@@ -80,14 +80,15 @@ impl Demonstration {
         let action = self.seat.choose(&observation, &mut decisions.into_iter())?;
         let novelty = self.seat.novelty().unwrap_or_default();
         self.environments.start(0, &[action])?;
-        let step = *self.environments.finish(0)?.first().ok_or(TrainError::NoEnvironments)?;
+        let finished = self.environments.finish(0).map(|steps| steps.first().copied());
+        self.environments.take_faults().iter().for_each(|fault| say(fault));
+        let step = finished?.ok_or(TrainError::NoEnvironments)?;
         let mut last = vec![0; observation.len()];
         if step.end.is_some() {
             self.environments.last_observation(0, 0, &mut last);
         }
         // Nothing is written down, so the seat does not ask for the last observation.
         self.seat.take(&step, Vec::new, &self.bandit)?;
-        self.environments.take_faults().iter().for_each(|fault| say(fault));
         let end = step.end.map(|end| (end, last));
         Ok(Moment { observation, decision, novelty, action, reward: step.reward, end })
     }

@@ -6,7 +6,6 @@ use agent::math::episodic_memory::EpisodicMemoryError;
 use envs::EnvError;
 use replay::ReplayError;
 
-use crate::messages::Role;
 use crate::run::checkpoint::CheckpointError;
 use crate::run::{FileError, MetricsError};
 
@@ -128,16 +127,6 @@ pub enum TrainError {
         /// In the config.
         configured: usize,
     },
-    /// A reward that nothing can be learned from.
-    #[error("environment {environment} of the {role}s gave the reward {value}; a reward must be finite")]
-    Reward {
-        /// Who played.
-        role: Role,
-        /// The number among the environments of the role.
-        environment: usize,
-        /// The reward.
-        value: f64,
-    },
     /// A role answered fewer turns than it was asked.
     #[error("inference answered fewer turns than it was asked")]
     MissingDecision,
@@ -146,7 +135,7 @@ pub enum TrainError {
 impl TrainError {
     /// Whether it comes from an environment, so that learner, replay and bandit are what they were and worth saving.
     pub(crate) fn is_of_an_environment(&self) -> bool {
-        matches!(self, Self::Environment(_) | Self::Reward { .. })
+        matches!(self, Self::Environment(_))
     }
 }
 

@@ -22,7 +22,7 @@ use crate::weights;
 pub const FIRST_INDEX: usize = 1_000_000;
 
 /// Environments that play at the same time, at most.
-pub const MOST_ENVIRONMENTS: usize = 16;
+const MOST_ENVIRONMENTS: usize = 16;
 
 /// Workers play while the networks decide for the others. A fixed number on every machine, since the size of a batch may
 /// change the last bits of what the networks say.
@@ -160,14 +160,15 @@ impl Evaluation {
             player.decide(0, inference)?;
         }
         for player in playing {
-            player.wait(0)?;
+            let waited = player.wait(0);
+            player.take_faults().iter().for_each(|fault| say(fault));
+            waited?;
             player.absorb(0, bandit, &mut |report| {
                 let played = &mut played[report.environment];
                 if played.len() < wanted[report.environment] {
                     played.push(report);
                 }
             })?;
-            player.take_faults().iter().for_each(|fault| say(fault));
         }
         Ok(())
     }

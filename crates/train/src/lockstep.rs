@@ -54,10 +54,11 @@ impl Session for Lockstep {
         for (i, player) in actors.iter_mut().chain(evaluators).enumerate() {
             for group in 0..player.groups() {
                 player.decide(group, inference)?;
-                player.wait(group)?;
+                let waited = player.wait(group);
+                player.take_faults().iter().for_each(|fault| watch.fault(fault));
+                waited?;
                 player.absorb(group, bandit, &mut |report| watch.episode(&report))?;
             }
-            player.take_faults().iter().for_each(|fault| watch.fault(fault));
             let positions = player.take_positions();
             if i < actor_sets {
                 watch.positions(&positions);

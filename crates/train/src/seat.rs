@@ -207,10 +207,6 @@ impl Seat {
         bandit: &CentralBandit,
     ) -> Result<Option<EpisodeReport>> {
         let chosen = self.progress.chosen.take().ok_or(TrainError::MissingDecision)?;
-        if !step.reward.is_finite() {
-            let SeatPlace { role, environment, .. } = self.place;
-            return Err(TrainError::Reward { role, environment, value: step.reward });
-        }
         let before = self.progress.report.take();
         let hides = self.place.hides_rewards;
         let step = &Step { reward: if hides { 0.0 } else { step.reward }, ..*step };

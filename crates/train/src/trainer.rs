@@ -215,7 +215,8 @@ impl<'a> Trainer<'a> {
             Ok(saved) => saved.iter().for_each(|saved| self.tell_saved(saved, screen)),
             Err(error) => {
                 let checkpoints = Checkpoints::in_folder(&self.directory.files().checkpoints_folder());
-                let saved = checkpoints.list()?.last().copied();
+                // Where they can't be listed either, why the last one failed says more.
+                let saved = checkpoints.list().unwrap_or_default().last().copied();
                 return Err(TrainError::LastSave { error: Box::new(error), saved });
             }
         }
@@ -228,16 +229,18 @@ impl<'a> Trainer<'a> {
         Status::new(self.config, self.session.as_ref(), &self.books, &self.rates, self.game, saving)
     }
 
-    /// By the clock, or in lockstep by the frames, so that rows are the same in every run.
+    /// By the clock, where something was played since the last row, or in lockstep by the frames, so that rows are the
+    /// same in every run.
     fn is_time_for_a_row(&self, frames_before: u64) -> bool {
         if self.config.run.lockstep {
             let every = self.config.metrics.lockstep_frames;
             return self.session.frames() / every > frames_before / every;
         }
-        self.last_row.elapsed().as_secs_f64() >= self.config.metrics.interval_seconds
+        let played = self.session.frames() > self.books.last_row();
+        played && self.last_row.elapsed().as_secs_f64() >= self.config.metrics.interval_seconds
     }
 
-    /// How the run ended, if that is not in the last row. In lockstep the row comes out of its turn, so the books do not
+    /// How the run ended, if that is not in the last row, and its parameters if they are the best. In lockstep the row comes out of its turn, so the books do not
     /// know of it: a run that goes on writes it over, and its rows are those of a run that never stopped.
     fn write_last_row(&mut self, screen: &mut dyn Screen) {
         if self.session.frames() <= self.books.last_row() {
@@ -245,6 +248,10 @@ impl<'a> Trainer<'a> {
         }
         let books = self.books.clone();
         self.write_row(screen);
+        // A run in lockstep that goes on keeps what one that never stopped would.
+        if !self.config.run.lockstep || self.session.frames() >= self.config.run.frames {
+            self.keep_best(screen);
+        }
         if self.config.run.lockstep {
             self.books = books;
         }

@@ -128,6 +128,16 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
     assert_same_state(root, "unbroken", "broken");
 }
 
+#[test]
+fn the_last_evaluation_is_judged_too() {
+    let scratch = Scratch::new();
+    let root = scratch.path();
+    let config = config(&["run.lockstep=true", "run.frames=400", "metrics.lockstep_frames=5000"]);
+    let (status, _) = train(root, "run", "catch", &config);
+    assert!(status.evaluation_score.is_some(), "{status}");
+    assert!(checkpoints(root, "run").pop().unwrap().with_file_name("best.ckpt").exists());
+}
+
 /// Distances are only known between embeddings of the f that was acted with, whatever it has learned since.
 #[test]
 fn whoever_plays_later_plays_with_the_f_that_was_acted_with() {

@@ -354,17 +354,6 @@ fn with_an_epsilon_of_1_every_action_is_random() {
     assert_eq!([0, 1, 2, 3].map(epsilon), [1.0; 4]);
 }
 
-#[test]
-fn a_reward_that_is_not_finite_is_refused_with_its_place() {
-    for (role, value) in [(Role::Actor, f64::NAN), (Role::Evaluator, f64::INFINITY)] {
-        let mut game = Game::new(role, 0.0);
-        game.decide(1, None);
-        let error = game.seat.take(&Step { reward: value, end: None }, Vec::new, &game.bandit).unwrap_err();
-        let expected = format!("environment 5 of the {role}s gave the reward {value}; a reward must be finite");
-        assert_eq!(error.to_string(), expected);
-    }
-}
-
 /// An environment that can't be restored loses the episode it was in, and not the one that had just ended.
 #[test]
 fn an_episode_that_has_ended_is_stored_though_its_environment_is_lost() {

@@ -2,13 +2,15 @@
 
 import os
 import tempfile
+import time
 
 import gymnasium
 import numpy as np
 
 
 class Sick(gymnasium.Env):
-    """Rewards are NaN as long as a file exists that is named after the process that trains."""
+    """Steps fail as long as a file exists that is named after the process that trains: rewards are NaN, `late` ones
+    after a while, or with `die` the worker ends."""
 
     observation_space = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
@@ -20,8 +22,13 @@ class Sick(gymnasium.Env):
 
     def step(self, action):
         self.steps += 1
-        sick = os.path.join(tempfile.gettempdir(), f"meme-test-sick-{os.getppid()}")
-        reward = float("nan") if os.path.exists(sick) else float(action)
+        path = os.path.join(tempfile.gettempdir(), f"meme-test-sick-{os.getppid()}")
+        sick = open(path).read() if os.path.exists(path) else None
+        if sick == "die":
+            os._exit(7)
+        if sick == "late":
+            time.sleep(0.5)
+        reward = float(action) if sick is None else float("nan")
         return np.full(3, self.steps / 10, np.float32), reward, self.steps == 10, False, {}
 
 

@@ -7,11 +7,12 @@ use std::fs;
 use std::process::Command;
 use std::sync::Mutex;
 
-use support::{Scratch, checkpoints, config, files, metrics, train, train_watched};
+use support::{Listener, Scratch, checkpoints, config, files, metrics, open, task, train, train_watched};
 use train::config::Config;
 use train::run::Rows;
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
+use train::trainer;
 
 /// One test at a time: a process does not tell whose worker it is.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -71,11 +72,13 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
         let lockstep = format!("run.lockstep={}", run == "lockstep");
         let config = small(&["run.frames=600", "evaluation.evaluators=1", &lockstep]);
         // From the first step on there is nothing worth saving.
-        fs::write(&sick, "").unwrap();
+        fs::write(&sick, "late").unwrap();
         let error = train_watched(root, run, name, &config, &Stop::new(), |_| {}).unwrap_err().to_string();
         fs::remove_file(&sick).unwrap();
         assert!(error.ends_with("a reward must be finite"), "{error}");
         assert!(checkpoints(root, run).is_empty());
+        // Nor is there anything to tell, however long it took: without a row the making of the run can be taken back.
+        assert!(metrics(root, run).is_empty());
 
         let fall_ill = |status: &train::status::Status| {
             if status.frames >= 150 {
@@ -92,6 +95,31 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
         // Mended, it goes on, with new episodes where the old ones ended in a NaN.
         let (status, said) = train(root, run, name, &config);
         assert!(status.frames >= 600 && said == [format!("going on from {saved} frames")], "{status}: {said:?}");
+    }
+}
+
+#[test]
+fn every_failure_of_a_worker_that_is_given_up_is_told() {
+    let _alone = ALONE.lock();
+    let scratch = Scratch::new();
+    let sick = std::env::temp_dir().join(format!("meme-test-sick-{}", std::process::id()));
+    let name = "gym:tests.train_envs:Sick-v0";
+    for run in ["lockstep", "threads"] {
+        let lockstep = format!("run.lockstep={}", run == "lockstep");
+        let config =
+            small(&["run.frames=600", "evaluation.evaluators=0", "actors.environments_per_worker=4", &lockstep]);
+        let seen = |status: &train::status::Status| {
+            if status.frames >= 150 {
+                fs::write(&sick, "die").unwrap();
+            }
+        };
+        let directory = open(scratch.path(), run, name, &config);
+        let mut listener = Listener { said: Vec::new(), seen };
+        let error = trainer::train(&task(name), &config, &directory, &Stop::new(), &mut listener).unwrap_err();
+        fs::remove_file(&sick).unwrap();
+        assert!(error.to_string().contains("after 3 failures in a row"), "{error}");
+        let told = listener.said.iter().filter(|sentence| sentence.contains("exit code 7")).count();
+        assert_eq!(told, 2, "{:?}", listener.said);
     }
 }
 
