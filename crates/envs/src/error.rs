@@ -155,13 +155,15 @@ pub enum EnvError {
         /// The reward.
         value: f64,
     },
-    /// The worker was replaced again and again without one step that succeeded.
-    #[error("gave up on the environment workers of {name} after {attempts} failures in a row; the last one: {last}")]
+    /// The worker was replaced again and again without one step that succeeded, or early in every episode.
+    #[error("gave up on the environment workers of {name} after {attempts} failures {between}; the last one: {last}")]
     GaveUp {
         /// The environment.
         name: String,
-        /// Failures without a successful step between them.
+        /// How often it failed.
         attempts: u32,
+        /// What there was not between the failures, or that there was nothing.
+        between: &'static str,
         /// What happened last.
         last: String,
     },

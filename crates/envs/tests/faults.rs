@@ -192,6 +192,34 @@ fn an_environment_that_never_works_is_given_up() {
 }
 
 #[test]
+fn an_environment_that_never_ends_an_episode_is_given_up() {
+    let mut config = config("gym:tests.gym_envs:Fragile-v0");
+    config.limits.failures = 2;
+    let mut envs = WorkerEnvironments::new(config.clone()).unwrap();
+    envs.reset().unwrap();
+    let mut cut_off = 0;
+    let error = loop {
+        envs.start(0, &[0]).unwrap();
+        match envs.finish(0) {
+            Ok(steps) => cut_off += u32::from(steps[0].end.is_some()),
+            Err(error) => break error.to_string(),
+        }
+    };
+    assert_eq!(cut_off, 19);
+    assert!(error.contains("after 20 failures without the end of an episode between them; the last one: "), "{error}");
+    // One that ends its episodes may fail between them as often as it likes.
+    let mut envs = WorkerEnvironments::new(config).unwrap();
+    envs.reset().unwrap();
+    let mut cut_off = 0;
+    while cut_off < 21 {
+        for action in [1, 0, 0, 0] {
+            envs.start(0, &[action]).unwrap();
+            cut_off += u32::from(envs.finish(0).unwrap()[0].end.is_some_and(|end| end.ending == Ending::CutOff));
+        }
+    }
+}
+
+#[test]
 fn a_worker_that_never_starts_is_an_error_at_once() {
     let mut no_package = config("pong");
     no_package.package = "/no/such/package".into();

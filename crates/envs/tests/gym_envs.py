@@ -156,6 +156,16 @@ class Broken(Faulty):
         raise RuntimeError("no step today")
 
 
+class Fragile(Faulty):
+    """Fails in an episode's third step; action 1 ends the episode before that."""
+
+    def step(self, action):
+        if self.steps == 2:
+            raise RuntimeError("it broke")
+        observation, reward, *_ = super().step(0)
+        return observation, reward, action == 1, False, {}
+
+
 class NotFinite(Flat):
     """An observation with an infinity in it."""
 
@@ -184,6 +194,7 @@ register("SlowReset", SlowReset)
 register("Faulty", Faulty)
 register("Broken", Broken)
 register("BrokenReset", Broken, at_reset=True)
+register("Fragile", Fragile)
 register("NotFinite", NotFinite)
 register("Dict", Spaces, observation_space=spaces.Dict({"a": spaces.Discrete(2)}))
 register("Video", Spaces, observation_space=spaces.Box(0, 255, (4, 8, 8, 3), np.uint8))

@@ -255,7 +255,12 @@ fn fragile_player(config: &Config, parts: &Parts, fail: Failure) -> Player {
 
 #[test]
 fn a_player_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
-    let gave_up = || EnvError::GaveUp { name: "catch".to_owned(), attempts: 3, last: "it is tired".to_owned() };
+    let gave_up = || EnvError::GaveUp {
+        name: "catch".to_owned(),
+        attempts: 3,
+        between: "in a row",
+        last: "it is tired".to_owned(),
+    };
     let panics = || panic!("this panic belongs to the test");
     let cases: [(Failure, &str); 2] =
         [(gave_up, "it is tired"), (panics, "the thread for a player ended unexpectedly")];

@@ -17,7 +17,8 @@ use crate::saved;
 /// A worker that dies, hangs, raises or answers nonsense is killed and replaced, by the call that notices it: mostly
 /// [`finish`](Environments::finish). All its episodes are lost: each group's next `finish` returns them as
 /// [`Ending::CutOff`], and the next episodes have begun. [`take_faults`](Environments::take_faults) says what happened.
-/// When it fails again and again without one successful step, the calls return [`EnvError::GaveUp`].
+/// When it fails again and again without one successful step, or ten times as often early and without the end of an
+/// episode, the calls return [`EnvError::GaveUp`].
 pub struct WorkerEnvironments {
     launcher: Box<dyn Launcher>,
     config: WorkerConfig,
@@ -30,9 +31,27 @@ pub struct WorkerEnvironments {
     environments: Vec<Progress>,
     /// A step could not even be asked for; its `finish` deals with it.
     broken: Option<EnvError>,
+    /// Since the last successful step.
     failures: u32,
-    gave_up: Option<String>,
+    /// Since an episode came to its end, or a worker made [`MANY_STEPS`].
+    early_failures: u32,
+    /// Of the present worker.
+    steps: u64,
+    gave_up: Option<GivenUp>,
     faults: Vec<String>,
+}
+
+/// A worker that makes so many steps of a group is one that works, also where episodes are longer.
+const MANY_STEPS: u64 = 1000;
+/// So many times as often as in a row a worker may fail early.
+const EARLY: u32 = 10;
+
+/// Why there is no worker any more.
+#[derive(Clone, Default)]
+struct GivenUp {
+    attempts: u32,
+    between: &'static str,
+    last: String,
 }
 
 /// Where a group stands.
@@ -112,6 +131,8 @@ impl WorkerEnvironments {
             worker: Some(worker),
             broken: None,
             failures: 0,
+            early_failures: 0,
+            steps: 0,
             gave_up: None,
             faults: Vec::new(),
         })
@@ -151,10 +172,9 @@ impl WorkerEnvironments {
 
     /// The worker, which is there unless it was given up.
     fn worker(&mut self) -> Result<&mut Worker, EnvError> {
-        self.worker.as_mut().ok_or_else(|| EnvError::GaveUp {
-            name: self.spec.name.clone(),
-            attempts: self.failures,
-            last: self.gave_up.clone().unwrap_or_default(),
+        self.worker.as_mut().ok_or_else(|| {
+            let GivenUp { attempts, between, last } = self.gave_up.clone().unwrap_or_default();
+            EnvError::GaveUp { name: self.spec.name.clone(), attempts, between, last }
         })
     }
 
@@ -284,8 +304,15 @@ impl WorkerEnvironments {
             self.broken = None;
             self.worker = None;
             self.failures += 1;
-            if self.failures >= self.config.limits.failures {
-                self.gave_up = Some(reason);
+            self.early_failures += 1;
+            self.steps = 0;
+            let limit = self.config.limits.failures;
+            let in_a_row = (self.failures, limit, "in a row");
+            let early =
+                (self.early_failures, limit.saturating_mul(EARLY), "without the end of an episode between them");
+            if let Some((attempts, _, between)) = [in_a_row, early].into_iter().find(|(count, limit, _)| count >= limit)
+            {
+                self.gave_up = Some(GivenUp { attempts, between, last: reason });
                 return self.check_not_given_up();
             }
             self.faults.push(format!("{reason}; it is replaced, and the episodes in it are cut off"));
@@ -417,7 +444,11 @@ impl Environments for WorkerEnvironments {
             match stepped {
                 Ok(()) => {
                     self.failures = 0;
+                    self.steps += 1;
                     let group = &mut self.groups[group];
+                    if self.steps >= MANY_STEPS || group.steps.iter().any(|step| step.end.is_some()) {
+                        self.early_failures = 0;
+                    }
                     group.slot = 1 - group.slot;
                     group.stage = Stage::Ready;
                     return Ok(&group.steps);
