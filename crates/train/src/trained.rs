@@ -48,10 +48,14 @@ impl Which {
     /// training.
     pub fn find(self, run: &RunFiles, say: &mut dyn FnMut(&str)) -> Result<Checkpoint> {
         let checkpoints = Checkpoints::in_folder(&run.checkpoints_folder()).without(saving::REPLAY);
-        let run = || run.name().to_owned();
+        let name = || run.name().to_owned();
         match self {
-            Self::Best => checkpoints.best()?.ok_or_else(|| TrainError::NoBest { run: run() }),
-            Self::Last => checkpoints.newest_valid(say)?.ok_or_else(|| TrainError::NoCheckpoint { run: run() }),
+            Self::Best => checkpoints.best()?.ok_or_else(|| TrainError::NoBest { run: name() }),
+            Self::Last => match checkpoints.newest_valid(say)? {
+                Some(checkpoint) => Ok(checkpoint),
+                None if run.description().is_ok_and(|known| known.saved) => Err(checkpoints.gone().into()),
+                None => Err(TrainError::NoCheckpoint { run: name() }),
+            },
             Self::At(frames) => Ok(checkpoints.at(frames)?),
         }
     }

@@ -136,7 +136,11 @@ impl<'a> Trainer<'a> {
         match saved {
             // The process that saved it may have been killed before it noted that.
             Some(_) => trainer.note_saved(screen),
-            None => trainer.files.store.forget_best()?,
+            None => {
+                if let Some(aside) = trainer.files.store.set_best_aside()? {
+                    screen.say(&format!("the best parameters of what was never saved are in {} now", aside.display()));
+                }
+            }
         }
         Ok(trainer)
     }

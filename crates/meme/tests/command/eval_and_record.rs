@@ -122,6 +122,14 @@ fn refusals(runs: &Runs, video: &str) {
     assert_eq!(complaint, NO_BEST);
     fs::remove_file(format!("{folder}/000000001600.ckpt")).unwrap();
     let complaint = complains(runs, &["record", "run", "--out", video]);
+    assert!(
+        complaint.starts_with("meme: the run was saved before, but ") && !complaint.contains("best"),
+        "{complaint}"
+    );
+    let description = runs.file("run.json");
+    let text = fs::read_to_string(&description).unwrap();
+    fs::write(&description, text.replace("\"saved\": true", "\"saved\": false")).unwrap();
+    let complaint = complains(runs, &["record", "run", "--out", video]);
     assert_eq!(
         complaint,
         "meme: run run has no checkpoint yet; one is written every checkpoint.every_minutes, and when training stops; \

@@ -74,7 +74,7 @@ fn a_killed_run_goes_on_from_its_last_checkpoint() {
     let frames = last.unwrap() + 200;
     let end = start(&runs, &frames.to_string()).end();
     assert!(end.status.success(), "{}", end.said);
-    assert_eq!(state(&runs), "stopped");
+    assert_eq!(state(&runs), "finished");
     let newest = runs.checkpoints().newest_valid(&mut |sentence| panic!("{sentence}")).unwrap().unwrap();
     assert!(newest.frames() >= frames);
     let rows = runs.rows();

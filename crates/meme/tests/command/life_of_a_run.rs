@@ -68,7 +68,7 @@ fn a_run_whose_checkpoints_are_gone_is_not_started_over() {
             refuses(&runs, arguments),
             format!(
                 "meme: the run was saved before, but {folder} holds no checkpoint to go on from any more, only \
-                 best.ckpt, which can be played but not trained on{ending}"
+                 best.ckpt, which can be played (`--checkpoint best`) but not trained on{ending}"
             )
         );
     }
@@ -105,15 +105,16 @@ fn a_damaged_checkpoint_is_named_with_what_is_wrong_and_what_takes_its_place() {
     assert!(said.contains(&format!("{how} it is now {}.damaged, and {instead}", name(newest))), "{said}");
 }
 
-/// Killed before its first save, with rows and even with a best checkpoint, a run has nothing that could be lost.
+/// Killed before its first save, with rows and even with a best checkpoint, a run has nothing to go on from.
 #[test]
 fn a_run_that_was_killed_before_its_first_save_begins_again() {
     let runs = Runs::new();
     let arguments = ["--frames", FOR_EVER];
-    for _ in 0..2 {
+    // What the first attempt knew is not lost with it.
+    for kept in ["best.ckpt", "best.ckpt.1"] {
         let mut process = start(&runs, &arguments);
-        process
-            .wait_until("a best checkpoint", || !runs.rows().is_empty() && runs.file("checkpoints/best.ckpt").exists());
+        let is_there = |name| runs.file(&format!("checkpoints/{name}")).exists();
+        process.wait_until("a best checkpoint", || !runs.rows().is_empty() && is_there(kept) && is_there("best.ckpt"));
         process.kill();
         assert_eq!(numbered(&runs), Vec::<PathBuf>::new());
     }
@@ -209,7 +210,7 @@ fn a_run_that_was_killed_after_it_went_on_from_its_end_is_cut_off() {
     let runs = Runs::new();
     let listed = || works(&mut runs.meme(&["runs"])).printed;
     trains(&runs, &["--frames", "60"]);
-    assert!(listed().contains("  stopped  "), "{}", listed());
+    assert!(listed().contains("  finished  "), "{}", listed());
     let (ended, saved) = (*runs.rows().last().unwrap(), numbered(&runs));
     let mut process = start(&runs, &["--frames", FOR_EVER]);
     process.wait_until("a row", || runs.rows().last() > Some(&ended));

@@ -25,8 +25,12 @@ pub enum DirectoryError {
     /// No run of that name.
     #[error(
         "there is no run `{name}` in {}; {}{}",
-        root.display(),
-        if known.is_empty() { "it holds none".to_owned() } else { format!("there are: {}", known.join(", ")) },
+        std::path::absolute(root).as_deref().unwrap_or(root).display(),
+        match known.as_slice() {
+            [] if !root.exists() => "there is no such folder; --runs names another".to_owned(),
+            [] => "it holds none; --runs names another folder".to_owned(),
+            known => format!("there are: {}", known.join(", ")),
+        },
         hint(nearest_word(name, known.iter().map(String::as_str)))
     )]
     NoSuchRun {
@@ -133,7 +137,7 @@ impl RunDirectory {
             make_folders(&files)?;
             return Ok((Self { files, description: known, _lock: lock }, Opening::Continued));
         }
-        let aside = set_aside(&files)?;
+        let aside = durable::set_aside(files.folder())?;
         // Its lock went with the old run's folder.
         drop(lock);
         let made = || -> Result<RunLock, DirectoryError> {
@@ -199,7 +203,7 @@ impl RunDirectory {
             if self.files.config()? == config {
                 return Ok(());
             }
-            let old = next_free(&path)?;
+            let old = durable::next_free(&path)?;
             // A link and not a rename: at every moment there is a config.toml.
             fs::hard_link(&path, &old).map_err(FileError::at("linked", &old))?;
         }
@@ -294,30 +298,6 @@ pub(super) fn is_filled_folder(path: &Path) -> bool {
 
 fn entries(folder: &Path) -> Result<Vec<DirEntry>, FileError> {
     fs::read_dir(folder).and_then(Iterator::collect).map_err(FileError::at("listed", folder))
-}
-
-/// Renames the folder to the next free `NAME.1`, `NAME.2`: the higher the number, the younger.
-fn set_aside(files: &RunFiles) -> Result<PathBuf, FileError> {
-    let aside = next_free(files.folder())?;
-    fs::rename(files.folder(), &aside).map_err(FileError::at("set aside", files.folder()))?;
-    durable::sync_folder_of(&aside)?;
-    Ok(aside)
-}
-
-/// The path with `.n` at its end, n one more than the highest that is there.
-fn next_free(path: &Path) -> Result<PathBuf, FileError> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let prefix = format!("{}.", path.file_name().unwrap_or_default().to_string_lossy());
-    let mut highest = 0;
-    for entry in fs::read_dir(parent).map_err(FileError::at("listed", parent))? {
-        let name = entry.map_err(FileError::at("listed", parent))?.file_name();
-        let number = name.to_string_lossy().strip_prefix(&prefix).and_then(|rest| rest.parse::<u32>().ok());
-        highest = highest.max(number.unwrap_or(0));
-    }
-    let Some(next) = highest.checked_add(1) else {
-        return Err(FileError::at("numbered", path)(ErrorKind::AlreadyExists.into()));
-    };
-    Ok(durable::with_suffix(path, &format!(".{next}")))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Files that are whole after a crash: written aside, synced, renamed, and the folder synced too.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -58,6 +58,30 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
+}
+
+/// Renames a file or folder to the next free `NAME.1`, `NAME.2`: the higher the number, the younger.
+pub(super) fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
+    let aside = next_free(path)?;
+    fs::rename(path, &aside).map_err(FileError::at("set aside", path))?;
+    sync_folder_of(&aside)?;
+    Ok(aside)
+}
+
+/// The path with `.n` at its end, n one more than the highest that is there.
+pub(super) fn next_free(path: &Path) -> Result<PathBuf, FileError> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let prefix = format!("{}.", path.file_name().unwrap_or_default().to_string_lossy());
+    let mut highest = 0;
+    for entry in fs::read_dir(parent).map_err(FileError::at("listed", parent))? {
+        let name = entry.map_err(FileError::at("listed", parent))?.file_name();
+        let number = name.to_string_lossy().strip_prefix(&prefix).and_then(|rest| rest.parse::<u32>().ok());
+        highest = highest.max(number.unwrap_or(0));
+    }
+    let Some(next) = highest.checked_add(1) else {
+        return Err(FileError::at("numbered", path)(ErrorKind::AlreadyExists.into()));
+    };
+    Ok(with_suffix(path, &format!(".{next}")))
 }
 
 #[cfg(test)]

@@ -68,21 +68,24 @@ pub enum CheckpointError {
     },
     /// Checkpoints are there, and none can be used.
     #[error(
-        "none of the {count} checkpoints in {} can be used; `meme train --fresh` starts over and keeps them",
-        folder.display()
+        "none of the {count} checkpoints in {} can be used{}; --fresh sets the run aside and starts over",
+        folder.display(),
+        if *best { ", only best.ckpt, which `--checkpoint best` plays" } else { "" }
     )]
     NoneValid {
         /// The folder.
         folder: PathBuf,
         /// How many are there.
         count: usize,
+        /// Whether the best one is there.
+        best: bool,
     },
     /// The run was saved, and what it would go on from is not there any more.
     #[error(
         "the run was saved before, but {} holds no checkpoint to go on from any more{}; put them back, or --fresh sets \
          the run aside and starts over",
         folder.display(),
-        if *best { ", only best.ckpt, which can be played but not trained on" } else { "" }
+        if *best { ", only best.ckpt, which can be played (`--checkpoint best`) but not trained on" } else { "" }
     )]
     Gone {
         /// Where they were.

@@ -96,7 +96,10 @@ impl Checkpoints {
         }
         match count {
             0 => Ok(None),
-            count => Err(CheckpointError::NoneValid { folder: self.folder.clone(), count }),
+            count => {
+                let best = self.best_path().exists();
+                Err(CheckpointError::NoneValid { folder: self.folder.clone(), count, best })
+            }
         }
     }
 
@@ -268,13 +271,11 @@ impl CheckpointStore {
         Ok(!score.is_nan() && known.is_none_or(|known| score > known))
     }
 
-    /// Removes the best one, for a run that begins again: it is of an attempt that nothing else is left of.
-    pub fn forget_best(&self) -> Result<(), CheckpointError> {
+    /// Sets the best one aside, for a run that begins again: it is of an attempt that nothing else is left of. Where it
+    /// is then, if there is one.
+    pub fn set_best_aside(&self) -> Result<Option<PathBuf>, CheckpointError> {
         let path = self.checkpoints.best_path();
-        match fs::remove_file(&path) {
-            Err(cause) if cause.kind() != ErrorKind::NotFound => Err(FileError::at("removed", &path)(cause).into()),
-            _ => Ok(()),
-        }
+        Ok(if path.exists() { Some(durable::set_aside(&path)?) } else { None })
     }
 
     /// Saves on a thread of its own.
