@@ -55,17 +55,26 @@ if [ ! -d .venv ]; then
     "$python" -m venv .venv || { rm -rf .venv; fail "$python -m venv failed."; }
 fi
 
-# installed NAME FILE SIZE [PIP OPTIONS]: installs a requirements file once; a stamp holds the file's contents.
+# whole MODULES...: whether Python finds them all.
+whole() { .venv/bin/python -c 'import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))' "$@"; }
+
+# installed NAME FILE SIZE MODULES [PIP OPTIONS]: installs a requirements file once; a stamp holds the file's contents. What
+# has lost one of its modules since is installed again.
 installed() {
-    local stamp=.venv/installed-$1.txt
-    cmp -s "$2" "$stamp" && return
+    local stamp=.venv/installed-$1.txt again=()
+    if cmp -s "$2" "$stamp"; then
+        # shellcheck disable=SC2086 # several words
+        whole $4 && return
+        say ".venv has lost some of its Python packages."
+        again=(--force-reinstall --no-deps)
+    fi
     say "downloading the Python packages of $2 ($3)"
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check "${@:4}" --requirement "$2" ||
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check "${again[@]}" "${@:5}" --requirement "$2" ||
         fail "the packages of $2 could not be installed; what pip said is above. Run the same command again to go on."
     cp "$2" "$stamp"
 }
-installed worker python/requirements/worker.txt "about 21 MB"
-installed torch "$torch_packages" "$torch_size" --no-deps
+installed worker python/requirements/worker.txt "about 21 MB" "ale_py cloudpickle gymnasium numpy"
+installed torch "$torch_packages" "$torch_size" torch --no-deps
 
 torch=$(.venv/bin/python -c 'import importlib.util; print(importlib.util.find_spec("torch").submodule_search_locations[0])')
 link=${torch#"$PWD/.venv/"}

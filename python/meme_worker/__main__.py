@@ -41,7 +41,10 @@ def main():
     # Python put the package's own folder first; its parent is what makes it importable, and modules that happen to be
     # called like ours or like one of Python's do not get in the way.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    from meme_worker.worker import serve
+    try:
+        from meme_worker.worker import serve
+    except ImportError as error:
+        sys.exit(f"{sys.executable} can't import what a worker needs ({error}); `meme doctor` says what is missing")
 
     serve(connection, memory)
 

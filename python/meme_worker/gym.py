@@ -27,7 +27,10 @@ class GymEnvironment:
             self.env = gymnasium.make(settings["id"], disable_env_checker=True)
         except gymnasium.error.Error as error:
             # What Gymnasium says of a name or a package that is missing is a sentence for the user.
-            raise Refused(" ".join(str(error).split())) from error
+            said = " ".join(str(error).split())
+            if isinstance(error, gymnasium.error.NamespaceNotFound) and settings["id"].startswith("ALE/"):
+                said += f" Atari games have names of their own here, such as pong; gym:ale_py:{settings['id']} works too."
+            raise Refused(said) from error
         self.shape, self.dtype = observation_format(self.env.observation_space)
         self.first_action, self.action_names = action_format(self.env)
 
