@@ -1,7 +1,7 @@
 """Writes down what a run on an Atari game reached, beside the scores of others.
 
     python bench/result.py runs/pong-paper-1 [--episodes 10] [--evaluation FILE] [--online FILE] [--commit HASH]
-        [--machine WORDS]
+        --machine WORDS
 
 evaluates the run greedily (or takes what `meme eval --json` printed elsewhere, such as the evaluation-*.json that
 bench/game.sh leaves in a run), and leaves in docs/results/games:
@@ -41,7 +41,7 @@ def main():
     parser.add_argument("--evaluation", type=Path, help="a report of `meme eval --json` of this run")
     parser.add_argument("--online", type=Path, help="the same with --parameters online")
     parser.add_argument("--commit", help="what was trained with [default: what is checked out]")
-    parser.add_argument("--machine", default="one H200", help="where it was trained")
+    parser.add_argument("--machine", required=True, help="where it was trained, such as 'one H200'")
     parser.add_argument("--meme", default=str(HOME / "target/release/meme"))
     parser.add_argument("--out", type=Path, default=HOME / "docs/results/games")
     arguments = parser.parse_args()

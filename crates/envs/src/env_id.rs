@@ -71,11 +71,30 @@ impl FromStr for EnvId {
     }
 }
 
+/// The game that other libraries call `ALE/Pong-v5`, `Pong-v4`, `PongNoFrameskip-v4` or `PongDeterministic-v0`.
+fn called_elsewhere(id: &str) -> Option<&'static Game> {
+    let name = id.strip_prefix("ALE/").unwrap_or(id).rsplit_once("-v")?.0;
+    let name =
+        ["NoFrameskip", "Deterministic", "-ram"].iter().fold(name, |name, end| name.strip_suffix(end).unwrap_or(name));
+    games::games().iter().find(|game| plain(&game.rom) == plain(name))
+}
+
+/// A name without what people spell in different ways.
+fn plain(name: &str) -> String {
+    name.to_lowercase().replace(['_', '-', ' ', '\''], "")
+}
+
 /// A clause that names the valid names most like `text`.
 fn nearest(text: &str) -> String {
-    let plain = |name: &str| name.to_lowercase().replace(['_', '-', ' ', '\''], "");
+    if let Some(game) = called_elsewhere(text) {
+        return format!("did you mean `{}`?", game.rom);
+    }
+    // As Gymnasium names what it has: `CartPole-v1`.
+    if text.rsplit_once("-v").is_some_and(|(_, version)| version.parse::<u32>().is_ok()) {
+        return format!("did you mean `gym:{text}`?");
+    }
     let wanted = plain(text);
-    let mut candidates: Vec<(usize, &str)> = games::games()
+    let mut candidates: Vec<(usize, bool, &str)> = games::games()
         .iter()
         .map(|game| game.rom.as_str())
         .chain(tasks::BUILT_IN.iter().map(|task| task.name))
@@ -83,15 +102,17 @@ fn nearest(text: &str) -> String {
             let name_plain = plain(name);
             // A beginning of a name counts as near, however long the rest is.
             let begins = !wanted.is_empty() && name_plain.starts_with(&wanted);
-            (if begins { 0 } else { slips(&wanted, &name_plain) }, name)
+            (if begins { 0 } else { slips(&wanted, &name_plain) }, name_plain != wanted, name)
         })
         .collect();
     candidates.sort();
+    // Where it is but spelled in another way, no other is meant.
+    let most = if candidates.iter().any(|(_, differs, _)| !differs) { 1 } else { 3 };
     let close: Vec<String> = candidates
         .iter()
-        .take_while(|(distance, _)| *distance <= 2 + wanted.chars().count() / 4)
-        .take(3)
-        .map(|(_, name)| format!("`{name}`"))
+        .take_while(|(distance, ..)| *distance <= 2 + wanted.chars().count() / 4)
+        .take(most)
+        .map(|(.., name)| format!("`{name}`"))
         .collect();
     match close.as_slice() {
         [] => "name one of the 57 games (`meme games` lists them), catch, memory, deep_sea, key_door or gym:ENV_ID"
@@ -135,7 +156,12 @@ mod tests {
     #[test]
     fn a_wrong_name_is_answered_with_the_nearest() {
         assert_eq!(refused("pon"), "there is no environment `pon`: did you mean `pong`?");
-        assert!(refused("MontezumaRevenge").contains("`montezuma_revenge`"));
+        for name in ["PONG", "Pong-v4", "ALE/Pong-v5", "PongNoFrameskip-v4"] {
+            assert_eq!(refused(name), format!("there is no environment `{name}`: did you mean `pong`?"));
+        }
+        assert!(refused("CartPole-v1").ends_with("did you mean `gym:CartPole-v1`?"));
+        assert!(refused("MontezumaRevenge").ends_with("did you mean `montezuma_revenge`?"));
+        assert!(refused("ALE/MontezumaRevenge-v5").ends_with("did you mean `montezuma_revenge`?"));
         assert!(refused("space-invader").contains("`space_invaders`"));
         assert!(refused("ms").contains("`ms_pacman`"));
         assert!(refused("deepsea").contains("`deep_sea`"));

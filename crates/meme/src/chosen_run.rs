@@ -31,6 +31,12 @@ pub fn find_run(root: &Path, which: &str) -> Result<RunFiles> {
 
 /// The run in a folder, which must be one.
 fn run_in(folder: &Path, root: &Path) -> Result<RunFiles> {
+    if folder.is_file() {
+        bail!(
+            "{} is a file; RUN is a run's name or its folder, and --checkpoint says which checkpoint to play",
+            folder.display()
+        );
+    }
     if !folder.is_dir() {
         bail!("there is no folder {}; {}", folder.display(), names(root)?);
     }
@@ -211,7 +217,10 @@ mod tests {
         let root = folder.path();
         let refused = |which: &str| find_run(root, which).unwrap_err().to_string();
         let shown = root.display();
-        assert_eq!(refused("second"), format!("there is no run `second` in {shown}; it holds none"));
+        assert_eq!(
+            refused("second"),
+            format!("there is no run `second` in {shown}; it holds none; --runs names another folder")
+        );
         assert_eq!(refused("a/second"), format!("there is no folder a/second; there are no runs in {shown}"));
         make_run(root, "first");
         assert_eq!(refused("second"), format!("there is no run `second` in {shown}; there are: first"));

@@ -228,7 +228,9 @@ mod tests {
     fn what_is_neither_preset_nor_path_is_told() {
         let error = format!("{:#}", found("papr").unwrap_err());
         let presets = "papr is no preset (paper, quick, desktop, cpu, tiny), no file and no run";
-        assert_eq!(error, format!("{presets}: there is no run `papr` in nowhere; it holds none"));
+        let nowhere = std::path::absolute("nowhere").unwrap();
+        let none = format!("there is no run `papr` in {}; there is no such folder", nowhere.display());
+        assert_eq!(error, format!("{presets}: {none}; --runs names another"));
     }
 
     #[test]

@@ -97,7 +97,8 @@ fn libtorch() -> Finding {
     let folder = library.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     match torch_version(&folder.join("version.py")) {
         Some(version) if version.starts_with(TORCH) => {
-            Finding::found("libtorch", format!("{version} in {}", folder.display()))
+            let part = if cfg!(feature = "cuda") { "" } else { ", of which the CPU's part is used" };
+            Finding::found("libtorch", format!("{version} in {}{part}", folder.display()))
         }
         version => Finding::missing(
             "libtorch",
@@ -192,8 +193,8 @@ fn roms(found: usize, missing: &[String]) -> Finding {
     } else {
         Finding::missing(
             "ROMs",
-            format!("{what}, without {}", missing.join(", ")),
-            "they come with ale-py; reinstall it",
+            if found == 0 { what } else { format!("{what}, without {}", missing.join(", ")) },
+            "they come with ale-py: run `make build`, or install python/requirements/worker.txt for the Python above",
         )
     }
 }

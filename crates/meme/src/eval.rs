@@ -136,7 +136,7 @@ fn report(run: &OpenRun, evaluation: &Evaluation, args: &EvalArgs) -> Report {
             parameters: args.parameters,
             policy: evaluation.policy(),
             policies: run.config.agent.policies.count,
-            policy_chosen_by: "bandit's best mean return",
+            policy_chosen_by: if evaluation.policy_is_known() { BEST } else { FIRST },
             epsilon: 0.0,
             episodes: args.episodes,
             environments: evaluation.environments(),
@@ -147,6 +147,10 @@ fn report(run: &OpenRun, evaluation: &Evaluation, args: &EvalArgs) -> Report {
         },
     }
 }
+
+/// How the policy that plays was chosen.
+const BEST: &str = "bandit's best mean return";
+const FIRST: &str = "first, as the bandit has no returns";
 
 fn mean_and_std(scores: &[f64]) -> (f64, Option<f64>) {
     let count = scores.len() as f64;
@@ -181,9 +185,12 @@ fn text(report: &Report) -> String {
         Parameters::Online => "online",
     };
     text += &format!(
-        "  {parameters} parameters, policy {policy} of {policies} (0 to {}), which the bandit has the best mean return \
-         of, epsilon 0\n",
-        policies - 1
+        "  {parameters} parameters, policy {policy} of {policies} (0 to {}), {}, epsilon 0\n",
+        policies - 1,
+        match protocol.policy_chosen_by {
+            FIRST => "as no episode had ended that tells which is best",
+            _ => "which the bandit has the best mean return of",
+        }
     );
     if let Some(rules) = &protocol.atari {
         text += &format!("  {}\n", rules.sentence());

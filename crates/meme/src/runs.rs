@@ -10,6 +10,7 @@ use train::run::checkpoint::Checkpoints;
 use train::run::{MetricsSummary, RunFiles, clock};
 use train::saving;
 
+use crate::chosen_run::run_config;
 use crate::output;
 use crate::preset_hint::FIRST_RUN;
 
@@ -48,7 +49,9 @@ struct Report {
 #[serde(rename_all = "snake_case")]
 enum State {
     Running,
-    /// By a signal, or because all frames are played; its end is saved.
+    /// All its frames are played, and its end is saved.
+    Finished,
+    /// By a signal; its end is saved.
     Stopped,
     /// Killed or failed: what was played after the last checkpoint is lost.
     CutOff,
@@ -74,7 +77,9 @@ pub fn run(args: &RunsArgs) -> Result<()> {
 }
 
 fn none(root: &Path) -> String {
-    format!("There are no runs in {}. `{FIRST_RUN}` starts one.\n", root.display())
+    let folder = std::path::absolute(root).unwrap_or_else(|_| root.to_path_buf());
+    let why = if root.exists() { "" } else { ", which is not there" };
+    format!("There are no runs in {}{why}. `{FIRST_RUN}` starts one in the folder `runs` here.\n", folder.display())
 }
 
 fn report(run: &RunFiles) -> Result<Report> {
@@ -93,7 +98,11 @@ fn report(run: &RunFiles) -> Result<Report> {
         checkpoints: Checkpoints::in_folder(&run.checkpoints_folder()).list()?,
         state: match owner {
             Some(_) => State::Running,
-            None if saving::end_is_saved(run, metrics.frames)? => State::Stopped,
+            None if saving::end_is_saved(run, metrics.frames)? => {
+                // A config that can't be read is told of by those who need it.
+                let is_finished = run_config(run).is_ok_and(|config| metrics.frames >= config.run.frames);
+                if is_finished { State::Finished } else { State::Stopped }
+            }
             None => State::CutOff,
         },
         pid: owner.map(|owner| owner.pid),
@@ -116,6 +125,7 @@ fn table(reports: &[Report]) -> String {
             score(report.best_evaluation),
             match report.state {
                 State::Running => "running".to_owned(),
+                State::Finished => "finished".to_owned(),
                 State::Stopped => "stopped".to_owned(),
                 State::CutOff => "cut off".to_owned(),
             },
@@ -184,8 +194,9 @@ mod tests {
 
     #[test]
     fn where_there_is_no_run_one_is_suggested_that_any_machine_can_train() {
-        let said = none(Path::new("nowhere"));
-        assert_eq!(said, "There are no runs in nowhere. `meme train catch --preset tiny` starts one.\n");
+        let said = none(Path::new("/nowhere"));
+        let why = "There are no runs in /nowhere, which is not there.";
+        assert_eq!(said, format!("{why} `meme train catch --preset tiny` starts one in the folder `runs` here.\n"));
     }
 
     #[test]

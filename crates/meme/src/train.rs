@@ -202,6 +202,10 @@ fn report(args: &TrainArgs, name: &str, status: &Status) -> Result<()> {
         }
         Ended::Stopped => ("was stopped", "the same command goes on".to_owned()),
     };
+    let next = match updates {
+        0 => "nothing is learned yet, as replay holds too few sequences; more frames are needed".to_owned(),
+        _ => next,
+    };
     output::say(format_args!(
         "run {name} {done} at {frames} of {budget} frames, update {updates}, and saved in {}; {next}",
         folder.display()

@@ -130,6 +130,11 @@ impl Evaluation {
         self.updates
     }
 
+    /// Whether the bandit knows what any policy is worth; else the first one plays.
+    pub fn policy_is_known(&self) -> bool {
+        self.bandit.arms().0.iter().any(|arm| arm.episodes > 0.0)
+    }
+
     /// The policy that plays: the bandit's favourite.
     pub fn policy(&self) -> usize {
         self.bandit.greedy()

@@ -139,7 +139,8 @@ fn text(report: &Report) -> String {
     let mut text = String::new();
     for run in &report.runs {
         let score = run.last_evaluation.map_or(String::new(), |score| format!(", evaluation {}", fixed(score, 2)));
-        text += &format!("{}: {} rows, {} frames{score}\n", run.name, grouped(run.rows as u64), grouped(run.frames));
+        let rows = format!("{} row{}", grouped(run.rows as u64), if run.rows == 1 { "" } else { "s" });
+        text += &format!("{}: {rows}, {} frames{score}\n", run.name, grouped(run.frames));
         for check in &run.checks {
             text += &format!("  {}\n", check.sentence);
         }
@@ -225,7 +226,7 @@ mod tests {
         let sentence = format!("{} has no row of metrics yet", empty.display());
         assert_eq!(refused(&args(&[&empty], &folder.path().join("x.svg"), None)), sentence);
         let missing = refused(&args(&[Path::new("missing")], &out, None));
-        assert_eq!(missing, "there is no run `missing` in nowhere; it holds none");
+        assert!(missing.starts_with("there is no run `missing` in /") && missing.contains("/nowhere; "), "{missing}");
         let misspelled = refused(&args(&[&file], &out, Some("pnog")));
         assert_eq!(misspelled, "there is no environment `pnog`: did you mean `pong`?");
         let task = refused(&args(&[&file], &out, Some("catch")));
