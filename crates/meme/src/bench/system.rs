@@ -23,6 +23,7 @@ use train::usage::Usage;
 use super::compute::ComputeDevice;
 use crate::home;
 use crate::output::{self, Progress, grouped};
+use crate::preset_hint::preset_hint;
 
 /// Options of `meme bench system`.
 #[derive(Args)]
@@ -150,6 +151,9 @@ pub fn run(args: &SystemArgs) -> Result<()> {
     config.run.frames = NEVER;
     if config.run.threads > 0 {
         tch::set_num_threads(i32::try_from(config.run.threads)?);
+    }
+    if let Some(hint) = preset_hint(&environment, &args.preset, trainer::device(&config)?) {
+        output::say(format_args!("meme: {hint}"));
     }
     let folder = Folder::new()?;
     let description = RunDescription::new(&environment.to_string(), &args.preset, config.run.seed);
