@@ -32,6 +32,9 @@ pub struct RecordArgs {
     /// Episodes to show
     #[arg(long, default_value_t = 1, value_parser = options::episodes::<u64>())]
     episodes: u64,
+    /// End the video after so many seconds, also in the midst of an episode
+    #[arg(long, value_parser = options::whole::<u64>(1, 86_400))]
+    seconds: Option<u64>,
     /// Print one JSON document instead of a line
     #[arg(long)]
     json: bool,
@@ -47,6 +50,9 @@ struct Report {
     policy: usize,
     seed: u64,
     scores: Vec<f64>,
+    /// Of an episode that the video does not show to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score_so_far: Option<f64>,
 }
 
 /// Plays and writes the video.
@@ -62,7 +68,8 @@ pub fn run(args: &RecordArgs) -> Result<()> {
     };
     let mut video = VideoWriter::create(&out, height, width, FRAMES_PER_SECOND)
         .with_context(|| format!("no video can be made at {}", out.display()))?;
-    let scores = film(&mut play, args.episodes, config.agent.loss.distillation, &mut scene, &mut video)?;
+    let length = Length { episodes: args.episodes, pictures: args.seconds.map(|s| s * u64::from(FRAMES_PER_SECOND)) };
+    let (scores, score_so_far) = film(&mut play, length, config.agent.loss.distillation, &mut scene, &mut video)?;
     video.finish()?;
     let report = Report {
         run: run.files.name().to_owned(),
@@ -73,6 +80,7 @@ pub fn run(args: &RecordArgs) -> Result<()> {
         policy: play.policy(),
         seed: *seed,
         scores,
+        score_so_far,
     };
     if args.json { output::print_json(&report) } else { output::print(&text(&report)) }
 }
@@ -84,19 +92,27 @@ fn default_video(run: &OpenRun) -> Result<PathBuf> {
     Ok(folder.join(format!("{:012}-seed-{}.gif", run.checkpoint.frames(), run.seed)))
 }
 
-/// Shows so many episodes; their scores. One that is lost with its worker is shown and does not count.
+/// How much is shown: so many episodes, or so many pictures if those are fewer.
+#[derive(Clone, Copy)]
+struct Length {
+    episodes: u64,
+    pictures: Option<u64>,
+}
+
+/// Shows so much; the scores of whole episodes, and that of one that was not shown to its end. One that is lost with its
+/// worker is shown and does not count.
 fn film(
     play: &mut Demonstration,
-    episodes: u64,
+    Length { episodes, pictures }: Length,
     distilled: bool,
     scene: &mut Scene,
     video: &mut VideoWriter,
-) -> Result<Vec<f64>> {
+) -> Result<(Vec<f64>, Option<f64>)> {
     let mut progress = Progress::new();
     let mut scores = Vec::new();
-    let (mut score, mut step) = (0.0, 0);
+    let (mut score, mut step, mut shown_pictures) = (0.0, 0, 0);
     let policy = play.policy();
-    while (scores.len() as u64) < episodes {
+    while (scores.len() as u64) < episodes && pictures.is_none_or(|most| shown_pictures < most) {
         let Moment { observation, decision, novelty, action, reward, end } =
             play.step(&mut |fault| progress.say(format_args!("meme: {fault}")))?;
         let mut probabilities = vec![0.0; decision.preferences.len()];
@@ -107,12 +123,13 @@ fn film(
         let (observation, q, intrinsic) = (&observation[..], &q[..], Some(novelty.ngu));
         let shown = Shown { observation, episode, step, score, policy, bars, q, action, intrinsic };
         video.frame(scene.draw(&shown))?;
-        (score, step) = (score + reward, step + 1);
+        (score, step, shown_pictures) = (score + reward, step + 1, shown_pictures + 1);
         if let Some((end, last)) = end {
             let pixels = scene.draw(&Shown { observation: &last, step, score, intrinsic: None, ..shown });
             for _ in 0..HOLD {
                 video.frame(pixels)?;
             }
+            shown_pictures += u64::from(HOLD);
             if end.ending != Ending::CutOff {
                 scores.push(rounded(end.score));
             }
@@ -121,11 +138,12 @@ fn film(
         progress.show(|| format!("episode {episode} of {episodes}, step {step}, score {}", rounded(score)));
     }
     progress.clear();
-    Ok(scores)
+    Ok((scores, (step > 0).then_some(rounded(score))))
 }
 
 fn text(report: &Report) -> String {
-    let scores: Vec<String> = report.scores.iter().map(f64::to_string).collect();
+    let so_far = report.score_so_far.map(|score| format!("{score} so far"));
+    let scores: Vec<String> = report.scores.iter().map(f64::to_string).chain(so_far).collect();
     format!(
         "{}: {} at {} frames, policy {}, seed {}, score {}\n",
         report.video.display(),

@@ -79,6 +79,15 @@ fn a_run_is_measured_repeatably_and_filmed() {
     let out = video.to_str().unwrap();
     let report = parsed(&prints(&runs, &["record", "run", "--out", out, "--episodes", "2", "--json"]));
     assert_eq!(report["scores"].as_array().unwrap().len(), 2);
+    assert!(report.get("score_so_far").is_none());
+    let short = runs.folder().join("short.gif");
+    let short = short.to_str().unwrap();
+    // An episode of 9 steps, the second that its end is shown for, and the first steps of the next.
+    let report =
+        parsed(&prints(&runs, &["record", "run", "--out", short, "--episodes", "9", "--seconds", "2", "--json"]));
+    assert_eq!(report["scores"].as_array().unwrap().len(), 1);
+    assert!(report["score_so_far"].is_number());
+    assert!(prints(&runs, &["record", "run", "--out", short, "--seconds", "2"]).contains(", score "));
     // By itself it goes to the run's videos, whether or not their folder is there.
     fs::remove_dir(folder.join("videos")).unwrap();
     let film = folder.join("videos/000000001600-seed-5.gif");
