@@ -1,9 +1,10 @@
 //! What libtorch lacks through its Rust bindings: streams, CUDA graphs, kernels of our own, and the fused pieces of the
 //! learner that are made of them.
 //!
-//! Everything here needs an NVIDIA GPU and the `cuda` feature; [`available`] says whether both are there. Each fused
-//! piece has a plain version in the `agent` crate, which runs on any device and is what it is tested against. This is
-//! the one crate with unsafe code besides the shared memory of the environments.
+//! Streams, graphs and kernels need an NVIDIA GPU and the `cuda` feature; [`available`] says whether both are there. Each
+//! fused piece has a plain version in the `agent` crate, which runs on any device and is what it is tested against.
+//! Uploads, signals and what is said at a fatal error work anywhere. This is the one crate with unsafe code besides the
+//! shared memory and the process groups of the environments.
 
 mod autograd;
 mod copy;
