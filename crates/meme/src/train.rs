@@ -203,7 +203,7 @@ fn report(args: &TrainArgs, name: &str, status: &Status) -> Result<()> {
         Ended::Stopped => ("was stopped", "the same command goes on".to_owned()),
     };
     let next = match updates {
-        0 => "nothing is learned yet, as replay holds too few sequences; more frames are needed".to_owned(),
+        0 => format!("{next}; nothing is learned yet, as replay holds too few sequences"),
         _ => next,
     };
     output::say(format_args!(
