@@ -165,9 +165,7 @@ impl Evaluation {
             player.decide(0, inference)?;
         }
         for player in playing {
-            let waited = player.wait(0);
-            player.take_faults().iter().for_each(|fault| say(fault));
-            waited?;
+            player.wait(0, &mut |fault| say(&fault))?;
             player.absorb(0, bandit, &mut |report| {
                 let played = &mut played[report.environment];
                 if played.len() < wanted[report.environment] {

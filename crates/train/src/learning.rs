@@ -183,7 +183,7 @@ mod tests {
             for actor in actors.iter_mut() {
                 for group in 0..actor.groups() {
                     actor.decide(group, inference).unwrap();
-                    actor.wait(group).unwrap();
+                    actor.wait(group, &mut |fault| panic!("{fault}")).unwrap();
                     actor.absorb(group, bandit, &mut |_| {}).unwrap();
                 }
                 actor.flush(Duration::ZERO).unwrap();

@@ -54,9 +54,7 @@ impl Session for Lockstep {
         for (i, player) in actors.iter_mut().chain(evaluators).enumerate() {
             for group in 0..player.groups() {
                 player.decide(group, inference)?;
-                let waited = player.wait(group);
-                player.take_faults().iter().for_each(|fault| watch.fault(fault));
-                waited?;
+                player.wait(group, &mut |fault| watch.fault(&fault))?;
                 player.absorb(group, bandit, &mut |report| watch.episode(&report))?;
             }
             let positions = player.take_positions();

@@ -85,8 +85,8 @@ impl Player {
         }
     }
 
-    /// Goes on with environments that were restored, with a place and a writer (for an evaluator none) for each of them. An
-    /// episode that can't go on is abandoned: learner and replay lose nothing by that.
+    /// Goes on with environments that were restored, with a place and a writer (for an evaluator none) for each of them.
+    /// An episode that can't go on is abandoned: learner and replay lose nothing by that.
     pub fn resume(
         restored: RestoredEnvironments,
         places: Vec<SeatPlace>,
@@ -128,13 +128,6 @@ impl Player {
         self.steps / self.seats.len().max(1) as u64
     }
 
-    /// What went wrong and was mended since the last call, a sentence each.
-    pub fn take_faults(&mut self) -> Vec<String> {
-        let mut faults = std::mem::take(&mut self.faults);
-        faults.extend(self.environments.take_faults());
-        faults
-    }
-
     /// Where episodes have been since the last call; a position comes once for each episode that has been there.
     pub fn take_positions(&mut self) -> Vec<Position> {
         std::mem::take(&mut self.positions)
@@ -161,13 +154,17 @@ impl Player {
         Ok(())
     }
 
-    /// Waits for a group's environments, if they are going.
-    pub fn wait(&mut self, group: usize) -> Result<()> {
+    /// Waits for a group's environments, if they are going. What went wrong since the last call and was mended is told to
+    /// `say`, a sentence each, also where in the end it could not be mended.
+    pub fn wait(&mut self, group: usize, say: &mut dyn FnMut(String)) -> Result<()> {
+        let mut finished = Ok(());
         if std::mem::replace(&mut self.going[group], false) {
-            let steps = self.environments.finish(group).inspect_err(|_| self.broken = true)?;
-            self.arrived[group].extend_from_slice(steps);
+            let arrived = &mut self.arrived[group];
+            finished = self.environments.finish(group).map(|steps| arrived.extend_from_slice(steps));
         }
-        Ok(())
+        self.broken |= finished.is_err();
+        self.faults.drain(..).chain(self.environments.take_faults()).for_each(say);
+        Ok(finished?)
     }
 
     /// Takes in what a group's actions led to, if they were waited for.

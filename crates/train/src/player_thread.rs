@@ -98,7 +98,6 @@ impl PlayerThread {
             && !self.crew.is_stopping()
         {
             let hands_over = error.is_of_an_environment();
-            self.tell_faults();
             let _ = self.tell.send(News::Failed(error));
             while hands_over && let Some(rest) = self.crew.await_rest() {
                 self.hand_over(rest);
@@ -146,9 +145,9 @@ impl PlayerThread {
     fn absorb(&mut self, group: usize) -> Result<()> {
         let before = self.player.steps();
         self.stopwatch.lap(self.activities().works);
-        self.player.wait(group)?;
-        self.stopwatch.lap(self.activities().waits_for_environments);
         let tell = &self.tell;
+        self.player.wait(group, &mut |fault| drop(tell.send(News::Fault(fault))))?;
+        self.stopwatch.lap(self.activities().waits_for_environments);
         self.player.absorb(group, &self.bandit, &mut |report| drop(tell.send(News::Episode(report))))?;
         if self.role == Role::Actor {
             self.crew.count_actor_steps(self.player.steps() - before);
@@ -157,14 +156,7 @@ impl PlayerThread {
         if self.role == Role::Actor && !positions.is_empty() {
             drop(tell.send(News::Positions(positions)));
         }
-        self.tell_faults();
         Ok(())
-    }
-
-    fn tell_faults(&mut self) {
-        for fault in self.player.take_faults() {
-            drop(self.tell.send(News::Fault(fault)));
-        }
     }
 
     /// Puts sequences into replay, as long as that takes; false when all stop.

@@ -209,7 +209,7 @@ impl<'a> Trainer<'a> {
         self.finish_saving(true, screen);
         // Nothing goes on after this copy, and no next save is tried.
         let copied = self.copy(Afterwards::Rest, screen)?;
-        self.write_last_row(screen);
+        self.close_books(screen);
         let status = self.status();
         let saved = self.begin_save(copied.ending(&status)).and_then(|saving| {
             self.saving = Some(saving);
@@ -244,9 +244,10 @@ impl<'a> Trainer<'a> {
         played && self.last_row.elapsed().as_secs_f64() >= self.config.metrics.interval_seconds
     }
 
-    /// How the run ended, if that is not in the last row, and its parameters if they are the best. In lockstep the row comes out of its turn, so the books do not
-    /// know of it: a run that goes on writes it over, and its rows are those of a run that never stopped.
-    fn write_last_row(&mut self, screen: &mut dyn Screen) {
+    /// Writes how the run ended, if that is not in the last row, and keeps its parameters if they are the best. In
+    /// lockstep the row comes out of its turn, so the books do not know of it: a run that goes on writes it over, and
+    /// its rows are those of a run that never stopped.
+    fn close_books(&mut self, screen: &mut dyn Screen) {
         if self.session.frames() <= self.books.last_row() {
             return;
         }

@@ -128,6 +128,17 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
     assert_same_state(root, "unbroken", "broken");
 }
 
+/// With threads of their own players may have played by the time that anybody looks for a stop.
+#[test]
+fn a_stop_before_the_first_frame_saves_nothing() {
+    let scratch = Scratch::new();
+    let stop = Stop::new();
+    stop.request();
+    let outcome = train_watched(scratch.path(), "run", "catch", &config(&["run.lockstep=true"]), &stop, |_| {});
+    assert_eq!(outcome.unwrap_err().to_string(), "stopped before anything was played");
+    assert!(checkpoints(scratch.path(), "run").is_empty());
+}
+
 #[test]
 fn the_last_evaluation_is_judged_too() {
     let scratch = Scratch::new();

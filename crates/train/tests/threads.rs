@@ -292,13 +292,3 @@ fn a_player_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
         }
     }
 }
-
-#[test]
-fn a_stop_before_the_first_frame_saves_nothing() {
-    let scratch = Scratch::new();
-    let stop = Stop::new();
-    stop.request();
-    let outcome = train_watched(scratch.path(), "run", "catch", &config(&[]), &stop, |_| {});
-    assert_eq!(outcome.unwrap_err().to_string(), "stopped before anything was played");
-    assert!(checkpoints(scratch.path(), "run").is_empty());
-}

@@ -70,7 +70,7 @@ section! {
         step_limit_seconds: f64 = 30.0, Kind::number(0.001, 86_400.0), "s", Ours;
         /// A worker that takes longer to start, reset, save or restore is replaced.
         start_limit_seconds: f64 = 120.0, Kind::number(0.001, 86_400.0), "s", Ours;
-        /// Training stops when a worker has failed so often without a step between, or ten times as often without an episode.
+        /// Training stops when a worker fails so often without a step between, or ten times as often without an episode.
         failure_limit: u32 = 3, Whole(1, 1000), "failures", Ours;
     }
 }
