@@ -70,7 +70,7 @@ struct Protocol {
     parameters: Parameters,
     policy: usize,
     policies: usize,
-    policy_chosen_by: &'static str,
+    policy_chosen_by: PolicyChoice,
     epsilon: f64,
     episodes: u32,
     environments: usize,
@@ -79,6 +79,15 @@ struct Protocol {
     actions: usize,
     #[serde(skip_serializing_if = "Option::is_none")]
     atari: Option<AtariRules>,
+}
+
+/// How the policy that plays was chosen.
+#[derive(Clone, Copy, Debug, Serialize)]
+enum PolicyChoice {
+    #[serde(rename = "bandit's best mean return")]
+    Best,
+    #[serde(rename = "first, as the bandit has no returns")]
+    First,
 }
 
 /// Plays and reports.
@@ -136,7 +145,7 @@ fn report(run: &OpenRun, evaluation: &Evaluation, args: &EvalArgs) -> Report {
             parameters: args.parameters,
             policy: evaluation.policy(),
             policies: run.config.agent.policies.count,
-            policy_chosen_by: if evaluation.policy_is_known() { BEST } else { FIRST },
+            policy_chosen_by: if evaluation.policy_is_known() { PolicyChoice::Best } else { PolicyChoice::First },
             epsilon: 0.0,
             episodes: args.episodes,
             environments: evaluation.environments(),
@@ -147,10 +156,6 @@ fn report(run: &OpenRun, evaluation: &Evaluation, args: &EvalArgs) -> Report {
         },
     }
 }
-
-/// How the policy that plays was chosen.
-const BEST: &str = "bandit's best mean return";
-const FIRST: &str = "first, as the bandit has no returns";
 
 fn mean_and_std(scores: &[f64]) -> (f64, Option<f64>) {
     let count = scores.len() as f64;
@@ -188,8 +193,8 @@ fn text(report: &Report) -> String {
         "  {parameters} parameters, policy {policy} of {policies} (0 to {}), {}, epsilon 0\n",
         policies - 1,
         match protocol.policy_chosen_by {
-            FIRST => "as no episode had ended that tells which is best",
-            _ => "which the bandit has the best mean return of",
+            PolicyChoice::Best => "which the bandit has the best mean return of",
+            PolicyChoice::First => "as no episode had ended that tells which is best",
         }
     );
     if let Some(rules) = &protocol.atari {

@@ -90,7 +90,10 @@ fn plot(args: &PlotArgs) -> Result<Report> {
     let several = runs.len() > 1;
     let page = if several { Page::of_runs(&runs) } else { Page::of_run(&runs[0], &found[0]) };
     let picture = args.out.clone().unwrap_or_else(|| default_picture(&runs));
-    draw(&page, several, &picture).with_context(|| format!("{} could not be written", picture.display()))?;
+    draw(&page, several, &picture).with_context(|| {
+        let elsewhere = if args.out.is_none() { " (--out names another place)" } else { "" };
+        format!("{} could not be written{elsewhere}", picture.display())
+    })?;
     let report = |(run, checks): (&Curves, Vec<Check>)| RunReport {
         name: run.name.clone(),
         task: run.task.clone(),
@@ -221,6 +224,10 @@ mod tests {
         let out = folder.path().join("x.jpg");
         let sentence = format!("{} could not be written: pictures are .svg or .png files", out.display());
         assert_eq!(refused(&args(&[&file], &out, None)), sentence);
+        let beside = folder.path().join("metrics.svg");
+        fs::create_dir(&beside).unwrap();
+        let sentence = format!("{} could not be written (--out names another place): ", beside.display());
+        assert!(refused(&PlotArgs { out: None, ..args(&[&file], &out, None) }).starts_with(&sentence));
         let empty = folder.path().join("empty.jsonl");
         fs::write(&empty, "").unwrap();
         let sentence = format!("{} has no row of metrics yet", empty.display());
