@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use flate2::bufread::MultiGzDecoder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -13,11 +14,13 @@ use super::metrics::{MetricsError, Row, Value};
 
 /// The metric that says how good a run is: the mean score of the episodes of one greedy evaluation.
 pub const EVALUATION_SCORE: &str = "evaluation/score";
+/// What a file begins with that gzip has packed. No text does.
+const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// The rows of a metrics file, in order. A last line without its end, which is being written or was cut off by a
+/// The rows of a metrics file, packed by gzip or not, in order. A last line without its end, which is being written or was cut off by a
 /// crash, is not there; any other line that is no row is an error in its place, and reading can go on after it.
 pub struct Rows {
-    reader: BufReader<File>,
+    reader: Box<dyn BufRead>,
     path: PathBuf,
     line: u64,
     text: Vec<u8>,
@@ -27,8 +30,11 @@ pub struct Rows {
 impl Rows {
     /// Opens the file.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        let file = File::open(path).map_err(FileError::at("opened", path))?;
-        Ok(Self { reader: BufReader::new(file), path: path.to_path_buf(), line: 0, text: Vec::new(), failed: false })
+        let mut file = BufReader::new(File::open(path).map_err(FileError::at("opened", path))?);
+        let packed = file.fill_buf().map_err(FileError::at("read", path))?.starts_with(&GZIP);
+        let reader: Box<dyn BufRead> =
+            if packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) };
+        Ok(Self { reader, path: path.to_path_buf(), line: 0, text: Vec::new(), failed: false })
     }
 
     /// Reads the next whole line into `text`.
@@ -152,6 +158,10 @@ impl MetricsSummary {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::Write;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
 
     use super::*;
     use crate::run::scratch::{Random, Scratch};
@@ -178,6 +188,26 @@ mod tests {
         let mut expected = Row::new(4);
         expected.scalar("x", 1.0).vector("v", [1.0, 2.5]);
         assert_eq!(Rows::open(&path).unwrap().map(Result::unwrap).collect::<Vec<_>>(), [expected]);
+    }
+
+    #[test]
+    fn a_packed_file_has_the_same_rows() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("metrics.jsonl.gz");
+        let text: String = (0..500).map(|i| format!("{{\"frames\":{i},\"x\":{}}}\n", i * i % 83)).collect();
+        let mut packer = GzEncoder::new(Vec::new(), Compression::default());
+        packer.write_all(text.as_bytes()).unwrap();
+        let packed = packer.finish().unwrap();
+        fs::write(&path, &packed).unwrap();
+        let rows: Vec<_> = Rows::open(&path).unwrap().map(Result::unwrap).collect();
+        let read = rows.iter().map(|row| (row.frames, row.get("x").unwrap()));
+        assert!(read.eq((0..500).map(|i| (i, (i * i % 83) as f64))));
+
+        // One that is cut off is told, after the rows that can be read.
+        fs::write(&path, &packed[..packed.len() / 2]).unwrap();
+        let (rows, errors): (Vec<_>, Vec<_>) = Rows::open(&path).unwrap().partition(Result::is_ok);
+        assert!(rows.len() < 500);
+        assert!(matches!(errors[..], [Err(MetricsError::File(_))]), "{errors:?}");
     }
 
     #[test]
