@@ -120,15 +120,15 @@ def trace_coefficients(config, q, policy, action, behaviour_probability):
     return config["lambda"] * cut
 
 
-def lambda_returns(reward, discount, gamma, value, trace, length):
-    """G_t = r_t + γ d_t [V_{t+1} + λ_{t+1} (G_{t+1} - V_{t+1})]; G = V at the last valid observation. All [B, T, N]."""
+def lambda_returns(reward, discount, gamma, value, baseline, trace, length):
+    """G_t = r_t + γ d_t [V_{t+1} + λ_{t+1} (G_{t+1} - B_{t+1})]; G = V at the last valid observation. All [B, T, N]."""
     returns = torch.zeros_like(value)
     for b in range(value.shape[0]):
         last = int(length[b]) - 1
         g = value[b, last]
         returns[b, last] = g
         for t in reversed(range(last)):
-            following = value[b, t + 1] + trace[b, t + 1] * (g - value[b, t + 1])
+            following = value[b, t + 1] + trace[b, t + 1] * (g - baseline[b, t + 1])
             g = reward[b, t] + gamma * discount[b, t] * following
             returns[b, t] = g
     return returns
@@ -314,7 +314,10 @@ def rl_loss(config, network, online, target, batch, keep, moments):
     scaled_error = torch.zeros(sequences, trace, policies, dtype=dtype)
     for suffix, (q_own, q_own_target, q_own_source, reward) in functions.items():
         value = (target_policy * rescale_inverse(q_own_source.detach())).sum(dim=-1)
-        returns = lambda_returns(reward, discount[:, :, None], gamma, value, trace_lambda, batch["length"])
+        baseline = value
+        if config["return"] == "retrace":
+            baseline = rescale_inverse(taken(q_own_source.detach(), action))
+        returns = lambda_returns(reward, discount[:, :, None], gamma, value, baseline, trace_lambda, batch["length"])
         q_taken, q_taken_target = taken(q_own, action), taken(q_own_target, action)
         td = td_loss(config, q_taken, q_taken_target, returns, moments[suffix], weight, steps, policy)
         scaled_error = scaled_error + (beta if suffix else 1.0) * td.pop("scaled_error")

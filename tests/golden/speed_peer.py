@@ -48,12 +48,12 @@ def fused_lstm(p, sequence, state):
     return outputs, torch.cat([h[0], c[0]], dim=1)
 
 
-def batched_returns(reward, discount, gamma, value, trace, length):
+def batched_returns(reward, discount, gamma, value, baseline, trace, length):
     """As agent_reference.lambda_returns, all sequences at once: past a sequence's last observation G stays V."""
     steps = agent.valid_steps(length, value.shape[1])[:, :, None]
     returns = [value[:, -1]]
     for t in reversed(range(value.shape[1] - 1)):
-        following = value[:, t + 1] + trace[:, t + 1] * (returns[-1] - value[:, t + 1])
+        following = value[:, t + 1] + trace[:, t + 1] * (returns[-1] - baseline[:, t + 1])
         returns.append(torch.where(steps[:, t], reward[:, t] + gamma * discount[:, t] * following, value[:, t]))
     observed = agent.valid_observations(length, value.shape[1])[:, :, None]
     return torch.stack(returns[::-1], dim=1) * observed

@@ -64,7 +64,8 @@ fn return_as_a_sum(gamma: f32, steps: &Trajectory<'_>, t: usize) -> f64 {
     let mut sum = at(steps.rewards, t) + discount(t) * at(steps.values, t + 1);
     for k in 1..last - t {
         let product: f64 = (1..=k).map(|i| discount(t + i - 1) * at(steps.traces, t + i)).product();
-        let step = at(steps.rewards, t + k) + discount(t + k) * at(steps.values, t + k + 1) - at(steps.values, t + k);
+        let step =
+            at(steps.rewards, t + k) + discount(t + k) * at(steps.values, t + k + 1) - at(steps.baselines, t + k);
         sum += product * step;
     }
     sum
@@ -85,9 +86,11 @@ fn returns_equal_the_direct_sum_and_never_read_padding() {
         let mut rewards = draw(0, length - 1, Random::normal);
         let discounts = draw(0, length - 1, |random| if random.below(9) == 0 { 0.0 } else { 1.0 });
         let mut values = draw(0, length, Random::normal);
+        let mut baselines = draw(1, length - 1, Random::normal);
         let traces = draw(1, length - 1, Random::uniform);
-        rewards.iter_mut().chain(&mut values).for_each(|value| *value *= scale);
-        let steps = Trajectory { rewards: &rewards, discounts: &discounts, values: &values, traces: &traces, length };
+        rewards.iter_mut().chain(&mut values).chain(&mut baselines).for_each(|value| *value *= scale);
+        let (rewards, discounts, values, baselines, traces) = (&rewards, &discounts, &values, &baselines, &traces);
+        let steps = Trajectory { rewards, discounts, values, baselines, traces, length };
         let mut out = vec![f32::NAN; trace];
         returns(gamma, steps, &mut out);
         for (t, &found) in out.iter().enumerate() {
@@ -261,9 +264,11 @@ fn assert_all_finite(scales: &Scales, random: &mut Random) {
         let value = |t: usize| if rule == 1 { greedy_value(&q[t]) } else { expected_value(&q[t], &policies[t]) };
         let traces: Vec<f32> = (0..steps).map(|t| finite("trace coefficient", coefficient(t))).collect();
         let values: Vec<f32> = (0..steps).map(|t| finite("value", value(t))).collect();
-        let (rewards, discounts) = (&rewards, &discounts);
+        let baseline = |t: usize| if rule == 3 { rescale_inverse_f32(q[t][taken[t]]) } else { values[t] };
+        let baselines: Vec<f32> = (0..steps).map(|t| finite("baseline", baseline(t))).collect();
+        let (rewards, discounts, values, baselines, traces) = (&rewards, &discounts, &values, &baselines, &traces);
         let mut targets = vec![f32::NAN; steps];
-        let trajectory = Trajectory { rewards, discounts, values: &values, traces: &traces, length: steps };
+        let trajectory = Trajectory { rewards, discounts, values, baselines, traces, length: steps };
         returns(0.9997, trajectory, &mut targets);
         let errors: Vec<f32> = (0..steps - 1)
             .map(|t| finite("TD error", td_error(q[t][taken[t]], finite("return", targets[t]))))

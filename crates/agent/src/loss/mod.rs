@@ -11,12 +11,13 @@ pub mod td;
 use tch::{Device, Kind, Tensor};
 
 use crate::batch::BatchTensors;
-use crate::config::{AgentConfig, Bootstrap, QHeads};
+use crate::config::{AgentConfig, Bootstrap, QHeads, ReturnKind};
 use crate::error::Result;
 use crate::math::ladders::{beta_ladder, gamma_ladder};
 use crate::math::mixture::mixture_weight;
 use crate::math::td_scale::TdScale;
 use crate::nets::heads::HeadOutputs;
+use crate::rescaling::unscale;
 use distillation::{DistillationLoss, distillation_loss};
 use targets::{Trajectories, expected_value, returns, taken, target_policy, trace_coefficients};
 use td::{TdInput, TdLoss, least_scales, priorities, td_loss};
@@ -138,9 +139,17 @@ impl AgentLoss {
         let mut heads = vec![];
         for (head, scale) in self.value_heads(online, target, bootstrap, batch)?.into_iter().zip(scales) {
             let value = expected_value(&head.q_bootstrap, &policy)?;
-            let trajectories =
-                Trajectories { rewards: &head.rewards, discounts: &discounts, values: &value, traces: &traces };
-            let returns = returns(trajectories)?;
+            let baselines = match config.returns.kind {
+                ReturnKind::Retrace => Some(unscale(&taken(&head.q_bootstrap, action)?)?),
+                ReturnKind::SoftWatkins | ReturnKind::Watkins | ReturnKind::Peng => None,
+            };
+            let returns = returns(Trajectories {
+                rewards: &head.rewards,
+                discounts: &discounts,
+                values: &value,
+                baselines: baselines.as_ref(),
+                traces: &traces,
+            })?;
             let input = TdInput {
                 q: taken(&head.q, action)?,
                 q_target: taken(&head.q_target, action)?,

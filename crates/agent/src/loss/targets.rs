@@ -73,13 +73,17 @@ pub struct Trajectories<'a> {
     pub discounts: &'a Tensor,
     /// V_t.
     pub values: &'a Tensor,
+    /// h⁻¹(Q(x_t, a_t)), which Retrace measures G_t against; the others take V_t.
+    pub baselines: Option<&'a Tensor>,
     /// λ_t, 0 from the last valid observation on: there G = V.
     pub traces: &'a Tensor,
 }
 
-/// G_t = r_t + γ_j d_t [V_{t+1} + λ_{t+1} (G_{t+1} - V_{t+1})], `[B, T, N]`; V at the last step of the trace.
+/// G_t = r_t + γ_j d_t [V_{t+1} + λ_{t+1} (G_{t+1} - B_{t+1})], `[B, T, N]`; V at the last step of the trace. B is V or
+/// the baseline.
 pub fn returns(trajectories: Trajectories<'_>) -> Result<Tensor> {
-    let Trajectories { rewards, discounts, values, traces } = trajectories;
+    let Trajectories { discounts, values, traces, .. } = trajectories;
+    let rewards = &against_values(trajectories)?;
     if values.device().is_cuda() && torch_ext::available() {
         return Ok(torch_ext::returns::returns(rewards, discounts, values, traces)?);
     }
@@ -94,4 +98,16 @@ pub fn returns(trajectories: Trajectories<'_>) -> Result<Tensor> {
     }
     backwards.reverse();
     Ok(Tensor::f_stack(&backwards, 1)?)
+}
+
+/// Rewards with which the recursion over V comes to what it is over the baselines: r_t + γ_j d_t λ_{t+1} (V_{t+1} -
+/// B_{t+1}).
+fn against_values(trajectories: Trajectories<'_>) -> Result<Tensor> {
+    let Trajectories { rewards, discounts, values, baselines, traces } = trajectories;
+    let Some(baselines) = baselines else { return Ok(rewards.shallow_clone()) };
+    let differences = values.f_sub(baselines)?.f_mul(traces)?;
+    let steps = differences.size()[1];
+    let after_the_last = differences.f_narrow(1, 0, 1)?.f_zeros_like()?;
+    let following = Tensor::f_cat(&[differences.f_narrow(1, 1, steps - 1)?, after_the_last], 1)?;
+    Ok(rewards.f_addcmul(discounts, &following)?)
 }

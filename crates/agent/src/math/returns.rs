@@ -23,17 +23,22 @@ pub struct Trajectory<'a> {
     pub discounts: &'a [f32],
     /// V_t in real (not rescaled) units: [`expected_value`] or [`greedy_value`].
     pub values: &'a [f32],
+    /// What G_t is measured against where a trace goes on: V_t, or for Retrace h⁻¹(Q(x_t,a_t)). Read where λ_t is.
+    pub baselines: &'a [f32],
     /// λ_t: see [`super::traces`]. Not read at 0 and at the last valid observation.
     pub traces: &'a [f32],
     /// Valid observations; what lies behind them is padding and is never read.
     pub length: usize,
 }
 
-/// G_t = r_t + γ d_t [V_{t+1} + λ_{t+1} (G_{t+1} − V_{t+1})], and G = V at the last valid observation. Section A2.
+/// G_t = r_t + γ d_t [V_{t+1} + λ_{t+1} (G_{t+1} − B_{t+1})], and G = V at the last valid observation. Section A2.
 ///
-/// Unrolled: G_t = r_t + γd_t V_{t+1} + Σ_{k≥1} c_k (r_{t+k} + γd_{t+k} V_{t+k+1} − V_{t+k}), where c_k is the product of
-/// γd_{t+i−1} λ_{t+i} over i = 1..k. The paper's product runs from i = 0, the step whose action is being judged; it has
-/// to begin one step later.
+/// The baseline B is V, so that unrolled G_t = r_t + γd_t V_{t+1} + Σ_{k≥1} c_k (r_{t+k} + γd_{t+k} V_{t+k+1} − V_{t+k}),
+/// where c_k is the product of γd_{t+i−1} λ_{t+i} over i = 1..k. The paper's product runs from i = 0, the step whose
+/// action is being judged; it has to begin one step later.
+///
+/// Retrace's B is the value of the action that was taken, Q(x_{t+1},a_{t+1}): what a_{t+1} is worth is in G_{t+1} and in
+/// B and cancels out, so that no behaviour policy biases G_t where the values are right.
 ///
 /// λ = 0 gives the one-step target r_t + γ d_t V_{t+1}; λ = 1 at every step gives the discounted sum of the rewards
 /// with one bootstrap at the sequence's end. `out[length..]` is set to 0.
@@ -41,9 +46,9 @@ pub struct Trajectory<'a> {
 /// # Panics
 /// If the slices differ in length or `length` exceeds them.
 pub fn returns(gamma: f32, trajectory: Trajectory<'_>, out: &mut [f32]) {
-    let Trajectory { rewards, discounts, values, traces, length } = trajectory;
+    let Trajectory { rewards, discounts, values, baselines, traces, length } = trajectory;
     assert!(
-        [rewards.len(), discounts.len(), values.len(), traces.len()].iter().all(|&steps| steps == out.len()),
+        [rewards, discounts, values, baselines, traces].iter().all(|x| x.len() == out.len()),
         "returns: slices of different lengths"
     );
     out[length..].fill(0.0);
@@ -51,13 +56,12 @@ pub fn returns(gamma: f32, trajectory: Trajectory<'_>, out: &mut [f32]) {
         return;
     };
     out[last] = values[last];
-    // V_{t+1} + λ_{t+1} (G_{t+1} − V_{t+1}), which is V at the end.
+    // V_{t+1} + λ_{t+1} (G_{t+1} − B_{t+1}), which is V at the end.
     let mut beyond = f64::from(values[last]);
     for t in (0..last).rev() {
         let target = f64::from(rewards[t]) + f64::from(gamma) * f64::from(discounts[t]) * beyond;
         out[t] = target as f32;
-        let value = f64::from(values[t]);
-        beyond = value + f64::from(traces[t]) * (target - value);
+        beyond = f64::from(values[t]) + f64::from(traces[t]) * (target - f64::from(baselines[t]));
     }
 }
 
@@ -76,8 +80,9 @@ mod tests {
 
     fn assert_returns(discounts: [f32; 5], traces: [f32; 5], length: usize, expected: [f32; 5]) {
         let mut found = [f32::NAN; 5];
+        let (rewards, values) = (&REWARDS, &VALUES);
         let trajectory =
-            Trajectory { rewards: &REWARDS, discounts: &discounts, values: &VALUES, traces: &traces, length };
+            Trajectory { rewards, discounts: &discounts, values, baselines: values, traces: &traces, length };
         returns(0.9, trajectory, &mut found);
         for (t, (found, expected)) in found.into_iter().zip(expected).enumerate() {
             assert!((found - expected).abs() < 1e-6, "G_{t} is {found}, not {expected}");
@@ -103,6 +108,24 @@ mod tests {
     #[test]
     fn nothing_flows_back_through_a_termination() {
         assert_returns([1.0, 0.0, 1.0, 1.0, 1.0], MIXED, 5, [-0.53, -2.0, 5.475, 5.0, 5.0]);
+    }
+
+    #[test]
+    fn with_right_values_retrace_is_right_whatever_was_done() {
+        // Two actions, which end the game with 1 and -1; the target policy takes the first of them with 0.75.
+        for (reward, value_of_action) in [(1.0, 1.0), (-1.0, -1.0)] {
+            let mut found = [f32::NAN; 3];
+            let trajectory = Trajectory {
+                rewards: &[0.25, reward, f32::NAN],
+                discounts: &[1.0, 0.0, f32::NAN],
+                values: &[f32::NAN, 0.5, 9.0],
+                baselines: &[f32::NAN, value_of_action, f32::NAN],
+                traces: &[f32::NAN, 0.95, f32::NAN],
+                length: 3,
+            };
+            returns(0.5, trajectory, &mut found);
+            assert_eq!(found, [0.5, reward, 9.0]);
+        }
     }
 
     #[test]

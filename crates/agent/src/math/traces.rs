@@ -1,6 +1,7 @@
 //! Trace coefficients λ_i: how much of what happened after step i is believed.
 //!
-//! All four return estimators of section A2 are the recursion of [`super::returns`] with another coefficient.
+//! All four return estimators of section A2 are the recursion of [`super::returns`] with another coefficient, and
+//! Retrace with another baseline.
 
 /// λ_i = λ Σ_a π(a|x_i) 1[Q(x_i,a_i) ≥ Q(x_i,a) − κ|Q(x_i,a)|]: Soft Watkins. Section A2.
 ///

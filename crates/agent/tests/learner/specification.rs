@@ -116,7 +116,7 @@ fn by_the_equations(scene: &Scene, b: usize, j: usize) -> Expected {
         heads[0].row(b, t, j).iter().zip(heads[1].row(b, t, j)).map(|(e, i)| e + beta * i).collect()
     };
     let from = if config.returns.bootstrap == Bootstrap::Online { &scene.online } else { &scene.target };
-    let (mut value, mut coefficients) = (vec![0.0; TRACE], vec![0.0; TRACE]);
+    let [mut value, mut baselines, mut coefficients] = [(); 3].map(|()| vec![0.0; TRACE]);
     for t in 0..length {
         let q = combined(from, t);
         let mut policy = vec![0.0; ACTIONS];
@@ -131,6 +131,10 @@ fn by_the_equations(scene: &Scene, b: usize, j: usize) -> Expected {
             if config.returns.kind == ReturnKind::Watkins { greedy_value(&q) } else { expected_value(&q, &policy) };
         if t + 1 < length {
             let (action, lambda) = (batch.action[entry(t)] as usize, config.returns.lambda as f32);
+            baselines[t] = match config.returns.kind {
+                ReturnKind::Retrace => rescaling::rescale_inverse_f32(q[action]),
+                _ => value[t],
+            };
             coefficients[t] = match config.returns.kind {
                 ReturnKind::SoftWatkins => {
                     traces::soft_watkins(lambda, config.returns.kappa as f32, &q, &policy, action)
@@ -148,8 +152,14 @@ fn by_the_equations(scene: &Scene, b: usize, j: usize) -> Expected {
         discounts[t] = batch.discount[entry(t)];
     }
     let mut result = vec![0.0; TRACE];
-    let trajectory =
-        Trajectory { rewards: &rewards, discounts: &discounts, values: &value, traces: &coefficients, length };
+    let trajectory = Trajectory {
+        rewards: &rewards,
+        discounts: &discounts,
+        values: &value,
+        baselines: &baselines,
+        traces: &coefficients,
+        length,
+    };
     returns(gamma, trajectory, &mut result);
     let taken = |heads: &[Head; 3], t: usize| combined(heads, t)[batch.action[entry(t)] as usize];
     let q: Vec<f32> = (0..length - 1).map(|t| taken(&scene.online, t)).collect();
