@@ -14,6 +14,9 @@ use train::trained::Which;
 
 use crate::{home, options, output};
 
+/// Where runs are, unless another folder is given.
+pub const RUNS: &str = "runs";
+
 /// What every command says of its argument RUN.
 pub const RUN_HELP: &str = "A run's name (`meme runs` lists them) or its folder; it may be training";
 
@@ -90,7 +93,7 @@ pub struct ChosenRun {
     #[arg(long, value_parser = options::field("run.seed"))]
     seed: Option<u64>,
     /// Where runs are
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    #[arg(long, value_name = "FOLDER", default_value = RUNS)]
     runs: PathBuf,
 }
 

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use train::config::{self, Config, Difference, Effective, Origin, PRESETS, Sources};
 
-use crate::chosen_run::{RUN_HELP, find_run, run_config};
+use crate::chosen_run::{RUN_HELP, RUNS, find_run, run_config};
 use crate::output;
 
 /// The parts of `meme config`.
@@ -54,7 +54,7 @@ pub struct ShowArgs {
     #[command(flatten)]
     config: ConfigArgs,
     /// Where runs are
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    #[arg(long, value_name = "FOLDER", default_value = RUNS)]
     runs: PathBuf,
     /// Print one JSON document instead
     #[arg(long)]
@@ -79,7 +79,7 @@ pub struct DiffArgs {
     /// What to compare it with
     right: String,
     /// Where runs are
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    #[arg(long, value_name = "FOLDER", default_value = RUNS)]
     runs: PathBuf,
     /// Print one JSON document instead of lines
     #[arg(long)]

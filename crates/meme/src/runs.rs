@@ -10,7 +10,7 @@ use train::run::checkpoint::Checkpoints;
 use train::run::{MetricsSummary, RunFiles, clock};
 use train::saving;
 
-use crate::chosen_run::run_config;
+use crate::chosen_run::{RUNS, run_config};
 use crate::output;
 use crate::preset_hint::FIRST_RUN;
 
@@ -18,7 +18,7 @@ use crate::preset_hint::FIRST_RUN;
 #[derive(Args)]
 pub struct RunsArgs {
     /// Where runs are
-    #[arg(long, value_name = "FOLDER", default_value = "runs")]
+    #[arg(long, value_name = "FOLDER", default_value = RUNS)]
     runs: PathBuf,
     /// Print one JSON document instead of a table
     #[arg(long)]

@@ -17,14 +17,11 @@ use train::run::{Opening, RunDescription, RunDirectory, Start};
 use train::status::Status;
 use train::trainer::{self, Screen};
 
-use crate::chosen_run::run_config;
+use crate::chosen_run::{RUNS, run_config};
 use crate::config::ConfigArgs;
 use crate::output::{self, Progress};
 use crate::preset_hint::preset_hint;
 use crate::{home, options};
-
-/// Where runs are, unless another folder is given.
-const RUNS: &str = "runs";
 
 /// Options of `meme train`.
 #[derive(Args)]

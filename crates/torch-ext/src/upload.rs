@@ -220,12 +220,12 @@ impl Inbox {
     pub fn receive(&mut self, from: &Tensor, range: Range<usize>) -> Result<()> {
         check(from, range.len())?;
         let stream = Stream::current()?;
+        let (driver, raw) = (driver()?, stream.raw()?);
         let to = self.bytes[range.clone()].as_mut_ptr();
-        // SAFETY: both sides have this many bytes. The host's are not given out before the event below is reached.
-        unsafe { driver()?.download(to.cast(), from.data_ptr() as u64, range.len(), stream.raw()?)? };
-        self.arrived.record(&stream)?;
         self.pending = true;
-        Ok(())
+        // SAFETY: both sides have this many bytes. The host's are not given out before the event below is reached.
+        unsafe { driver.download(to.cast(), from.data_ptr() as u64, range.len(), raw)? };
+        self.arrived.record(&stream)
     }
 
     /// The bytes; waits until everything asked for is there.

@@ -106,19 +106,15 @@ impl Parts {
         let (agent, intrinsic, actions) = (&config.agent, &config.intrinsic, spec.actions());
         let roles = RoleSizes { actors: config.actors.environments, evaluators: config.evaluation.evaluators };
         let mut inference = Inference::new(agent, intrinsic, &observation, actions, roles, device, &published)?;
-        let (bandit, saved) = match play {
+        let (bandit, saved_actors, saved_evaluators, writers) = match play {
             None => {
                 let seed = seed_for(seed, Purpose::Bandit);
-                (CentralBandit::new(config.agent.policies.count, &config.bandit, seed), None)
+                (CentralBandit::new(config.agent.policies.count, &config.bandit, seed), Vec::new(), Vec::new(), None)
             }
             Some((Play { states, bandit, actors, evaluators }, writers)) => {
                 inference.restore(&states)?;
-                (CentralBandit::resume(bandit), Some((actors, evaluators, writers)))
+                (CentralBandit::resume(bandit), actors, evaluators, Some(writers))
             }
-        };
-        let (saved_actors, saved_evaluators, writers) = match saved {
-            None => (Vec::new(), Vec::new(), None),
-            Some((actors, evaluators, writers)) => (actors, evaluators, Some(writers)),
         };
         let sizes: Vec<usize> = actors.iter().chain(&evaluators).map(|set| environments(set.as_ref())).collect();
         let mut rows = inference.observation_rows(&sizes)?;

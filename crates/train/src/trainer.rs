@@ -375,6 +375,7 @@ impl<'a> Trainer<'a> {
         }
         match self.await_save(screen) {
             Ok(saved) => saved.iter().for_each(|saved| self.tell_saved(saved, screen)),
+            Err(error) if wait => screen.say(&format!("the save that was under way failed: {error}")),
             Err(error) => screen.say(&format!("saving failed, and training goes on: {error}")),
         }
     }
@@ -427,10 +428,11 @@ fn begun(saved: Option<u64>, played: u64) -> Option<String> {
     }
 }
 
-/// Where the networks run, if it is there.
+/// Where the networks run, if it is there. Lockstep repeats bit for bit on the CPU only.
 pub fn device(config: &Config) -> Result<tch::Device> {
     match config.run.device {
         Device::Cpu => Ok(tch::Device::Cpu),
+        Device::Auto if config.run.lockstep => Ok(tch::Device::Cpu),
         Device::Auto => Ok(agent::gpu().unwrap_or(tch::Device::Cpu)),
         Device::Cuda => agent::gpu().map_err(|error| TrainError::NoGpu { reason: error.to_string() }),
     }

@@ -28,8 +28,6 @@ const METADATA: &str = "acting";
 struct Numbers {
     updates: u64,
     rnd_errors: Moments,
-    /// Absent in what was written before it was kept.
-    #[serde(default)]
     distances: DistanceMean,
 }
 

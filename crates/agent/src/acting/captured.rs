@@ -410,6 +410,7 @@ fn step(
     let main = Stream::current()?;
     // Lives until `side` has joined: its memory is given to nobody before.
     let observations = tables.observations.gather(&unpacked.seen)?;
+    let before = tables.states.f_index_select(0, &unpacked.from)?;
     let mut fork = Event::new()?;
     fork.record(&main)?;
     fork.block(side)?;
@@ -420,7 +421,6 @@ fn step(
         Ok((embedding, error.f_unsqueeze(1)?, join))
     });
     // `side` belongs to a recording only until it has joined again, whatever happens in between.
-    let before = tables.states.f_index_select(0, &unpacked.from)?;
     let states = CellStates {
         before: before.shallow_clone(),
         table: tables.states.shallow_clone(),

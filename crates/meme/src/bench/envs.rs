@@ -212,10 +212,11 @@ impl Player {
             }
         }
         let (wall, rust_cpu) = (began.elapsed(), thread_cpu()? - rust_cpu);
-        let worker_cpu = set.worker_cpu_time()? - worker_cpu;
+        // First of all: a worker that took another's place has used less time than that one.
         if let Some(fault) = set.take_faults().first() {
             bail!("the measurement is void: {fault}");
         }
+        let worker_cpu = set.worker_cpu_time()? - worker_cpu;
         let steps = actions.len() * groups * size;
         let frames = steps as u64 * u64::from(set.spec().frames_per_step);
         Ok(Round { steps, frames, wall, worker_cpu, rust_cpu })

@@ -137,6 +137,8 @@ impl Memory {
 
 /// Trains for a while in a folder that is thrown away, and prints.
 pub fn run(args: &SystemArgs) -> Result<()> {
+    // Before there are threads of libtorch, which must not take signals.
+    let stop = Stop::on_signals()?;
     ensure!(args.seconds > 0, "--seconds must be at least 1");
     let environment: EnvId = args.environment.parse()?;
     let mut set = args.set.clone();
@@ -159,7 +161,6 @@ pub fn run(args: &SystemArgs) -> Result<()> {
     let description = RunDescription::new(&environment.to_string(), &args.preset, config.run.seed);
     let (directory, _) = RunDirectory::open(&folder.0, "bench", Start::Continue, description, &config.to_toml()?)?;
     let task = Task { environment, python: home::python()?, package: home::worker_package()? };
-    let stop = Stop::on_signals()?;
     let on_device = config.run.device != Device::Cpu && tch::Cuda::is_available();
     let watch = MemoryWatch::start(on_device)?;
     let mut bench = Bench {

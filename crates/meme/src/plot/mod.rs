@@ -24,6 +24,7 @@ use self::curves::Curves;
 use self::page::Page;
 use self::raster::Raster;
 use self::surface::Svg;
+use crate::chosen_run::RUNS;
 use crate::output::{self, grouped};
 use crate::video::partial::PartialFile;
 
@@ -41,7 +42,7 @@ pub struct PlotArgs {
     #[arg(long)]
     game: Option<String>,
     /// Where runs are
-    #[arg(long = "runs", value_name = "FOLDER", default_value = "runs")]
+    #[arg(long = "runs", value_name = "FOLDER", default_value = RUNS)]
     root: PathBuf,
     /// Print one JSON document instead of lines
     #[arg(long)]

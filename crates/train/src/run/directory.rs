@@ -250,7 +250,7 @@ fn unmake(files: &RunFiles) -> Result<(), DirectoryError> {
 /// Lets the run that was set aside in `old` have the name that is free again.
 fn give_name_back(files: &RunFiles, old: &Path) -> Result<(), DirectoryError> {
     // Not from under somebody who has found it there.
-    let _held = RunLock::acquire(&old.join("lock"))?;
+    let _held = RunLock::acquire(&RunFiles::in_folder(old).lock_file())?;
     Ok(fs::rename(old, files.folder()).map_err(FileError::at("given its name back", old))?)
 }
 

@@ -10,6 +10,7 @@ use super::clock;
 use super::directory::{self, DirectoryError};
 use super::durable::FileError;
 use super::lock::{Owner, RunLock};
+use crate::config::CONFIG_FILE;
 
 /// What a run is of, as `run.json` holds it. It is written when the run is created, and again when it is first saved.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -110,7 +111,7 @@ impl RunFiles {
 
     /// `config.toml`: the effective config.
     pub fn config_file(&self) -> PathBuf {
-        self.folder.join("config.toml")
+        self.folder.join(CONFIG_FILE)
     }
 
     /// `run.json`: what the run is of.
