@@ -72,14 +72,16 @@ fn the_returns_of_all_policies() {
         normal(&size, &mut random).sigmoid(),
         normal(&size, &mut random) * 10.0,
         normal(&size, &mut random).sigmoid(),
+        normal(&size, &mut random) * 10.0,
     ];
     let there: Vec<_> = host.iter().map(|x| x.to_device(GPU)).collect();
-    let run = |x: &[Tensor], shared: bool| {
-        let rewards = if shared { x[0].narrow(2, 0, 1) } else { x[0].shallow_clone() };
-        returns(Trajectories { rewards: &rewards, discounts: &x[1], values: &x[2], traces: &x[3] }).unwrap()
+    let run = |x: &[Tensor], shared: bool, retrace: bool| {
+        let rewards = &if shared { x[0].narrow(2, 0, 1) } else { x[0].shallow_clone() };
+        let baselines = retrace.then_some(&x[4]);
+        returns(Trajectories { rewards, discounts: &x[1], values: &x[2], baselines, traces: &x[3] }).unwrap()
     };
-    for shared in [false, true] {
-        assert!(relative(&run(&there, shared), &run(&host, shared)) < 1e-6);
+    for (shared, retrace) in [(false, false), (true, false), (false, true), (true, true)] {
+        assert!(relative(&run(&there, shared, retrace), &run(&host, shared, retrace)) < 1e-6);
     }
 }
 

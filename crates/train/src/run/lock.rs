@@ -92,7 +92,7 @@ pub enum LockError {
 /// A run held by this process, until it is dropped or the process ends in any way.
 #[derive(Debug)]
 pub struct RunLock {
-    _file: File,
+    file: File,
 }
 
 impl RunLock {
@@ -123,7 +123,7 @@ impl RunLock {
         file.set_len(0)?;
         file.rewind()?;
         file.write_all(format!("{}\n", serde_json::to_string(&Owner::this_process())?).as_bytes())?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
     }
 
     /// Who holds the lock at `path` now: `None` when nobody does. An owner that could not be read has pid 0.
@@ -135,6 +135,13 @@ impl RunLock {
             }
             Ok(()) | Err(TryLockError::Error(_)) => None,
         }
+    }
+}
+
+impl Drop for RunLock {
+    fn drop(&mut self) {
+        // Closing the file would not do while a process that is being started still has all files of this one.
+        let _ = self.file.unlock();
     }
 }
 
