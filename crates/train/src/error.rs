@@ -7,7 +7,7 @@ use envs::EnvError;
 use replay::ReplayError;
 
 use crate::run::checkpoint::CheckpointError;
-use crate::run::{FileError, MetricsError};
+use crate::run::{DirectoryError, FileError, MetricsError};
 
 /// Why training can't go on.
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +83,9 @@ pub enum TrainError {
     /// From the files of metrics.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
+    /// The run's folder.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     /// From another file of the run.
     #[error(transparent)]
     File(#[from] FileError),

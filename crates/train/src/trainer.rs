@@ -321,6 +321,7 @@ impl<'a> Trainer<'a> {
     }
 
     fn begin_keeping(&self, score: f64) -> Result<Option<Saving<Option<Saved>>>> {
+        self.directory.check_held()?;
         let store = &self.files.store;
         if !store.would_be_best(score)? {
             return Ok(None);
@@ -364,6 +365,7 @@ impl<'a> Trainer<'a> {
     fn begin_save(&mut self, copied: Copied) -> Result<Saving> {
         let (books, frames) = (self.books.clone(), copied.frames());
         self.last_save = Instant::now();
+        self.directory.check_held()?;
         // Rows up to the checkpoint stay when the run goes on from it, so they must be on the disk before it.
         self.files.metrics.sync()?;
         Ok(self.files.store.save_in_background(frames, move |checkpoint| copied.write(&books, checkpoint))?)

@@ -22,6 +22,16 @@ pub enum DirectoryError {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// Another process has taken the folder.
+    #[error(
+        "another run has taken {} since this one was moved or lost its `lock`, so nothing is written there; give the \
+         other another name, and this one its folder back",
+        folder.display()
+    )]
+    Lost {
+        /// Where it was.
+        folder: PathBuf,
+    },
     /// No run of that name.
     #[error(
         "there is no run `{name}` in {}; {}{}",
@@ -104,7 +114,7 @@ pub enum Opening {
 pub struct RunDirectory {
     files: RunFiles,
     description: RunDescription,
-    _lock: RunLock,
+    lock: RunLock,
 }
 
 impl RunDirectory {
@@ -126,7 +136,7 @@ impl RunDirectory {
         let lock = RunLock::acquire(&files.lock_file())?;
         if !files.description_file().exists() {
             make(&files, &description, config)?;
-            return Ok((Self { files, description, _lock: lock }, Opening::Created));
+            return Ok((Self { files, description, lock }, Opening::Created));
         }
         if start == Start::Continue {
             let known = files.description()?;
@@ -135,7 +145,7 @@ impl RunDirectory {
                 return Err(DirectoryError::OtherTask { name, known, given });
             }
             make_folders(&files)?;
-            return Ok((Self { files, description: known, _lock: lock }, Opening::Continued));
+            return Ok((Self { files, description: known, lock }, Opening::Continued));
         }
         let aside = durable::set_aside(files.folder())?;
         // Its lock went with the old run's folder.
@@ -147,7 +157,7 @@ impl RunDirectory {
             Ok(lock)
         };
         match made() {
-            Ok(lock) => Ok((Self { files, description, _lock: lock }, Opening::SetAside(aside))),
+            Ok(lock) => Ok((Self { files, description, lock }, Opening::SetAside(aside))),
             Err(error) => {
                 // Why it can't be made says more than that it could not be taken back.
                 let _ = unmake(&files).and_then(|()| give_name_back(&files, &aside));
@@ -193,6 +203,15 @@ impl RunDirectory {
             return Ok(());
         }
         write_description(&self.files, &RunDescription { saved: true, ..known })
+    }
+
+    /// Refuses to write where the run no longer is: its folder was moved, or its lock removed, and another process has
+    /// taken its name.
+    pub fn check_held(&self) -> Result<(), DirectoryError> {
+        match self.lock.is_lost(&self.files.lock_file()) {
+            true => Err(DirectoryError::Lost { folder: self.files.folder().to_path_buf() }),
+            false => Ok(()),
+        }
     }
 
     /// Replaces `config.toml`, for a run that goes on with other settings. The one before is kept as `config.toml.1`,

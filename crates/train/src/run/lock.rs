@@ -119,6 +119,12 @@ impl RunLock {
         }
     }
 
+    /// Whether another lock is at `path` by now: the folder was moved and its name taken, or the lock was removed and made
+    /// again. What is at the path is somebody else's then.
+    pub fn is_lost(&self, path: &Path) -> bool {
+        path.exists() && !is_at(&self.file, path)
+    }
+
     fn sign(mut file: File) -> std::io::Result<Self> {
         file.set_len(0)?;
         file.rewind()?;
@@ -177,6 +183,18 @@ mod tests {
         drop(lock);
         assert_eq!(RunLock::holder(&path), None);
         RunLock::acquire(&path).unwrap();
+    }
+
+    #[test]
+    fn a_lock_is_lost_when_another_is_in_its_place() {
+        let scratch = Scratch::new();
+        let path = scratch.path().join("lock");
+        let lock = RunLock::acquire(&path).unwrap();
+        assert!(!lock.is_lost(&path));
+        fs::remove_file(&path).unwrap();
+        assert!(!lock.is_lost(&path), "nobody has taken it");
+        let other = RunLock::acquire(&path).unwrap();
+        assert!(lock.is_lost(&path) && !other.is_lost(&path));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use thiserror::Error;
@@ -67,6 +67,8 @@ impl Stop {
         if !signals::is_ignored(SIGHUP)? {
             asking.push(SIGHUP);
         }
+        // Caught, so that a file over the shell's limit is an error that can be told instead of the end.
+        flag::register(SIGXFSZ, Arc::default())?;
         let mut received = Signals::new(&asking)?;
         let stop = self.clone();
         let taken = asking.clone();

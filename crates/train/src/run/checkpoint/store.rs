@@ -88,6 +88,10 @@ impl Checkpoints {
                 Ok(checkpoint) => return Ok(Some(checkpoint)),
                 // Removed since it was listed, for newer ones by the process that trains: those are to be found then.
                 Err(CheckpointError::NotThere { known: newer, .. }) if newer.last() > Some(&frames) => known = newer,
+                // Still listed, so it is a link to what is away just now.
+                Err(CheckpointError::NotThere { known: listed, .. }) if listed.contains(&frames) => {
+                    return Err(FileError::at("read", &self.path_of(frames))(ErrorKind::NotFound.into()).into());
+                }
                 Err(error @ (CheckpointError::Damaged { .. } | CheckpointError::NotThere { .. })) => {
                     pass_over(frames, &error);
                 }
@@ -305,10 +309,22 @@ impl CheckpointStore {
         progress: &mut dyn FnMut(Progress),
         write: impl FnOnce(&mut CheckpointWriter) -> Result<(), CheckpointError>,
     ) -> Result<u64, CheckpointError> {
+        self.make_folder_again()?;
         let aside = durable::with_suffix(&path.with_extension(""), ASIDE);
         let mut writer = CheckpointWriter::create(path, aside, frames, score, progress)?;
         write(&mut writer)?;
         writer.finish()
+    }
+
+    /// Somebody may have removed it while the run went on; what is in memory can be saved all the same. A run whose own
+    /// folder is gone gets none.
+    fn make_folder_again(&self) -> Result<(), FileError> {
+        let folder = &self.checkpoints.folder;
+        match fs::create_dir(folder) {
+            Ok(()) => durable::sync_folder_of(folder),
+            Err(cause) if cause.kind() == ErrorKind::AlreadyExists => Ok(()),
+            Err(cause) => Err(FileError::at("made", folder)(cause)),
+        }
     }
 
     /// Removes all that are older than the newest whole one.

@@ -256,6 +256,33 @@ fn one_that_can_not_be_read_just_now_stops_the_start_and_stays_what_it_is() {
 }
 
 #[test]
+fn a_link_to_what_is_away_stops_the_start_and_stays() {
+    let scratch = Scratch::new();
+    let store = CheckpointStore::open(scratch.path(), 2).unwrap();
+    save(&store, 4);
+    let link = scratch.path().join("000000000008.ckpt");
+    symlink(scratch.path().join("away"), &link).unwrap();
+    let error = Checkpoints::in_folder(scratch.path()).newest_valid(&mut |said| panic!("{said}")).unwrap_err();
+    assert!(error.to_string().starts_with(&format!("{} can't be read: ", link.display())), "{error}");
+    assert!(link.symlink_metadata().is_ok());
+}
+
+#[test]
+fn a_folder_that_was_removed_is_made_again_but_not_the_runs_own() {
+    let scratch = Scratch::new();
+    let run = scratch.path().join("run");
+    fs::create_dir_all(run.join("checkpoints")).unwrap();
+    let store = CheckpointStore::open(&run.join("checkpoints"), 2).unwrap();
+    save(&store, 4);
+    fs::remove_dir_all(run.join("checkpoints")).unwrap();
+    save(&store, 8);
+    assert_eq!(resume(&store).0, Some(8));
+    fs::rename(&run, scratch.path().join("elsewhere")).unwrap();
+    assert!(store.save(12, &mut |_| (), |writer| write_parts(writer, 12)).is_err());
+    assert!(!run.exists());
+}
+
+#[test]
 fn nothing_is_started_over_silently() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
