@@ -119,8 +119,8 @@ impl RunLock {
         }
     }
 
-    /// Whether another lock is at `path` by now: the folder was moved and its name taken, or the lock was removed and made
-    /// again. What is at the path is somebody else's then.
+    /// Whether another lock is at `path` by now: the folder was moved and its name taken, or the lock was removed and
+    /// made again. What is at the path is somebody else's then.
     pub fn is_lost(&self, path: &Path) -> bool {
         path.exists() && !is_at(&self.file, path)
     }

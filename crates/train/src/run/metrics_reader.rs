@@ -17,8 +17,9 @@ pub const EVALUATION_SCORE: &str = "evaluation/score";
 /// What a file begins with that gzip has packed. No text does.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// The rows of a metrics file, packed by gzip or not, in order. A last line without its end, which is being written or was cut off by a
-/// crash, is not there; any other line that is no row is an error in its place, and reading can go on after it.
+/// The rows of a metrics file, packed by gzip or not, in order. A last line without its end, which is being written or
+/// was cut off by a crash, is not there; any other line that is no row is an error in its place, and reading can go on
+/// after it.
 pub struct Rows {
     reader: Box<dyn BufRead>,
     path: PathBuf,
