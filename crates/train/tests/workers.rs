@@ -4,6 +4,7 @@
 mod support;
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
@@ -61,6 +62,13 @@ fn a_killed_worker_does_not_stop_the_run() {
     Checkpoint::open(checkpoints(scratch.path(), "run").last().unwrap()).unwrap();
 }
 
+/// Tells the environments how to be ill, all at once: a worker that found the file still empty would be ill otherwise.
+fn fall_ill(sick: &Path, how: &str) {
+    let aside = sick.with_extension("aside");
+    fs::write(&aside, how).unwrap();
+    fs::rename(&aside, sick).unwrap();
+}
+
 #[test]
 fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
     let _alone = ALONE.lock();
@@ -72,7 +80,7 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
         let lockstep = format!("run.lockstep={}", run == "lockstep");
         let config = small(&["run.frames=600", "evaluation.evaluators=1", &lockstep]);
         // From the first step on there is nothing worth saving.
-        fs::write(&sick, "late").unwrap();
+        fall_ill(&sick, "late");
         let error = train_watched(root, run, name, &config, &Stop::new(), |_| {}).unwrap_err().to_string();
         fs::remove_file(&sick).unwrap();
         assert!(error.ends_with("a reward must be finite"), "{error}");
@@ -80,12 +88,12 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
         // Nor is there anything to tell, however long it took: without a row the making of the run can be taken back.
         assert!(metrics(root, run).is_empty());
 
-        let fall_ill = |status: &train::status::Status| {
+        let later = |status: &train::status::Status| {
             if status.frames >= 150 {
-                fs::write(&sick, "").unwrap();
+                fall_ill(&sick, "");
             }
         };
-        let error = train_watched(root, run, name, &config, &Stop::new(), fall_ill).unwrap_err().to_string();
+        let error = train_watched(root, run, name, &config, &Stop::new(), later).unwrap_err().to_string();
         fs::remove_file(&sick).unwrap();
         let saved = Checkpoint::open(checkpoints(root, run).last().unwrap()).unwrap().frames();
         let why = "gave the reward NaN; a reward must be finite";
@@ -110,7 +118,7 @@ fn every_failure_of_a_worker_that_is_given_up_is_told() {
             small(&["run.frames=600", "evaluation.evaluators=0", "actors.environments_per_worker=4", &lockstep]);
         let seen = |status: &train::status::Status| {
             if status.frames >= 150 {
-                fs::write(&sick, "die").unwrap();
+                fall_ill(&sick, "die");
             }
         };
         let directory = open(scratch.path(), run, name, &config);

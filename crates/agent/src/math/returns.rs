@@ -33,9 +33,9 @@ pub struct Trajectory<'a> {
 
 /// G_t = r_t + γ d_t [V_{t+1} + λ_{t+1} (G_{t+1} − B_{t+1})], and G = V at the last valid observation. Section A2.
 ///
-/// The baseline B is V. Unrolled, G_t = r_t + γd_t V_{t+1} + Σ_{k≥1} c_k (r_{t+k} + γd_{t+k} V_{t+k+1} − V_{t+k}), where
-/// c_k is the product of γd_{t+i−1} λ_{t+i} over i = 1..k. The paper's product runs from i = 0, the step whose action is
-/// being judged; it has to begin one step later.
+/// The baseline B is V. Unrolled, G_t = r_t + γd_t V_{t+1} + Σ_{k≥1} c_k (r_{t+k} + γd_{t+k} V_{t+k+1} − V_{t+k}),
+/// where c_k is the product of γd_{t+i−1} λ_{t+i} over i = 1..k. The paper's product runs from i = 0, the step whose
+/// action is being judged; it has to begin one step later.
 ///
 /// Retrace's B is the value of the action that was taken, Q(x_{t+1},a_{t+1}): what a_{t+1} is worth is in G_{t+1} and
 /// in B and cancels out, so that no behaviour policy biases G_t where the values are right.
