@@ -1,6 +1,5 @@
 //! Why the replay refuses something, each in one sentence with the names and values of the case.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::shard::Key;
@@ -133,24 +132,6 @@ pub enum ReplayError {
         bytes: usize,
         /// What the compressor said.
         reason: &'static str,
-    },
-    /// A snapshot that is damaged, foreign or of another configuration.
-    #[error("{path} is not a snapshot that can be loaded: {reason}")]
-    Snapshot {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The file system refused.
-    #[error("could not {action} {path}: {cause}")]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What it said.
-        cause: std::io::Error,
     },
 }
 

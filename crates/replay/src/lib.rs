@@ -1,8 +1,8 @@
 //! What an agent remembers: overlapping sequences of its steps, compressed, drawn by priority.
 //!
 //! [`Writer`]s turn steps into sequences, a [`Replay`] holds them in shards behind a [`RateLimiter`], [`Sampler`]s
-//! decode batches of them into the caller's memory, a [`Snapshot`] takes everything to a file and back. There is no
-//! tensor in here. docs/replay.md describes layout and invariants.
+//! decode batches of them into the caller's memory, a [`Snapshot`] takes everything to a checkpoint and back. There is
+//! no tensor in here. docs/replay.md describes layout and invariants.
 
 mod accounting;
 mod batch;

@@ -1,6 +1,6 @@
 //! What a checkpoint holds: everything, so that a run goes on as if it had never stopped.
 
-use std::io::{Read, Write};
+use std::io::Write;
 
 use agent::TensorFile;
 use replay::{ReplayConfig, Restored, Snapshot};
@@ -89,7 +89,7 @@ impl Copied {
             checkpoint.part(END, |out| serde_json::to_writer(out, end))?;
         }
         checkpoint.part(PLAY, |out| postcard::to_io(play, out).map(drop))?;
-        checkpoint.part(REPLAY, |mut out: &mut dyn Write| replay.write_to(&mut out).map(drop))
+        checkpoint.part(REPLAY, |mut out: &mut dyn Write| replay.write_to(&mut out))
     }
 }
 
@@ -147,9 +147,40 @@ pub fn books(checkpoint: &Checkpoint) -> Result<Books> {
 
 /// A part that `postcard` wrote.
 pub(crate) fn decode<T: DeserializeOwned>(checkpoint: &Checkpoint, part: &'static str) -> Result<T> {
-    let mut bytes = Vec::new();
-    let broken = |reason: String| TrainError::Part { part, reason };
-    checkpoint.part(part)?.read_to_end(&mut bytes).map_err(|error| broken(error.to_string()))?;
+    let bytes = checkpoint.part_bytes(part)?;
+    let broken = |reason: &str| TrainError::Part { part, reason: reason.to_owned() };
     // Its hash is right, so that these are the bytes that were written.
-    postcard::from_bytes(&bytes).map_err(|_| broken("another version of meme wrote it in another form".to_owned()))
+    postcard::from_bytes(&bytes).map_err(|error| match error {
+        // A value was refused by its own type, and postcard does not pass on why: episodic memories are that finds no room.
+        postcard::Error::SerdeDeCustom => {
+            broken("there is not enough memory for it, or another version of meme wrote it in another form")
+        }
+        _ => broken("another version of meme wrote it in another form"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use agent::math::episodic_memory::EpisodicMemory;
+
+    use super::*;
+    use crate::run::checkpoint::CheckpointStore;
+    use crate::run::scratch::Scratch;
+
+    #[test]
+    fn too_little_memory_is_not_told_as_another_form() {
+        let scratch = Scratch::new();
+        let store = CheckpointStore::open(scratch.path(), 1).unwrap();
+        let refused = |bytes: &[u8]| {
+            store.save(1, &mut |_| {}, |checkpoint| checkpoint.part_bytes(PLAY, bytes)).unwrap();
+            decode::<EpisodicMemory>(&store.checkpoints().at(1).unwrap(), PLAY).unwrap_err().to_string()
+        };
+        let memory = postcard::to_stdvec(&EpisodicMemory::new(16, 2).unwrap()).unwrap();
+        // Entries that no machine has room for, of two dimensions, none of them filled.
+        let large = postcard::to_stdvec(&(1_usize << 58, 2_usize, Vec::<f32>::new())).unwrap();
+        let form = "another version of meme wrote it in another form";
+        let begins = "the checkpoint's part `play` can't be used:";
+        assert_eq!(refused(&large), format!("{begins} there is not enough memory for it, or {form}"));
+        assert_eq!(refused(&memory[..memory.len() - 1]), format!("{begins} {form}"));
+    }
 }

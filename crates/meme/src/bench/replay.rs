@@ -3,12 +3,13 @@
 mod recording;
 mod ring;
 
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use clap::Args;
 use envs::WorkerConfig;
 use envs::seeds::SplitMix64;
@@ -268,13 +269,14 @@ fn measure_fill(args: &ReplayArgs, recording: &Recording, mut config: ReplayConf
     let begun = Instant::now();
     let snapshot = Snapshot::take(&replay, writers.iter().map(Writer::state).collect());
     let locked = begun.elapsed();
-    let snapshot_bytes = snapshot.write(&args.snapshot)?;
+    let path = &args.snapshot;
+    let snapshot_bytes = write(&snapshot, path).with_context(|| format!("{} can't be written", path.display()))?;
     let snapshot_seconds = begun.elapsed().as_secs_f64();
     drop((writers, replay));
     let begun = Instant::now();
-    let restored = Snapshot::restore(&args.snapshot, &config);
+    let restored = Snapshot::restore_from(File::open(path)?, &config).map_err(Error::msg);
     let restore_seconds = begun.elapsed().as_secs_f64();
-    std::fs::remove_file(&args.snapshot)?;
+    fs::remove_file(path)?;
     progress.clear();
     let restored = restored?.replay.accounting();
     ensure!(restored == held, "the restored replay differs: {restored} instead of {held}");
@@ -289,6 +291,14 @@ fn measure_fill(args: &ReplayArgs, recording: &Recording, mut config: ReplayConf
         snapshot_seconds,
         restore_seconds,
     })
+}
+
+/// Writes a snapshot to the disk; its bytes.
+fn write(snapshot: &Snapshot, path: &Path) -> Result<u64> {
+    let mut file = File::create(path)?;
+    snapshot.write_to(&mut file)?;
+    file.sync_all()?;
+    Ok(file.metadata()?.len())
 }
 
 fn lines(report: &Report) -> String {

@@ -1,6 +1,6 @@
-//! The replay as a file, and back.
+//! The replay as bytes, and back.
 //!
-//! A file is `MEMEREPL`, a version (u32, little-endian) and a stream of [`blocks`] with the records of [`write`]: the
+//! They are `MEMEREPL`, a version (u32, little-endian) and a stream of [`blocks`] with the records of [`write`]: the
 //! configuration, the state of the draws, the shards from the first on with their sequences from the oldest on, and
 //! the writers.
 
@@ -8,16 +8,13 @@ mod blocks;
 mod read;
 mod write;
 
-use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::blocks::Parsed;
 use self::read::RecordReader;
 use self::write::RecordWriter;
 use crate::config::ReplayConfig;
-use crate::error::{ReplayError, Result};
 use crate::replay::{Draws, Replay};
 use crate::rng::Rng;
 use crate::sequence::Sequence;
@@ -74,36 +71,8 @@ impl Snapshot {
         Self { config: *replay.config(), draws: draws.clone(), shards, writers }
     }
 
-    /// Sequences in it, those of the writers apart.
-    pub fn sequences(&self) -> usize {
-        self.shards.iter().map(|shard| shard.sequences.len()).sum()
-    }
-
-    /// Writes it to a file: beside it first, then renamed over it, so that `path` is the old file or the whole new one
-    /// at any moment. Returns the file's size.
-    pub fn write(&self, path: &Path) -> Result<u64> {
-        let partial = partial_path(path);
-        let written = self.write_partial(&partial).and_then(|size| {
-            fs::rename(&partial, path).map_err(io_error("rename the snapshot to", path))?;
-            sync_folder(path)?;
-            Ok(size)
-        });
-        if written.is_err() {
-            // The disk may be full: what can't be used should not stay there. Nothing is lost if this fails too.
-            let _ = fs::remove_file(&partial);
-        }
-        written
-    }
-
-    fn write_partial(&self, partial: &Path) -> Result<u64> {
-        let mut file = File::create(partial).map_err(io_error("create", partial))?;
-        let size = self.write_to(&mut file).map_err(io_error("write", partial))?;
-        file.sync_all().map_err(io_error("write to the disk", partial))?;
-        Ok(size)
-    }
-
-    /// Writes it into something larger, such as a checkpoint. Returns the bytes that were written.
-    pub fn write_to(&self, out: &mut impl Write) -> io::Result<u64> {
+    /// Writes it, as it may stand by itself or as a part of a checkpoint.
+    pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
         let mut out = RecordWriter::new(out);
@@ -125,20 +94,13 @@ impl Snapshot {
         for writer in &self.writers {
             out.writer(writer)?;
         }
-        let (_, written) = out.finish()?;
-        Ok(written + (MAGIC.len() + size_of_val(&VERSION)) as u64)
+        out.finish().map(drop)
     }
 
-    /// A replay from a file, for the same sizes, shards and exponents; memory limit and rate limiter are those of
-    /// `config`. Nothing exists until all of the file has been read and found whole.
-    pub fn restore(path: &Path, config: &ReplayConfig) -> Result<Restored> {
-        config.check()?;
-        let file = File::open(path).map_err(io_error("open", path))?;
-        Self::restore_from(file, config).map_err(|reason| ReplayError::Snapshot { path: path.to_owned(), reason })
-    }
-
-    /// The same from what [`write_to`](Self::write_to) wrote; the error says what is wrong with it.
-    pub fn restore_from(mut input: impl Read, config: &ReplayConfig) -> std::result::Result<Restored, String> {
+    /// A replay from what [`write_to`](Self::write_to) wrote, for the same sizes, shards and exponents; memory limit and
+    /// rate limiter are those of `config`. Nothing exists until all of it has been read and found whole; the error says
+    /// what is wrong with it.
+    pub fn restore_from(mut input: impl Read, config: &ReplayConfig) -> Result<Restored, String> {
         config.check().map_err(|error| error.to_string())?;
         read_head(&mut input)?;
         read_body(input, config)
@@ -194,29 +156,12 @@ fn read_shard<R: Read>(records: &mut RecordReader<R>, config: &ReplayConfig, ind
     Ok(shard)
 }
 
-/// Where a snapshot is written before it is whole.
-fn partial_path(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".partial");
-    name.into()
-}
-
-/// Makes the renaming last.
-fn sync_folder(path: &Path) -> Result<()> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error("write to the disk", folder))
-}
-
-fn io_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ReplayError {
-    move |cause| ReplayError::Io { action, path: path.to_owned(), cause }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Batch, LastStep, Layout, RateLimiterConfig, Sampler, SequenceStart, Step, Writer};
+    use crate::{Batch, LastStep, Layout, RateLimiterConfig, ReplayError, Sampler, SequenceStart, Step, Writer};
 
     fn config() -> ReplayConfig {
         let mut config = ReplayConfig::paper(1, 1);
@@ -257,11 +202,8 @@ mod tests {
     /// A file whose checksums are right and whose content is not: made by someone, not by an accident.
     #[test]
     fn content_that_is_wrong_but_whole_neither_panics_nor_hangs() {
-        let folder = std::env::temp_dir().join(format!("meme-replay-content-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("snapshot");
-        snapshot().write(&path).unwrap();
-        let whole = fs::read(&path).unwrap();
+        let mut whole = Vec::new();
+        snapshot().write_to(&mut whole).unwrap();
         // One block, the end, and nothing else: head of the file 12 bytes, of the block 12, of the end 12.
         let content = &whole[24..whole.len() - 12];
         let mut rng = Rng::new(1);
@@ -274,8 +216,7 @@ mod tests {
             }
             let mut blocks = blocks::BlockWriter::new(whole[..12].to_vec());
             blocks.put(&content).unwrap();
-            fs::write(&path, blocks.finish().unwrap().0).unwrap();
-            let Ok(restored) = Snapshot::restore(&path, &config()) else {
+            let Ok(restored) = Snapshot::restore_from(&blocks.finish().unwrap()[..], &config()) else {
                 refused += 1;
                 continue;
             };
@@ -287,7 +228,6 @@ mod tests {
                 Err(error) => panic!("{error}"),
             }
         }
-        fs::remove_dir_all(&folder).unwrap();
         assert!(
             loaded > 100 && refused > 100 && damaged > 100,
             "{loaded} loaded, {refused} refused, {damaged} damaged"

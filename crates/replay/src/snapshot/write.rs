@@ -28,7 +28,7 @@ impl<W: Write> RecordWriter<W> {
         Self { blocks: BlockWriter::new(file), chunks: HashMap::new(), little_endian: Vec::new() }
     }
 
-    pub(super) fn finish(self) -> io::Result<(W, u64)> {
+    pub(super) fn finish(self) -> io::Result<W> {
         self.blocks.finish()
     }
 

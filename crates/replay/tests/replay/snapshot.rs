@@ -1,35 +1,15 @@
-//! Files: whole or refused.
+//! Snapshots: whole or refused.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::play::{Chance, Episode, Played, StopAtEnd, append, episode, sample, small_config, write_until_stopped};
 use replay::{Batch, RateLimiterConfig, Replay, ReplayConfig, ReplayError, Sampler, Snapshot, Writer};
 
-/// A folder that goes when the test ends.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("meme-replay-{}-{number}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self) -> PathBuf {
-        self.0.join("replay.snapshot")
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn written(snapshot: &Snapshot) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    snapshot.write_to(&mut bytes).unwrap();
+    bytes
 }
 
 fn config() -> ReplayConfig {
@@ -90,11 +70,11 @@ impl Run {
         }
     }
 
-    /// The same run, gone on from a file.
-    fn through(self, file: &Path) -> Self {
+    /// The same run, gone on from a snapshot.
+    fn through_a_snapshot(self) -> Self {
         let states = self.writers.iter().map(Writer::state).collect();
-        Snapshot::take(&self.replay, states).write(file).unwrap();
-        let restored = Snapshot::restore(file, self.replay.config()).unwrap();
+        let bytes = written(&Snapshot::take(&self.replay, states));
+        let restored = Snapshot::restore_from(&bytes[..], self.replay.config()).unwrap();
         assert_eq!(restored.replay.accounting(), self.replay.accounting());
         assert_eq!(restored.replay.limiter().counts(), self.replay.limiter().counts());
         let writers = restored.writers.into_iter().map(|s| Writer::resume(&restored.replay, s).unwrap()).collect();
@@ -103,15 +83,14 @@ impl Run {
 }
 
 #[test]
-fn a_run_that_goes_on_from_a_file_equals_one_that_never_stopped() {
-    let folder = Folder::new();
+fn a_run_that_goes_on_from_a_snapshot_equals_one_that_never_stopped() {
     let mut whole = Run::new(config());
     let mut stopped = Run::new(config());
     for i in 0..600 {
         whole.step();
         stopped.step();
         if i % 29 == 7 {
-            stopped = stopped.through(&folder.file());
+            stopped = stopped.through_a_snapshot();
         }
     }
     assert!(whole.batches.len() > 100);
@@ -122,7 +101,6 @@ fn a_run_that_goes_on_from_a_file_equals_one_that_never_stopped() {
 
 #[test]
 fn a_snapshot_is_a_cut_while_writers_and_samplers_go_on() {
-    let folder = Folder::new();
     let mut config = config();
     config.capacity = 3_000;
     config.memory_limit = None;
@@ -145,8 +123,8 @@ fn a_snapshot_is_a_cut_while_writers_and_samplers_go_on() {
         });
         for _ in 0..20 {
             std::thread::sleep(Duration::from_millis(10));
-            Snapshot::take(&replay, Vec::new()).write(&folder.file()).unwrap();
-            let restored = Snapshot::restore(&folder.file(), &config).unwrap().replay;
+            let bytes = written(&Snapshot::take(&replay, Vec::new()));
+            let restored = Snapshot::restore_from(&bytes[..], &config).unwrap().replay;
             let held = restored.accounting();
             let (inserts, samples) = restored.limiter().counts();
             assert_eq!((held.inserted, held.sampled), (inserts, samples), "counts and content are of one moment");
@@ -157,8 +135,8 @@ fn a_snapshot_is_a_cut_while_writers_and_samplers_go_on() {
     });
 }
 
-/// A small file, as bytes, and what it was made with.
-fn small_file(folder: &Folder) -> (Vec<u8>, ReplayConfig) {
+/// A small snapshot, as bytes, and what it was made with.
+fn small_snapshot() -> (Vec<u8>, ReplayConfig) {
     let config = small_config();
     let replay = Replay::new(config).unwrap();
     let mut played = Played::default();
@@ -170,26 +148,18 @@ fn small_file(folder: &Folder) -> (Vec<u8>, ReplayConfig) {
     let open = episode(&mut chance, &config.layout, 0, 30);
     writer.begin_episode(0).unwrap();
     (0..8).for_each(|t| append(&mut writer, &open, 99, t));
-    let size = Snapshot::take(&replay, vec![writer.state()]).write(&folder.file()).unwrap();
-    let bytes = fs::read(folder.file()).unwrap();
-    assert_eq!(bytes.len() as u64, size);
-    Snapshot::restore(&folder.file(), &config).unwrap();
+    let bytes = written(&Snapshot::take(&replay, vec![writer.state()]));
+    Snapshot::restore_from(&bytes[..], &config).unwrap();
     (bytes, config)
 }
 
-fn refusal(folder: &Folder, bytes: &[u8], config: &ReplayConfig) -> String {
-    fs::write(folder.file(), bytes).unwrap();
-    match Snapshot::restore(&folder.file(), config) {
-        Ok(_) => panic!("a damaged file was loaded"),
-        Err(ReplayError::Snapshot { reason, .. }) => reason,
-        Err(error) => panic!("{error}"),
-    }
+fn refusal(bytes: &[u8], config: &ReplayConfig) -> String {
+    Snapshot::restore_from(bytes, config).expect_err("a damaged snapshot was loaded")
 }
 
 #[test]
-fn ten_thousand_damaged_files_are_refused() {
-    let folder = Folder::new();
-    let (whole, config) = small_file(&folder);
+fn ten_thousand_damaged_snapshots_are_refused() {
+    let (whole, config) = small_snapshot();
     let mut chance = Chance(31);
     for case in 0..10_000 {
         let mut bytes = whole.clone();
@@ -213,71 +183,49 @@ fn ten_thousand_damaged_files_are_refused() {
                 }
             }
         }
-        assert!(!refusal(&folder, &bytes, &config).is_empty());
+        assert!(!refusal(&bytes, &config).is_empty());
     }
 }
 
 #[test]
 fn every_single_bit_counts() {
-    let folder = Folder::new();
-    let (whole, config) = small_file(&folder);
+    let (whole, config) = small_snapshot();
     for at in (0..whole.len()).step_by(7) {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);
-        refusal(&folder, &bytes, &config);
+        refusal(&bytes, &config);
     }
 }
 
 #[test]
 fn refusals_say_what_is_wrong() {
-    let folder = Folder::new();
-    let (whole, config) = small_file(&folder);
-    assert_eq!(refusal(&folder, b"", &config), "it does not begin like a replay snapshot");
-    assert_eq!(refusal(&folder, b"PK\x03\x04 something else", &config), "it does not begin like a replay snapshot");
+    let (whole, config) = small_snapshot();
+    assert_eq!(refusal(b"", &config), "it does not begin like a replay snapshot");
+    assert_eq!(refusal(b"PK\x03\x04 something else", &config), "it does not begin like a replay snapshot");
     let mut newer = whole.clone();
     newer[8] = 9;
-    assert_eq!(refusal(&folder, &newer, &config), "it is of version 9, and version 2 is what can be read");
-    assert_eq!(refusal(&folder, &whole[..whole.len() - 1], &config), "it is cut off in block 1");
+    assert_eq!(refusal(&newer, &config), "it is of version 9, and version 2 is what can be read");
+    assert_eq!(refusal(&whole[..whole.len() - 1], &config), "it is cut off in block 1");
     let mut flipped = whole.clone();
     flipped[500] ^= 4;
-    assert_eq!(refusal(&folder, &flipped, &config), "the checksum of its block 0 is wrong, so it is damaged");
+    assert_eq!(refusal(&flipped, &config), "the checksum of its block 0 is wrong, so it is damaged");
     let mut longer = whole.clone();
     longer.push(0);
-    assert_eq!(refusal(&folder, &longer, &config), "it goes on after its end");
+    assert_eq!(refusal(&longer, &config), "it goes on after its end");
 
     let mut other = config;
     other.layout.trace = 8;
-    assert_eq!(refusal(&folder, &whole, &other), "its layout.trace is 6, but 8 is configured");
+    assert_eq!(refusal(&whole, &other), "its layout.trace is 6, but 8 is configured");
     let mut other = config;
     other.capacity = 51;
-    assert_eq!(refusal(&folder, &whole, &other), "its capacity is 50, but 51 is configured");
+    assert_eq!(refusal(&whole, &other), "its capacity is 50, but 51 is configured");
     let mut other = config;
     other.priority_exponent = 0.7;
-    assert_eq!(refusal(&folder, &whole, &other), "its priority_exponent is 0.6, but 0.7 is configured");
-
-    let missing = Snapshot::restore(&folder.0.join("none"), &config).unwrap_err().to_string();
-    assert!(missing.starts_with("could not open ") && missing.contains("none"), "{missing}");
-}
-
-#[test]
-fn a_failed_write_leaves_the_old_file_and_nothing_else() {
-    let folder = Folder::new();
-    let (whole, config) = small_file(&folder);
-    let replay = Snapshot::restore(&folder.file(), &config).unwrap().replay;
-    // Where the file is written before it is renamed there is a folder in the way.
-    fs::create_dir(folder.0.join("replay.snapshot.partial")).unwrap();
-    let error = Snapshot::take(&replay, Vec::new()).write(&folder.file()).unwrap_err().to_string();
-    assert!(error.starts_with("could not create "), "{error}");
-    assert!(fs::read(folder.file()).unwrap() == whole);
-    fs::remove_dir(folder.0.join("replay.snapshot.partial")).unwrap();
-    Snapshot::take(&replay, Vec::new()).write(&folder.file()).unwrap();
-    let left: Vec<_> = fs::read_dir(&folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["replay.snapshot"]);
+    assert_eq!(refusal(&whole, &other), "its priority_exponent is 0.6, but 0.7 is configured");
 }
 
 #[test]
 fn a_smaller_memory_limit_holds_after_restoring() {
-    let folder = Folder::new();
     let mut config = small_config();
     config.capacity = 1_000;
     let replay = Replay::new(config).unwrap();
@@ -286,9 +234,9 @@ fn a_smaller_memory_limit_holds_after_restoring() {
     for _ in 0..300 {
         played.write(&mut writer, episode(&mut Chance(5), &config.layout, 0, 20));
     }
-    Snapshot::take(&replay, Vec::new()).write(&folder.file()).unwrap();
+    let bytes = written(&Snapshot::take(&replay, Vec::new()));
     config.memory_limit = Some(replay.accounting().bytes() / 2);
-    let restored = Snapshot::restore(&folder.file(), &config).unwrap().replay;
+    let restored = Snapshot::restore_from(&bytes[..], &config).unwrap().replay;
     let held = restored.accounting();
     assert!(held.bytes() <= config.memory_limit.unwrap());
     assert_eq!(held.inserted, replay.accounting().inserted);
