@@ -54,7 +54,7 @@ pub struct BatchMut<'a> {
 
 impl BatchMut<'_> {
     /// Number of sequences.
-    pub fn size(&self) -> usize {
+    pub(crate) fn size(&self) -> usize {
         self.keys.len()
     }
 

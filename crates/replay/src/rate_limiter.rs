@@ -58,7 +58,7 @@ impl RateLimiter {
     }
 
     /// The least and the greatest balance.
-    pub fn bounds(&self) -> (f64, f64) {
+    fn bounds(&self) -> (f64, f64) {
         let middle = self.config.min_fill as f64 * self.config.samples_per_insert;
         (middle - self.config.slack, middle + self.config.slack)
     }
@@ -67,16 +67,6 @@ impl RateLimiter {
     pub fn counts(&self) -> (u64, u64) {
         let counts = self.lock();
         (counts.inserts.done, counts.samples.done)
-    }
-
-    /// Whether `n` sequences could be inserted now without waiting.
-    pub fn can_insert(&self, n: u64) -> bool {
-        self.insert_fits(&self.lock(), n)
-    }
-
-    /// Whether `n` sequences could be sampled now without waiting.
-    pub fn can_sample(&self, n: u64) -> bool {
-        self.sample_fits(&self.lock(), n)
     }
 
     /// Waits until `n` sequences could be sampled without waiting, at most `timeout`. Another sampler may be quicker.
@@ -117,11 +107,6 @@ impl RateLimiter {
         self.lock().stopped = true;
         self.inserted.notify_all();
         self.sampled.notify_all();
-    }
-
-    /// Whether [`stop`](Self::stop) was called.
-    pub fn is_stopped(&self) -> bool {
-        self.lock().stopped
     }
 
     /// Refuses a batch that neither enough inserts nor waiting would ever let through.
@@ -194,6 +179,14 @@ mod tests {
         limiter.sample(n, timeout, || Ok(()))
     }
 
+    fn can_insert(limiter: &RateLimiter, n: u64) -> bool {
+        limiter.insert_fits(&limiter.lock(), n)
+    }
+
+    fn can_sample(limiter: &RateLimiter, n: u64) -> bool {
+        limiter.sample_fits(&limiter.lock(), n)
+    }
+
     #[test]
     fn the_bounds_hold_to_the_last_sequence() {
         let limiter = limiter(6.0, 10, 20.0);
@@ -201,15 +194,15 @@ mod tests {
         for _ in 0..9 {
             insert(&limiter, Duration::ZERO).unwrap();
         }
-        assert!(!limiter.can_sample(1), "nine of ten are filled");
+        assert!(!can_sample(&limiter, 1), "nine of ten are filled");
         insert(&limiter, Duration::ZERO).unwrap();
-        assert!(limiter.can_sample(20));
-        assert!(!limiter.can_sample(21));
+        assert!(can_sample(&limiter, 20));
+        assert!(!can_sample(&limiter, 21));
         limiter.wait_to_sample(20, Duration::ZERO).unwrap();
         let refused = limiter.wait_to_sample(21, Duration::from_millis(1));
         assert!(matches!(refused, Err(ReplayError::Timeout { what: "a sample", .. })));
-        assert!(limiter.can_insert(3));
-        assert!(!limiter.can_insert(4));
+        assert!(can_insert(&limiter, 3));
+        assert!(!can_insert(&limiter, 4));
         for _ in 0..3 {
             insert(&limiter, Duration::ZERO).unwrap();
         }
@@ -234,7 +227,7 @@ mod tests {
             for fill in 1..20 {
                 let limiter = limiter(ratio, fill, (ratio + 1.0) / 2.0);
                 for _ in 0..2_000 {
-                    if limiter.can_sample(1) {
+                    if can_sample(&limiter, 1) {
                         sample(&limiter, 1, Duration::ZERO).unwrap();
                     } else {
                         insert(&limiter, Duration::ZERO).unwrap();
@@ -248,25 +241,25 @@ mod tests {
     fn what_is_not_done_yet_does_not_count_for_the_other_side() {
         let limiter = limiter(1.0, 1, 2.0);
         limiter
-            .insert(Duration::ZERO, || assert!(!limiter.can_sample(1), "the sequence is not in its shard yet"))
+            .insert(Duration::ZERO, || assert!(!can_sample(&limiter, 1), "the sequence is not in its shard yet"))
             .unwrap();
-        assert!(limiter.can_sample(2));
+        assert!(can_sample(&limiter, 2));
         let failed = limiter.sample(2, Duration::ZERO, || {
-            assert!(!limiter.can_sample(1) && limiter.can_insert(2) && !limiter.can_insert(3));
+            assert!(!can_sample(&limiter, 1) && can_insert(&limiter, 2) && !can_insert(&limiter, 3));
             Err(ReplayError::Empty)
         });
         assert!(matches!(failed, Err(ReplayError::Empty)));
         assert_eq!(limiter.counts(), (1, 0));
-        assert!(limiter.can_sample(2), "what failed does not count");
+        assert!(can_sample(&limiter, 2), "what failed does not count");
     }
 
     #[test]
     fn an_infinite_slack_holds_nothing_but_the_fill() {
         let limiter = limiter(6.0, 2, f64::INFINITY);
         insert(&limiter, Duration::ZERO).unwrap();
-        assert!(!limiter.can_sample(1));
+        assert!(!can_sample(&limiter, 1));
         insert(&limiter, Duration::ZERO).unwrap();
-        assert!(limiter.can_insert(1 << 40) && limiter.can_sample(1 << 40));
+        assert!(can_insert(&limiter, 1 << 40) && can_sample(&limiter, 1 << 40));
     }
 
     #[test]
@@ -285,6 +278,6 @@ mod tests {
             assert!(matches!(full.join().unwrap(), Err(ReplayError::Stopped)));
         });
         assert!(matches!(insert(&limiter, Duration::MAX), Err(ReplayError::Stopped)));
-        assert!(limiter.is_stopped());
+        assert!(matches!(sample(&limiter, 1, Duration::MAX), Err(ReplayError::Stopped)));
     }
 }

@@ -95,11 +95,6 @@ impl Writer {
         self.state.clone()
     }
 
-    /// The actor it writes for.
-    pub fn actor(&self) -> u32 {
-        self.state.actor
-    }
-
     /// Begins an episode in which this policy acts.
     pub fn begin_episode(&mut self, policy: u16) -> Result<()> {
         if self.state.episode.is_some() {
@@ -109,11 +104,6 @@ impl Writer {
         let episode = spare.unwrap_or_else(|| Episode::new(&self.replay.config().layout));
         self.state.episode = Some(episode.begin(policy));
         Ok(())
-    }
-
-    /// Whether an episode is open.
-    pub fn in_episode(&self) -> bool {
-        self.state.episode.is_some()
     }
 
     /// Whether the next step begins a sequence and so needs a [`SequenceStart`].
@@ -413,6 +403,6 @@ mod tests {
         writer.begin_episode(0).unwrap();
         writer.append(&[0; 4], &STEP, Some(START)).unwrap();
         writer.abandon_episode();
-        assert!(!writer.in_episode() && writer.ready() == 0);
+        assert!(writer.state.episode.is_none() && writer.ready() == 0);
     }
 }
