@@ -169,11 +169,12 @@ mod tests {
         // The first step moves by the learning rate against the gradient's sign, whatever its size.
         for (g, expected) in [([0.5, -0.25], [0.85, -1.9]), ([-1.0, 0.75], [0.844_060_8, -1.949_329_8])] {
             let _ = gradients.flat_mut().zero_();
-            let _ = gradients.get(weight).shallow_clone().fill_(g[0]);
-            let _ = gradients.get(bias).shallow_clone().fill_(g[1]);
+            let _ = gradients.weights().get(weight).shallow_clone().fill_(g[0]);
+            let _ = gradients.weights().get(bias).shallow_clone().fill_(g[1]);
             adam.step(&mut parameters, &gradients, Gate { apply: &Tensor::from(true), scale: None }, None).unwrap();
             adam.count();
-            let found = [parameters.get(weight).double_value(&[0, 0]), parameters.get(bias).double_value(&[0])];
+            let moved = parameters.weights();
+            let found = [moved.get(weight).double_value(&[0, 0]), moved.get(bias).double_value(&[0])];
             for (found, expected) in found.iter().zip(expected) {
                 assert!((found - expected).abs() < 1e-6, "{found} instead of {expected}");
             }
@@ -184,7 +185,8 @@ mod tests {
         let after = [&parameters, adam.moments()[0], adam.moments()[1]].map(|set| set.flat().copy());
         assert!(before.iter().zip(&after).all(|(before, after)| before == after), "a step that is not to be made");
         let sum = |x: &Tensor| x.abs().sum(Kind::Float).double_value(&[]);
-        let parts = sum(parameters.get(weight)) + sum(parameters.get(bias));
+        let weights = parameters.weights();
+        let parts = sum(weights.get(weight)) + sum(weights.get(bias));
         assert!((sum(parameters.flat()) - parts).abs() < 1e-6, "the gaps between parameters have moved");
     }
 }

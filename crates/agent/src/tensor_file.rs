@@ -166,7 +166,7 @@ impl TensorFile {
     }
 
     /// Names of the tensors.
-    pub fn names(&self) -> HashSet<&str> {
+    pub(crate) fn names(&self) -> HashSet<&str> {
         self.tensors.keys().map(String::as_str).collect()
     }
 }

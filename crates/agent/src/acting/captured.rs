@@ -175,18 +175,19 @@ impl Captured {
         Ok((captured, parameters, beta))
     }
 
-    /// Changes the parameters and all that is derived from them. Afterwards whatever they were taken from may be freed.
-    pub fn change(
+    /// Takes newer parameters over into its own, and renews all that is derived from them. Afterwards the newer may be
+    /// freed.
+    pub fn refresh(
         &mut self,
         networks: &Networks,
-        parameters: &mut NetworkParameters,
+        own: &mut NetworkParameters,
         beta: &Tensor,
-        change: impl FnOnce(&mut NetworkParameters) -> Result<()>,
+        newer: &NetworkParameters,
     ) -> Result<()> {
         let Self { streams, weights, .. } = self;
         streams.main.scope(|| {
-            change(parameters)?;
-            weights.renew(networks, parameters, beta)
+            own.copy_from(newer)?;
+            weights.renew(networks, own, beta)
         })??;
         Ok(streams.main.synchronize()?)
     }

@@ -16,8 +16,6 @@ use crate::error::{AgentError, Result};
 use crate::math::ladders::beta_ladder;
 use crate::networks::{NetworkParameters, Networks};
 use crate::observation::ObservationSpec;
-use crate::tensor_file::TensorFile;
-use crate::weights::import;
 use captured::{Captured, Going};
 use plain::Plain;
 
@@ -153,8 +151,7 @@ impl Drop for Step<'_> {
 }
 
 impl ActingNetwork {
-    /// Networks whose parameters are still to be given by [`refresh`](Self::refresh) or
-    /// [`load_weights`](Self::load_weights).
+    /// Networks whose parameters are still to be given by [`refresh`](Self::refresh).
     pub fn new(config: &AgentConfig, observation: &ObservationSpec, actions: usize, device: Device) -> Result<Self> {
         let networks = Networks::new(config, observation, actions)?.on(config.network.precision, device)?;
         let beta = beta_ladder(config.policies.count, config.policies.beta_max);
@@ -193,22 +190,14 @@ impl ActingNetwork {
 
     /// Takes over newer parameters, which must be complete: if another thread has them computed on a GPU, it is done.
     pub fn refresh(&mut self, parameters: &NetworkParameters) -> Result<()> {
-        self.change(|own| own.copy_from(parameters))
-    }
-
-    /// Takes over the parameters of a safetensors file.
-    pub fn load_weights(&mut self, file: &TensorFile) -> Result<()> {
-        self.change(|own| import(file, &mut own.sets_mut().map(|set| ("", set))))
-    }
-
-    fn change(&mut self, change: impl FnOnce(&mut NetworkParameters) -> Result<()>) -> Result<()> {
-        match &mut self.way {
+        let Self { way, networks, parameters: own, beta } = self;
+        match way {
             Way::Plain(plain) => {
-                change(&mut self.parameters)?;
-                **plain = Plain::new(&self.networks, &self.parameters)?;
+                own.copy_from(parameters)?;
+                **plain = Plain::new(networks, own)?;
                 Ok(())
             }
-            Way::Captured(captured) => captured.change(&self.networks, &mut self.parameters, &self.beta, change),
+            Way::Captured(captured) => captured.refresh(networks, own, beta, parameters),
         }
     }
 

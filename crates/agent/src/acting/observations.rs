@@ -117,7 +117,7 @@ impl ObservationRows {
     }
 
     /// Number of rows.
-    pub fn rows(&self) -> usize {
+    fn rows(&self) -> usize {
         self.stamps.len()
     }
 

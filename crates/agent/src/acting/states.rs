@@ -30,12 +30,6 @@ impl RecurrentStates {
         self.table.size()[0] as usize - SPARE_ROWS
     }
 
-    /// Puts an environment at an episode's start.
-    pub fn reset(&mut self, environment: usize) -> Result<()> {
-        let _ = self.row(environment)?.f_zero_()?;
-        self.settle()
-    }
-
     /// The state of an environment, h then c.
     pub fn read(&self, environment: usize) -> Result<Vec<f32>> {
         Ok(Vec::try_from(self.row(environment)?)?)

@@ -72,12 +72,8 @@ impl AgentConfig {
         found.0
     }
 
-    /// Fails with all [`problems`](Self::problems), if there are any.
-    pub fn validate(&self) -> Result<()> {
-        fail_with(self.problems())
-    }
-
-    /// As [`validate`](Self::validate), and also what does not go together with an environment.
+    /// Fails with all [`problems`](Self::problems), if there are any, or with what does not go together with an
+    /// environment.
     pub fn validate_for(&self, observation: &ObservationSpec, actions: usize) -> Result<()> {
         let mut problems = self.problems();
         // Shapes can only be followed through layers that make sense by themselves.
@@ -87,7 +83,7 @@ impl AgentConfig {
             self.network.check_observation(observation, &mut found);
             problems = found.0;
         }
-        fail_with(problems)
+        if problems.is_empty() { Ok(()) } else { Err(AgentError::Config(problems)) }
     }
 
     fn check_family_and_returns(&self, found: &mut Findings) {
@@ -232,10 +228,6 @@ fn check_fit(field: &str, layers: &[ConvConfig], image: (i64, i64), found: &mut 
     }
 }
 
-fn fail_with(problems: Vec<ConfigProblem>) -> Result<()> {
-    if problems.is_empty() { Ok(()) } else { Err(AgentError::Config(problems)) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,7 +271,7 @@ mod tests {
             "network.intrinsic.convolutions[0].padding",
         ];
         assert_eq!(fields, expected);
-        let sentence = config.validate().unwrap_err().to_string();
+        let sentence = config.validate_for(&image(210, 160), 18).unwrap_err().to_string();
         assert!(expected.iter().all(|field| sentence.contains(field)), "{sentence}");
     }
 

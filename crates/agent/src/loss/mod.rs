@@ -3,10 +3,10 @@
 //! It is read from top to bottom in [`AgentLoss::evaluate`]: target policy, traces, returns, TD loss of each value
 //! head, distillation, mixture over the policies, priorities.
 
-pub mod distillation;
+pub(crate) mod distillation;
 pub mod statistics;
 pub mod targets;
-pub mod td;
+pub(crate) mod td;
 
 use tch::{Device, Kind, Tensor};
 

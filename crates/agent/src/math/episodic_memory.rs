@@ -93,16 +93,6 @@ impl EpisodicMemory {
         self.len == 0
     }
 
-    /// How many it can hold.
-    pub fn capacity(&self) -> usize {
-        self.capacity
-    }
-
-    /// Components of an embedding.
-    pub fn dimensions(&self) -> usize {
-        self.dimensions
-    }
-
     /// Forgets everything, for a new episode; frees nothing.
     pub fn clear(&mut self) {
         self.blocks.clear();
@@ -283,7 +273,7 @@ mod tests {
     #[test]
     fn a_full_memory_forgets_the_oldest() {
         let mut memory = memory_of(3, &[[1.0, 0.0], [2.0, 0.0], [3.0, 0.0], [4.0, 0.0]]);
-        assert_eq!((memory.len(), memory.capacity(), memory.dimensions()), (3, 3, 2));
+        assert_eq!((memory.len(), memory.capacity, memory.dimensions), (3, 3, 2));
         assert_eq!(nearest(&memory, &[0.0, 0.0], 9), [4.0, 9.0, 16.0]);
         assert_eq!(memory.entries(), [2.0, 0.0, 3.0, 0.0, 4.0, 0.0]);
         memory.insert(&[5.0, 0.0]).unwrap();

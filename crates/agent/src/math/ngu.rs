@@ -131,11 +131,6 @@ impl EpisodicNovelty {
         Ok(reward)
     }
 
-    /// How many embeddings of this episode are remembered.
-    pub fn remembered(&self) -> usize {
-        self.memory.len()
-    }
-
     /// d²_m so far.
     pub fn distances(&self) -> DistanceMean {
         self.distance_mean
@@ -218,11 +213,11 @@ mod tests {
         assert_close(novelty.observe(&[3.0]).unwrap(), 71.26878682);
         assert_close(novelty.observe(&[1.5]).unwrap(), 24.22784898);
         assert_close(novelty.distances().mean(), 3.3);
-        assert_eq!(novelty.remembered(), 4);
+        assert_eq!(novelty.memory.len(), 4);
 
         // The memory begins anew, d²_m goes on: 25 joins 1, 4, 9, 0.25 and 2.25.
         novelty.start_episode();
-        assert_eq!(novelty.remembered(), 0);
+        assert_eq!(novelty.memory.len(), 0);
         assert_close(novelty.distances().mean(), 3.3);
         assert_eq!(novelty.observe(&[0.0]).unwrap(), 0.0);
         assert_close(novelty.observe(&[5.0]).unwrap(), 118.3883032);

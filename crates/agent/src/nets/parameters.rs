@@ -177,11 +177,6 @@ impl ParameterSet {
         &self.layout
     }
 
-    /// One parameter.
-    pub fn get(&self, id: ParameterId) -> &Tensor {
-        &self.views[id.0]
-    }
-
     /// The whole buffer, gaps included (they are and stay zero).
     pub fn flat(&self) -> &Tensor {
         &self.flat
@@ -333,9 +328,9 @@ mod tests {
         assert_eq!(layout.parameters()[1].name, "a.b.weight");
         let mut set = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap();
         assert_eq!(set.flat().size(), [128]);
-        assert_eq!(set.get(weight).double_value(&[0, 0]), set.flat().double_value(&[64]));
+        assert_eq!(set.weights().get(weight).double_value(&[0, 0]), set.flat().double_value(&[64]));
         let _ = set.flat_mut().fill_(5.0);
-        assert_eq!(set.get(gain).double_value(&[2]), 5.0);
+        assert_eq!(set.weights().get(gain).double_value(&[2]), 5.0);
         assert!(layout.parameters()[1].decays() && !layout.parameters()[0].decays());
     }
 
@@ -345,11 +340,11 @@ mod tests {
         let set = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap().trainable().unwrap();
         let mut gradients = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
         let _ = gradients.flat_mut().fill_(9.0);
-        let loss = (set.get(gain) * set.get(gain)).sum(Kind::Float);
+        let loss = (set.weights().get(gain) * set.weights().get(gain)).sum(Kind::Float);
         gradients.fill_with_gradients(&loss, &set).unwrap();
-        let found: Vec<f32> = gradients.get(gain).try_into().unwrap();
+        let found: Vec<f32> = gradients.weights().get(gain).try_into().unwrap();
         assert_eq!(found, [4.0, 4.0, 4.0]);
-        assert_eq!(gradients.get(weight).abs().sum(Kind::Float).double_value(&[]), 0.0);
+        assert_eq!(gradients.weights().get(weight).abs().sum(Kind::Float).double_value(&[]), 0.0);
     }
 
     #[test]
@@ -357,7 +352,7 @@ mod tests {
         let (layout, _, weight) = layout();
         let set = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap();
         assert!(set.first_non_finite().unwrap().is_none());
-        let _ = set.get(weight).view([-1]).get(2).fill_(f64::NAN);
+        let _ = set.weights().get(weight).view([-1]).get(2).fill_(f64::NAN);
         let (name, value) = set.first_non_finite().unwrap().unwrap();
         assert!(name == "a.b.weight" && value.is_nan());
     }
@@ -368,6 +363,6 @@ mod tests {
         let online = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap();
         let mut average = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
         average.move_towards(&online, 0.25).unwrap();
-        assert_eq!(average.get(gain).double_value(&[0]), 0.5);
+        assert_eq!(average.weights().get(gain).double_value(&[0]), 0.5);
     }
 }

@@ -5,7 +5,8 @@ use std::io::{BufReader, BufWriter, Write};
 use std::process::Command;
 
 use agent::learner::ParameterSource;
-use agent::{ActingNetwork, AgentError, Learner, TensorFile};
+use agent::weights::import;
+use agent::{AgentError, Learner, NetworkParameters, TensorFile};
 use tch::Device;
 
 use crate::setup::{self, ACTIONS};
@@ -108,13 +109,14 @@ fn weights_that_do_not_fit_are_all_named_and_nothing_is_taken_over() {
     let config = setup::config();
     let learner = setup::learner(&config);
     let mut file = learner.weights(ParameterSource::Online).unwrap();
-    let mut network = ActingNetwork::new(&config, &setup::image(), ACTIONS, Device::Cpu).unwrap();
-    network.load_weights(&file).unwrap();
+    let mut parameters = NetworkParameters::zeros(learner.networks(), Device::Cpu).unwrap();
+    let mut load = |file: &TensorFile| import(file, &mut parameters.sets_mut().map(|set| ("", set)));
+    load(&file).unwrap();
 
     let stem = file.tensors.remove("torso.stem.gain").unwrap();
     file.tensors.insert("torso.extra".to_owned(), stem.clone());
     file.tensors.insert("heads.policy.output.bias".to_owned(), stem);
-    let error = network.load_weights(&file).unwrap_err();
+    let error = load(&file).unwrap_err();
     let AgentError::Weights(problems) = &error else { panic!("{error}") };
     assert_eq!(problems.len(), 3, "{error}");
     let sentence = error.to_string();
@@ -124,6 +126,10 @@ fn weights_that_do_not_fit_are_all_named_and_nothing_is_taken_over() {
         "torso.extra is not part of the network",
     ] {
         assert!(sentence.contains(part), "{sentence}");
+    }
+    let whole = learner.parameters(ParameterSource::Online).unwrap();
+    for (loaded, set) in parameters.sets().into_iter().zip(whole.sets()) {
+        assert_eq!(loaded.flat(), set.flat());
     }
 }
 
