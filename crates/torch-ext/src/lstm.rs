@@ -5,7 +5,7 @@ use std::ptr;
 use tch::{Kind, Tensor};
 
 use crate::autograd::attach;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::shim;
 
 /// cuDNN's fast path wants the width of the input to be a multiple of this.
@@ -45,8 +45,13 @@ pub fn lstm(
     prepared: &Tensor,
     [h, c]: [&Tensor; 2],
 ) -> Result<(Tensor, [Tensor; 2])> {
-    let width = h.size()[1];
-    let inputs = input.size()[2];
+    let (sequences, _, inputs) = input.size3()?;
+    let (rows, width) = h.size2()?;
+    // cuDNN reads as many rows of the state as there are sequences.
+    if rows != sequences || c.size() != [rows, width] {
+        let found = format!("{:?} and {:?} beside {sequences} sequences", h.size(), c.size());
+        return Err(Error::Shape { what: "an LSTM's state", found, expected: "of one row each".into() });
+    }
     let state = |x: &Tensor| x.f_detach()?.f_to_kind(Kind::Half)?.f_unsqueeze(0)?.f_contiguous();
     let (h, c) = (state(h)?, state(c)?);
     let train = input.requires_grad() || weights.iter().any(|weight| weight.requires_grad());
@@ -132,4 +137,22 @@ fn backward(
     shim::check(text)?;
     // SAFETY: all five were made for us.
     Ok(unsafe { (shim::take(input_gradient), weight_gradients.map(|tensor| shim::take(tensor))) })
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+
+    use super::*;
+
+    #[test]
+    fn a_state_of_other_sequences_is_refused() {
+        let zeros = |size: &[i64]| Tensor::zeros(size, (Kind::Float, Device::Cpu));
+        let (input, prepared) = (zeros(&[3, 5, 2]), zeros(&[1]));
+        let (weights, fits, short) = ([&prepared; 4], zeros(&[3, 4]), zeros(&[2, 4]));
+        for state in [[&short, &fits], [&fits, &short], [&short, &short]] {
+            let error = lstm(&input, weights, &prepared, state).unwrap_err().to_string();
+            assert!(error.contains("beside 3 sequences"), "{error}");
+        }
+    }
 }

@@ -2,8 +2,9 @@
 
 use tch::{Kind, Tensor};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::module::{Module, argument};
+use crate::operand::expect_size;
 
 /// What one step reads and writes, for a layer of some width.
 #[derive(Debug)]
@@ -39,24 +40,19 @@ struct Arguments {
 
 /// Moves the states of all rows on.
 pub fn lstm_cell(cell: &LstmCell<'_>) -> Result<()> {
-    let (rows, gates) = cell.gates.size2()?;
-    let width = gates / 4;
-    let (output_rows, stride) = cell.output.size2()?;
-    let [bias_ih, bias_hh] = cell.biases;
-    let tensors = [cell.gates, bias_ih, bias_hh, cell.before, cell.places, cell.table, cell.output];
-    let kinds = [Kind::Half, Kind::Float, Kind::Float, Kind::Float, Kind::Int64, Kind::Float, Kind::Half];
-    let fits = tensors.iter().zip(kinds).all(|(tensor, kind)| tensor.kind() == kind && tensor.is_contiguous())
-        && bias_ih.size() == [gates]
-        && bias_hh.size() == [gates]
-        && cell.before.size() == [rows, 2 * width]
-        && cell.places.size() == [rows]
-        && cell.table.size().get(1) == Some(&(2 * width))
-        && output_rows == rows
-        && stride >= width;
-    if !fits {
-        let found = format!("{:?} beside gates of {rows} rows and {gates} columns", cell.before);
-        return Err(Error::Shape { what: "an LSTM's state", found, expected: "of the same rows and width".into() });
-    }
+    let LstmCell { gates, biases: [bias_ih, bias_hh], before, places, table, output } = *cell;
+    let device = gates.device();
+    let (rows, columns) = gates.size2()?;
+    let width = columns / 4;
+    let (states, stride) = (table.size2()?.0, output.size2()?.1);
+    expect_size("the gates of an LSTM", gates, Kind::Half, &[rows, 4 * width], device)?;
+    expect_size("a bias of an LSTM", bias_ih, Kind::Float, &[4 * width], device)?;
+    expect_size("a bias of an LSTM", bias_hh, Kind::Float, &[4 * width], device)?;
+    expect_size("an LSTM's state", before, Kind::Float, &[rows, 2 * width], device)?;
+    expect_size("the places of an LSTM's states", places, Kind::Int64, &[rows], device)?;
+    expect_size("the table of an LSTM's states", table, Kind::Float, &[states, 2 * width], device)?;
+    expect_size("the output of an LSTM", output, Kind::Half, &[rows, stride.max(width)], device)?;
+    let tensors = [gates, bias_ih, bias_hh, before, places, table, output];
     let [gates, bias_ih, bias_hh, before, places, table, output] = tensors.map(|tensor| tensor.data_ptr() as u64);
     let arguments = Arguments {
         gates,
@@ -72,7 +68,26 @@ pub fn lstm_cell(cell: &LstmCell<'_>) -> Result<()> {
     };
     let module = Module::get(include_str!("kernels/lstm_cell.cu"))?;
     let elements = (rows * width) as usize;
-    // SAFETY: contiguous tensors of the kinds and sizes checked above; the places are rows of the table, as the caller
-    // says that filled them.
+    // SAFETY: contiguous tensors on one GPU of the kinds and sizes checked above; the places are rows of the table, as
+    // the caller says that filled them: to look at them here would be to wait for the GPU.
     unsafe { module.kernel("lstm_cell", 0)?.launch(elements.div_ceil(256), 256, 0, &[argument(&arguments)]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use tch::Device;
+
+    use super::*;
+
+    #[test]
+    fn tensors_on_the_host_or_without_room_are_refused() {
+        let zeros = |size: &[i64], kind| Tensor::zeros(size, (kind, Device::Cpu));
+        let (gates, bias, state) = (zeros(&[3, 8], Kind::Half), zeros(&[8], Kind::Float), zeros(&[3, 4], Kind::Float));
+        let (places, output) = (zeros(&[3], Kind::Int64), zeros(&[3, 5], Kind::Half));
+        let biases = [&bias, &bias];
+        let cell = LstmCell { gates: &gates, biases, before: &state, places: &places, table: &state, output: &output };
+        let error = lstm_cell(&cell).unwrap_err().to_string();
+        assert!(error.contains("the gates of an LSTM is Half [3, 8] on Cpu") && error.contains("a GPU"), "{error}");
+        assert!(lstm_cell(&LstmCell { table: &bias, ..cell }).is_err());
+    }
 }

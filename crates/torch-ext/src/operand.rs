@@ -1,5 +1,7 @@
 //! What kernels are given. They read and write without looking, so it is looked at before.
 
+use std::fmt;
+
 use tch::{Device, Kind, Tensor};
 
 use crate::error::{Error, Result};
@@ -7,7 +9,7 @@ use crate::error::{Error, Result};
 /// A tensor of `length` elements of a kind, side by side in the memory of `device`.
 pub(crate) fn expect(what: &'static str, tensor: &Tensor, kind: Kind, length: i64, device: Device) -> Result<()> {
     let fits = tensor.numel() as i64 == length;
-    expect_of(what, tensor, kind, fits, &format!("{length} elements"), device)
+    expect_of(what, tensor, kind, fits, format_args!("{length} elements"), device)
 }
 
 /// The same with at least `length` elements.
@@ -19,17 +21,29 @@ pub(crate) fn expect_at_least(
     device: Device,
 ) -> Result<()> {
     let fits = tensor.numel() as i64 >= length;
-    expect_of(what, tensor, kind, fits, &format!("at least {length} elements"), device)
+    expect_of(what, tensor, kind, fits, format_args!("at least {length} elements"), device)
 }
 
-fn expect_of(what: &'static str, tensor: &Tensor, kind: Kind, fits: bool, length: &str, device: Device) -> Result<()> {
+/// The same of this size.
+pub(crate) fn expect_size(what: &'static str, tensor: &Tensor, kind: Kind, size: &[i64], device: Device) -> Result<()> {
+    expect_of(what, tensor, kind, tensor.size() == size, format_args!("{size:?}"), device)
+}
+
+fn expect_of(
+    what: &'static str,
+    tensor: &Tensor,
+    kind: Kind,
+    fits: bool,
+    expected: fmt::Arguments<'_>,
+    device: Device,
+) -> Result<()> {
     if fits && tensor.kind() == kind && tensor.device() == device && device.is_cuda() && tensor.is_contiguous() {
         return Ok(());
     }
     let place = if device.is_cuda() { format!("{device:?}") } else { "a GPU".to_owned() };
     let layout = if tensor.is_contiguous() { "" } else { ", with gaps" };
     let found = format!("{:?} {:?} on {:?}{layout}", tensor.kind(), tensor.size(), tensor.device());
-    Err(Error::Shape { what, found, expected: format!("{kind:?}, {length} side by side on {place}") })
+    Err(Error::Shape { what, found, expected: format!("{kind:?}, {expected} side by side on {place}") })
 }
 
 #[cfg(test)]
@@ -45,5 +59,7 @@ mod tests {
         assert!(error.contains("Float [2, 3] on Cpu") && error.contains("Half, 7 elements"), "{error}");
         let error = expect_at_least("x", &tensor.transpose(0, 1), Kind::Float, 7, Device::Cuda(0)).unwrap_err();
         assert!(error.to_string().contains("with gaps"), "{error}");
+        let error = expect_size("x", &tensor, Kind::Float, &[3, 2], Device::Cuda(0)).unwrap_err().to_string();
+        assert!(error.contains("x is Float [2, 3] on Cpu, not Float, [3, 2] side by side on Cuda(0)"), "{error}");
     }
 }

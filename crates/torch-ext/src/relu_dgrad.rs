@@ -9,6 +9,7 @@ use tch::{Kind, Tensor};
 
 use crate::cudnn::{Descriptor, Graph, Plan, descriptor};
 use crate::error::{Error, Result};
+use crate::operand::expect_size;
 use crate::stream::{Event, Stream};
 
 /// Of channels-last bf16 tensors, `[frames, channels, height, width]`.
@@ -86,32 +87,40 @@ impl ReluDgrad {
         let Shape { frames, channels, height, width } = self.shape;
         let Inputs { gradient, activated, kernel } = inputs;
         let size = [frames, channels, height, width];
+        let device = gradient.device();
+        // Refuses the rest too where the gradient is not on a GPU.
+        expect_size("the sum of a gradient", sum, Kind::Float, &[channels], device)?;
         let fits = |tensor: &Tensor, size: [i64; 4]| {
-            let [_, c, h, w] = size;
-            tensor.size() == size && tensor.stride() == [c * h * w, 1, c * w, c] && tensor.kind() == Kind::BFloat16
+            tensor.size() == size
+                && tensor.stride() == channels_last(size)
+                && tensor.kind() == Kind::BFloat16
+                && tensor.device() == device
         };
-        let all = fits(gradient, size) && fits(activated, size) && fits(kernel, [channels, channels, 3, 3]);
-        if !all || sum.size() != [channels] || sum.kind() != Kind::Float || !sum.is_contiguous() {
-            let found = format!("{:?}, {:?} and {:?}", gradient.size(), activated.size(), kernel.size());
-            let expected = format!("channels-last bf16 of {size:?}");
+        if !(fits(gradient, size) && fits(activated, size) && fits(kernel, [channels, channels, 3, 3])) {
+            let told = |x: &Tensor| format!("{:?} {:?} by {:?} on {:?}", x.kind(), x.size(), x.stride(), x.device());
+            let found = format!("{}, {} and {}", told(gradient), told(activated), told(kernel));
+            let expected = format!("channels-last bf16 of {size:?} on {device:?}");
             return Err(Error::Shape { what: "the input of a gradient", found, expected });
         }
-        let device = gradient.device();
         let masked = Tensor::f_empty([frames, height, width, channels], (Kind::BFloat16, device))?;
         let workspace = Tensor::f_empty([self.plan.workspace.max(16)], (Kind::Uint8, device))?;
         let tensors = [(GRADIENT, gradient), (KERNEL, kernel), (ACTIVATED, activated), (MASKED, &masked), (SUM, sum)];
         let tensors = tensors.map(|(number, tensor)| (number, tensor.data_ptr() as u64));
-        // SAFETY: the sizes were checked above, and the workspace is as large as the plan wants it.
+        // SAFETY: kinds, sizes and places were checked above, and the workspace is as large as the plan wants it.
         unsafe { self.plan.run(&tensors, workspace.data_ptr() as u64)? };
         Ok(masked.f_permute([0, 3, 1, 2])?)
     }
+}
+
+/// Strides of a tensor of this size whose channels lie side by side.
+fn channels_last([_, c, h, w]: [i64; 4]) -> [i64; 4] {
+    [c * h * w, 1, c * w, c]
 }
 
 /// Input gradient of the convolution, relu's mask, sum over everything but the channels.
 fn graph(shape: Shape) -> Result<Graph> {
     let Shape { frames, channels, height, width } = shape;
     let size = [frames, channels, height, width];
-    let channels_last = |[_, c, h, w]: [i64; 4]| [c * h * w, 1, c * w, c];
     let tensor = |number: i64, size: [i64; 4], element: i32| -> Result<Descriptor> {
         const ALIGNMENT: i32 = 900;
         const ELEMENT: i32 = 901;

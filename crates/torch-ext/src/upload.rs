@@ -63,12 +63,12 @@ fn bytes_of(tensor: &Tensor) -> usize {
 }
 
 fn check(tensor: &Tensor, bytes: usize) -> Result<()> {
-    let found = bytes_of(tensor);
-    if found == bytes && tensor.is_contiguous() {
+    if bytes_of(tensor) == bytes && tensor.is_contiguous() && tensor.device().is_cuda() {
         return Ok(());
     }
-    let expected = format!("contiguous and of {bytes} bytes");
-    Err(Error::Shape { what: "a tensor to be copied", found: format!("of {found} bytes"), expected })
+    let layout = if tensor.is_contiguous() { "" } else { ", with gaps" };
+    let found = format!("{} bytes on {:?}{layout}", bytes_of(tensor), tensor.device());
+    Err(Error::Shape { what: "a tensor to be copied", found, expected: format!("{bytes} side by side on a GPU") })
 }
 
 /// Where bytes to be sent lie.
