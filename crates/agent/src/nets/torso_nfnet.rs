@@ -263,3 +263,27 @@ impl NfNet {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::NetworkPreset;
+
+    #[test]
+    fn there_are_kernels_for_the_torsos_of_the_large_presets_and_for_none_that_contradicts_itself() {
+        let input = InputShape::Image { channels: 1, height: 210, width: 160 };
+        for preset in [NetworkPreset::Paper, NetworkPreset::Desktop] {
+            let mut layout = Layout::default();
+            let torso = NfNet::new(layout.scope("torso"), &preset.network().torso, input);
+            let spec = torso.fused_spec(&layout, input).unwrap();
+            assert_eq!(spec.unsupported(), None);
+            let mut cut = spec.clone();
+            cut.length -= 1;
+            let mut wider = spec.clone();
+            wider.blocks[1].conv1.inputs *= 2;
+            let mut without_shortcut = spec.clone();
+            without_shortcut.blocks[0].conv2.outputs *= 2;
+            assert!([cut, wider, without_shortcut].iter().all(|spec| spec.unsupported().is_some()));
+        }
+    }
+}

@@ -113,7 +113,36 @@ impl TorsoSpec {
                 return Some(format!("block {i} changes channels or stride in a way there is no kernel for"));
             }
         }
-        self.blocks.is_empty().then(|| "there are no blocks".to_owned())
+        if self.blocks.is_empty() {
+            return Some("there are no blocks".to_owned());
+        }
+        (!self.fits_together()).then(|| "channels don't follow on one another, or parameters lie elsewhere".to_owned())
+    }
+
+    /// Whether every block takes the channels of the one before, and all parameters lie in the buffer: the kernels read
+    /// without looking.
+    fn fits_together(&self) -> bool {
+        let within = |place: i64, elements: i64| place >= 0 && place + elements <= self.length;
+        let reads = |conv: &ConvSpec, inputs: i64, outputs: i64, taps: i64| {
+            (conv.inputs, conv.outputs) == (inputs, outputs)
+                && within(conv.weight, inputs * outputs * taps)
+                && within(conv.gain, outputs)
+                && within(conv.bias, outputs)
+        };
+        let mut channels = self.stem.outputs;
+        let fits = self.blocks.iter().all(|block| {
+            let (before, c, s) = (channels, block.conv2.outputs, block.squeezed);
+            channels = c;
+            reads(&block.conv1, before, c, 9)
+                && reads(&block.conv2, c, c, 9)
+                && block.shortcut.as_ref().map_or(before == c, |shortcut| reads(shortcut, before, c, 9))
+                && within(block.down.weight, c * s)
+                && within(block.down.bias, s)
+                && within(block.up.weight, c * s)
+                && within(block.up.bias, c)
+                && within(block.skip_gain, 1)
+        });
+        fits && reads(&self.stem, 1, self.stem.outputs, 49) && self.length <= i64::from(i32::MAX)
     }
 }
 
