@@ -27,6 +27,17 @@ pub enum TrainError {
     /// From an episodic memory.
     #[error(transparent)]
     EpisodicMemory(#[from] EpisodicMemoryError),
+    /// There is no room for what is remembered of an environment's episode.
+    #[error(
+        "there is not enough memory to remember {capacity} observations of an episode, {dimensions} numbers each; a \
+         smaller `--set intrinsic.memory_capacity=..` or actors.environments needs less"
+    )]
+    NoRoomForEpisode {
+        /// Observations that are remembered.
+        capacity: usize,
+        /// Numbers of each.
+        dimensions: usize,
+    },
     /// From a checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),

@@ -151,7 +151,7 @@ pub(crate) fn decode<T: DeserializeOwned>(checkpoint: &Checkpoint, part: &'stati
     let broken = |reason: &str| TrainError::Part { part, reason: reason.to_owned() };
     // Its hash is right, so that these are the bytes that were written.
     postcard::from_bytes(&bytes).map_err(|error| match error {
-        // A value was refused by its own type, and postcard does not pass on why: episodic memories are that finds no room.
+        // A value's own type refused it, and postcard does not pass on why. An episodic memory does that without room.
         postcard::Error::SerdeDeCustom => {
             broken("there is not enough memory for it, or another version of meme wrote it in another form")
         }

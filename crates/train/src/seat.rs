@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use agent::acting::{ChosenAction, choose_action};
+use agent::math::episodic_memory::EpisodicMemoryError;
 use agent::math::ngu::{DistanceMean, EpisodicNovelty, Kernel, ngu_reward};
 use agent::random::Random;
 use envs::{Ending, EpisodeEnd, Step};
@@ -94,9 +95,15 @@ impl Seat {
         bandit: &CentralBandit,
     ) -> Result<Self> {
         let kernel: Kernel = intrinsic.kernel.clone();
+        let novelty = EpisodicNovelty::new(kernel, intrinsic.memory_capacity, embedding);
+        let novelty = novelty.map_err(|error| match error {
+            // A checked config asks for no size that is impossible everywhere.
+            EpisodicMemoryError::Size { capacity, dimensions } => TrainError::NoRoomForEpisode { capacity, dimensions },
+            error => error.into(),
+        })?;
         let progress = Progress {
             random: Random::new(seed),
-            novelty: EpisodicNovelty::new(kernel, intrinsic.memory_capacity, embedding)?,
+            novelty,
             policy: bandit.choose(place.role),
             place: Place::First,
             previous: Previous::nothing(embedding),

@@ -37,6 +37,16 @@ fn bandit() -> CentralBandit {
     CentralBandit::new(4, &BanditParameters::default(), 7)
 }
 
+#[test]
+fn an_episode_that_there_is_no_memory_for_is_told() {
+    let intrinsic = IntrinsicConfig { memory_capacity: 1 << 58, ..intrinsic() };
+    let place = SeatPlace { role: Role::Evaluator, environment: 0, slot: 0, epsilon: 0.0, hides_rewards: false };
+    let error = Seat::new(place, &intrinsic, LAYOUT.embedding, 1, None, &bandit()).unwrap_err().to_string();
+    let begins =
+        "there is not enough memory to remember 288230376151711744 observations of an episode, 2 numbers each; ";
+    assert!(error.starts_with(begins), "{error}");
+}
+
 /// What the networks say to the observation `x`: everything about it tells which one it was.
 fn decision(x: u8, wants_state: bool) -> Decision {
     let value = f32::from(x);

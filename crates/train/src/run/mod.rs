@@ -15,7 +15,7 @@ mod lock;
 mod metrics;
 mod metrics_reader;
 #[cfg(test)]
-mod scratch;
+pub(crate) mod scratch;
 pub mod stop;
 mod tensorboard;
 

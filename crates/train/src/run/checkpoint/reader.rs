@@ -127,7 +127,8 @@ impl Checkpoint {
     /// A small part, whole.
     pub fn part_bytes(&self, name: &str) -> Result<Vec<u8>, CheckpointError> {
         let mut reader = self.part(name)?;
-        let mut bytes = Vec::with_capacity(reader.length as usize);
+        // It grows as it is read: where there is no memory for it, that is an error and not the end of the process.
+        let mut bytes = Vec::new();
         reader.read_to_end(&mut bytes).map_err(FileError::at("read", &self.path))?;
         Ok(bytes)
     }
