@@ -19,6 +19,7 @@ mod train;
 mod video;
 mod voice;
 
+use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -109,9 +110,20 @@ fn parsed() -> Result<Arguments, clap::Error> {
 fn unparsed(error: &clap::Error) -> ExitCode {
     let rendered = error.render().to_string();
     let complaint = options::refused_value(error).or(rendered.strip_prefix("error: ").map(str::to_owned));
-    let Some(complaint) = complaint else { error.exit() };
+    let Some(complaint) = complaint else { return helped(error) };
     output::say(format_args!("meme: {}", complaint.trim_end()));
     ExitCode::from(2)
+}
+
+/// Help, where it goes, with the status that comes with it.
+fn helped(error: &clap::Error) -> ExitCode {
+    match error.print().and_then(|()| io::stdout().flush()) {
+        Err(cause) if cause.kind() != ErrorKind::BrokenPipe => {
+            output::say(format_args!("meme: {}: {cause}", output::UNWRITTEN));
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(u8::MAX)),
+    }
 }
 
 #[cfg(test)]

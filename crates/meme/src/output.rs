@@ -5,10 +5,13 @@ use std::fmt;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::Serialize;
 
 use crate::voice;
+
+/// What could not be done where a report has no room, for instance in a file on a full disk.
+pub const UNWRITTEN: &str = "standard output can't be written";
 
 /// Nobody reads standard output any more.
 #[derive(Debug)]
@@ -29,7 +32,7 @@ pub fn print(text: &str) -> Result<()> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Err(Unread.into()),
-        written => Ok(written?),
+        written => written.context(UNWRITTEN),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use envs::EnvId;
 use serde::Serialize;
@@ -164,7 +164,8 @@ fn announce_stop(stop: &Stop, progress: &Arc<Mutex<Progress>>) -> Result<JoinHan
         while !stop.wait(Duration::MAX) {}
         locked(&progress).say("meme: stopping; the run is saved first, and Ctrl-C again leaves at once without that");
     };
-    Ok(thread::Builder::new().name("stopping".to_owned()).spawn(announce)?)
+    let thread = thread::Builder::new().name("stopping".to_owned()).spawn(announce);
+    thread.context("the thread that tells of a stop could not be started")
 }
 
 fn locked(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {

@@ -227,7 +227,8 @@ impl MemoryWatch {
                 }
             }
         };
-        let thread = thread::Builder::new().name("memory".to_owned()).spawn(look)?;
+        let thread = thread::Builder::new().name("memory".to_owned()).spawn(look);
+        let thread = thread.context("the thread that measures memory could not be started")?;
         Ok(Self { memory, stop, thread })
     }
 

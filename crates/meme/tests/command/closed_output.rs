@@ -1,9 +1,11 @@
-//! Commands whose output nobody reads any more: they end as if it had been read, and training goes on.
+//! Commands whose output nobody reads any more: they end as if it had been read, and training goes on. One that can't be
+//! written is a failure.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::process::Stdio;
 
-use crate::runs::{Runs, meme};
+use crate::runs::{Runs, fails, meme};
 
 /// What can be written to, and nobody reads.
 fn closed() -> Stdio {
@@ -26,6 +28,23 @@ fn a_report_that_is_not_read_to_its_end_is_no_failure() {
         let output = meme(arguments).stdout(closed()).stderr(Stdio::piped()).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && said.is_empty(), "{arguments:?}: {:?} {said}", output.status);
+    }
+}
+
+#[test]
+fn a_report_that_there_is_no_room_for_is_a_failure_that_names_its_place() {
+    let commands: [&[&str]; 5] = [
+        &["games"],
+        &["config", "show", "--json"],
+        &["runs", "--runs", "there-are-none"],
+        &["play", "catch"],
+        &["train", "--help"],
+    ];
+    for arguments in commands {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let sentence = fails(meme(arguments).stdout(full));
+        let expected = "meme: standard output can't be written: No space left on device (os error 28)";
+        assert_eq!(sentence, expected, "{arguments:?}");
     }
 }
 
