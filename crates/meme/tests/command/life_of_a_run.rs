@@ -301,10 +301,20 @@ fn a_lost_or_damaged_description_gets_the_same_sentence_from_every_command() {
             assert_eq!(fails(&mut runs.meme(command)), expected, "{command:?}");
         }
     };
+    // And it is not left out of the list in silence.
+    let is_listed = |sentence: String| {
+        let Ended { said, printed, .. } = works(&mut runs.meme(&["runs"]));
+        let (_, reason) = sentence.split_once("meme: ").unwrap();
+        assert_eq!(said, format!("meme: run `run` is left out: {reason}\n"));
+        assert_eq!(printed.lines().count(), 1, "{printed}");
+    };
     fs::remove_file(&path).unwrap();
     says(told("missing"));
+    is_listed(told("missing"));
     fs::write(&path, "{").unwrap();
-    says(told("damaged (EOF while parsing an object at line 1 column 1)"));
+    let damaged = "damaged (EOF while parsing an object at line 1 column 1)";
+    says(told(damaged));
+    is_listed(told(damaged));
     fs::write(&path, whole).unwrap();
     trains(&runs, &["--frames", "100"]);
 }

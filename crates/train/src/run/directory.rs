@@ -286,7 +286,9 @@ fn make_folders(files: &RunFiles) -> Result<(), FileError> {
 
 /// A folder without `run.json` is one whose making was cut off, or a run that lost it, or it is not ours.
 fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
-    files.refuse_lost_description()?;
+    if files.has_lost_description() {
+        return Err(DirectoryError::Description { path: files.description_file(), cause: None });
+    }
     const OURS: [&str; 7] =
         ["lock", "config.toml", "config.toml.tmp", "run.json.tmp", "events", "checkpoints", "videos"];
     for entry in entries(files.folder())? {

@@ -91,11 +91,12 @@ impl RunFiles {
         Ok(runs)
     }
 
-    /// Whether it is a run's folder. One that may not be looked into counts as one: whoever reads it says why he can't.
+    /// Whether it is a run's folder. One that may not be looked into counts as one, and so does one that has lost its
+    /// `run.json`: whoever reads that says what is wrong.
     pub fn is_run(&self) -> bool {
         match fs::metadata(self.description_file()) {
-            Ok(description) => description.is_file(),
-            Err(cause) => cause.kind() == ErrorKind::PermissionDenied,
+            Ok(_) => true,
+            Err(cause) => cause.kind() == ErrorKind::PermissionDenied || self.has_lost_description(),
         }
     }
 
@@ -147,17 +148,19 @@ impl RunFiles {
     /// What `run.json` says.
     pub fn description(&self) -> Result<RunDescription, DirectoryError> {
         let path = self.description_file();
-        let text = fs::read(&path).map_err(FileError::at("read", &path))?;
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(_) if self.has_lost_description() => return Err(DirectoryError::Description { path, cause: None }),
+            Err(cause) => return Err(FileError::at("read", &path)(cause).into()),
+        };
         serde_json::from_slice(&text)
             .map_err(|cause| DirectoryError::Description { path, cause: Some(cause.to_string()) })
     }
 
-    /// Refuses a run that has lost its `run.json`: one in which something was measured or saved, which comes only after
-    /// that file.
-    pub fn refuse_lost_description(&self) -> Result<(), DirectoryError> {
-        let path = self.description_file();
+    /// Whether it is a run without its `run.json`: something was measured or saved, which comes only after that file.
+    pub(super) fn has_lost_description(&self) -> bool {
         let used = self.metrics_file().exists() || directory::is_filled_folder(&self.checkpoints_folder());
-        if path.exists() || !used { Ok(()) } else { Err(DirectoryError::Description { path, cause: None }) }
+        used && !self.description_file().exists()
     }
 
     /// The config that the run was started with.
