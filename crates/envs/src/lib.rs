@@ -10,7 +10,7 @@ mod make;
 mod saved;
 pub mod seeds;
 mod slips;
-pub mod tasks;
+mod tasks;
 mod workers;
 
 pub use env_id::EnvId;
@@ -18,4 +18,5 @@ pub use environments::{Ending, EnvSpec, Environments, EpisodeEnd, ObservationKin
 pub use error::EnvError;
 pub use make::{make, make_all};
 pub use slips::slips;
+pub use tasks::TaskError;
 pub use workers::{AleOptions, Limits, WorkerConfig, WorkerEnvironments, check_ram};

@@ -3,7 +3,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::task::{ImpossibleState, Outcome, Scores, Task};
+#[cfg(test)]
+use super::task::Scores;
+use super::task::{ImpossibleState, Outcome, Task};
 use super::{cell_size, fill_cell};
 use crate::seeds::SplitMix64;
 
@@ -68,6 +70,7 @@ impl Task for DeepSea {
         &["a", "b"]
     }
 
+    #[cfg(test)]
     fn scores(&self) -> Scores {
         let finds_treasure = 0.5f64.powi(self.n as i32);
         Scores { best: TREASURE - WHOLE_COST, random: TREASURE * finds_treasure - WHOLE_COST / 2.0, naive: 0.0 }

@@ -3,7 +3,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::task::{ImpossibleState, Outcome, Scores, Task};
+#[cfg(test)]
+use super::task::Scores;
+use super::task::{ImpossibleState, Outcome, Task};
 use super::{cell_size, fill_cell};
 
 const WALL: u8 = 64;
@@ -120,6 +122,7 @@ impl KeyDoor {
     }
 
     /// The share of episodes that even random actions solve: the distribution over places, carried to the time limit.
+    #[cfg(test)]
     fn random_score(&self) -> f64 {
         let index = |place: Place| (place.row * self.n + place.column) * 2 + usize::from(place.has_key);
         let place =
@@ -156,6 +159,7 @@ impl Task for KeyDoor {
         &ACTIONS
     }
 
+    #[cfg(test)]
     fn scores(&self) -> Scores {
         Scores { best: 1.0, random: self.random_score(), naive: 0.0 }
     }

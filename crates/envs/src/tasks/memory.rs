@@ -2,7 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::task::{ImpossibleState, Outcome, Scores, Task};
+#[cfg(test)]
+use super::task::Scores;
+use super::task::{ImpossibleState, Outcome, Task};
 use crate::seeds::SplitMix64;
 
 const SIDE: usize = 10;
@@ -60,6 +62,7 @@ impl Task for Memory {
         &["wait", "left", "right"]
     }
 
+    #[cfg(test)]
     fn scores(&self) -> Scores {
         let sees_question_and_is_right = 3.0f64.powi(-(self.delay as i32 + 2));
         Scores { best: 1.0, random: 2.0 * sees_question_and_is_right - 1.0, naive: 0.0 }

@@ -17,12 +17,14 @@ mod task;
 
 use std::ops::RangeInclusive;
 
-pub use catch::Catch;
-pub use deep_sea::DeepSea;
-pub use key_door::KeyDoor;
-pub use memory::Memory;
+use catch::Catch;
+use deep_sea::DeepSea;
+use key_door::KeyDoor;
+use memory::Memory;
+use task::Task;
+
 pub use set::{TaskEnvironments, TaskSet};
-pub use task::{ImpossibleState, Outcome, Scores, Task, TaskError};
+pub use task::TaskError;
 
 /// The least height and width of an image in pixels.
 const LEAST_SIDE: usize = 10;
@@ -31,8 +33,6 @@ const LEAST_SIDE: usize = 10;
 pub struct BuiltIn {
     /// What stands before the colon.
     pub name: &'static str,
-    /// What it asks of an agent, in one sentence.
-    pub about: &'static str,
     /// What may stand after the colon.
     pub parameter: Option<Parameter>,
     make: fn(usize) -> Box<dyn Task>,
@@ -50,27 +50,19 @@ pub struct Parameter {
 
 /// All built-in tasks, from the easiest to the hardest.
 pub static BUILT_IN: [BuiltIn; 4] = [
-    BuiltIn {
-        name: "catch",
-        about: "Be under the ball when it lands.",
-        parameter: None,
-        make: |_| Box::new(Catch::new()),
-    },
+    BuiltIn { name: "catch", parameter: None, make: |_| Box::new(Catch::new()) },
     BuiltIn {
         name: "memory",
-        about: "Answer after a delay what the cue at the start has shown.",
         parameter: Some(Parameter { meaning: "delay", default: Memory::DEFAULT_DELAY, range: Memory::DELAYS }),
         make: |delay| Box::new(Memory::new(delay)),
     },
     BuiltIn {
         name: "deep_sea",
-        about: "Find the one path that pays, though every step along it costs.",
         parameter: Some(Parameter { meaning: "size", default: DeepSea::DEFAULT_SIZE, range: DeepSea::SIZES }),
         make: |n| Box::new(DeepSea::new(n)),
     },
     BuiltIn {
         name: "key_door",
-        about: "Fetch the key, then open the door; nothing pays before.",
         parameter: Some(Parameter { meaning: "size", default: KeyDoor::DEFAULT_SIZE, range: KeyDoor::SIZES }),
         make: |n| Box::new(KeyDoor::new(n)),
     },
@@ -136,6 +128,7 @@ fn fill_cell(image: &mut [u8], cells: usize, row: usize, column: usize, value: u
 
 #[cfg(test)]
 mod tests {
+    use super::task::Scores;
     use super::*;
 
     #[test]
