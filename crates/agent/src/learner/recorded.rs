@@ -12,7 +12,7 @@ use super::report::StepReport;
 use super::update::{Found, UnderWay};
 use crate::batch::BatchTensors;
 use crate::error::Result;
-use crate::loss::td::least_scales;
+use crate::loss::least_scales;
 use crate::nets::agent_net::Keep;
 use crate::random::Random;
 

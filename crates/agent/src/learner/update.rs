@@ -12,8 +12,8 @@ use super::streams::beside;
 use super::{Learner, Part, StepOptions};
 use crate::batch::BatchTensors;
 use crate::error::{AgentError, Result};
+use crate::loss::least_scales;
 use crate::loss::statistics::policy_table;
-use crate::loss::td::least_scales;
 use crate::nets::agent_net::{Keep, NetOutput};
 use crate::optimizer::Gate;
 use crate::random::Random;
@@ -124,7 +124,7 @@ impl Learner {
         let side = streams.as_deref().map(|streams| &streams.side);
         let (intrinsic, joined) = beside(side, || self.intrinsic_gradients_of(tensors))?;
         finished(Part::Intrinsic);
-        let loss = self.loss.evaluate_with(&online.heads, &target.heads, tensors, scales)?;
+        let loss = self.loss.evaluate(&online.heads, &target.heads, tensors, scales)?;
         drop((online, target));
         finished(Part::Loss);
         self.agent.gradients.fill_with_gradients(&loss.total, &self.online.agent)?;

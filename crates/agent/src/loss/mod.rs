@@ -15,12 +15,13 @@ use crate::config::{AgentConfig, Bootstrap, QHeads, ReturnKind};
 use crate::error::Result;
 use crate::math::ladders::{beta_ladder, gamma_ladder};
 use crate::math::mixture::mixture_weight;
-use crate::math::td_scale::TdScale;
 use crate::nets::heads::HeadOutputs;
 use crate::rescaling::unscale;
 use distillation::{DistillationLoss, distillation_loss};
 use targets::{Trajectories, expected_value, returns, taken, target_policy, trace_coefficients};
-use td::{TdInput, TdLoss, least_scales, priorities, td_loss};
+use td::{TdInput, TdLoss, priorities, td_loss};
+
+pub use td::least_scales;
 
 /// The loss with its constants on a device.
 #[derive(Debug)]
@@ -99,22 +100,9 @@ impl AgentLoss {
         if self.config.loss.q_heads == QHeads::Separate { 2 } else { 1 }
     }
 
-    /// The loss of a batch. `scales` holds a [`TdScale`] for each value head; they are read, not changed.
+    /// The loss of a batch. `scales` holds the [`least_scales`] of each value head. Nothing here waits for the device or
+    /// sends anything to it.
     pub fn evaluate(
-        &self,
-        online: &HeadOutputs,
-        target: &HeadOutputs,
-        batch: &BatchTensors,
-        scales: &[TdScale],
-    ) -> Result<LossOutput> {
-        let least =
-            scales.iter().map(|scale| least_scales(scale, batch.weight.device())).collect::<Result<Vec<_>>>()?;
-        self.evaluate_with(online, target, batch, &least)
-    }
-
-    /// The same with [`least_scales`] of each value head that are on the device already. Nothing here waits for the device
-    /// or sends anything to it.
-    pub fn evaluate_with(
         &self,
         online: &HeadOutputs,
         target: &HeadOutputs,

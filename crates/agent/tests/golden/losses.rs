@@ -2,7 +2,7 @@
 
 use agent::OwnedBatch;
 use agent::batch::BatchTensors;
-use agent::loss::{AgentLoss, HeadLoss, LossOutput};
+use agent::loss::{AgentLoss, HeadLoss, LossOutput, least_scales};
 use agent::math::ladders::{beta_ladder, gamma_ladder};
 use agent::math::td_scale::TdScale;
 use agent::nets::agent_net::{AgentNet, Keep};
@@ -62,7 +62,9 @@ fn evaluate(case: Case) -> Evaluated {
     let scales = ["moments", "moments_intrinsic"]
         .map(|name| scale(&inputs, name, config.loss.sigma_decay, config.loss.sigma_floor));
     let agent_loss = AgentLoss::new(&config, Device::Cpu).unwrap();
-    let loss = agent_loss.evaluate(&online_heads, &target_heads, &tensors, &scales[..agent_loss.scales()]).unwrap();
+    let scales = &scales[..agent_loss.scales()];
+    let least: Vec<Tensor> = scales.iter().map(|scale| least_scales(scale, Device::Cpu).unwrap()).collect();
+    let loss = agent_loss.evaluate(&online_heads, &target_heads, &tensors, &least).unwrap();
     let mut gradients = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
     gradients.fill_with_gradients(&loss.total, &online).unwrap();
     Evaluated { case, batch, loss, gradients }

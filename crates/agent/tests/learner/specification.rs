@@ -2,7 +2,7 @@
 
 use agent::batch::BatchTensors;
 use agent::config::{Bootstrap, ReturnKind};
-use agent::loss::{AgentLoss, LossOutput};
+use agent::loss::{AgentLoss, LossOutput, least_scales};
 use agent::math::distillation::{cross_entropy, keeps_distillation, kl_divergence};
 use agent::math::ladders::{beta_ladder, gamma_ladder};
 use agent::math::mixture::mixture_weight;
@@ -83,8 +83,8 @@ fn evaluate(scene: &Scene) -> LossOutput {
         policy: scene.config.loss.distillation.then(|| policy.tensor()),
     };
     let loss = AgentLoss::new(&scene.config, Device::Cpu).unwrap();
-    let scales = [scene.scale.clone()];
-    loss.evaluate(&heads(&scene.online), &heads(&scene.target), &scene.tensors, &scales).unwrap()
+    let least = [least_scales(&scene.scale, Device::Cpu).unwrap()];
+    loss.evaluate(&heads(&scene.online), &heads(&scene.target), &scene.tensors, &least).unwrap()
 }
 
 fn values(x: &Tensor) -> Vec<f32> {

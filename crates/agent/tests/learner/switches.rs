@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent::config::{Bootstrap, DropSchedule, QHeads, ReturnKind, TorsoKind, TrainedPolicies};
-use agent::loss::AgentLoss;
+use agent::loss::{AgentLoss, least_scales};
 use agent::math::td_scale::TdScale;
 use agent::nets::heads::HeadOutputs;
 use agent::random::Random;
@@ -32,8 +32,9 @@ fn quantities(edit: impl Fn(&mut AgentConfig)) -> BTreeMap<&'static str, Vec<f32
         }
     }
     let loss = AgentLoss::new(&config, Device::Cpu).unwrap();
-    let scales = vec![TdScale::new(n, 0.99, 0.01); loss.scales()];
-    let output = loss.evaluate(&online, &target, &tensors, &scales).unwrap();
+    let scale = TdScale::new(n, 0.99, 0.01);
+    let least: Vec<Tensor> = (0..loss.scales()).map(|_| least_scales(&scale, Device::Cpu).unwrap()).collect();
+    let output = loss.evaluate(&online, &target, &tensors, &least).unwrap();
     let mut all = BTreeMap::new();
     let mut add = |name, x: &Tensor| {
         all.insert(name, Vec::<f32>::try_from(x.detach().to_kind(Kind::Float).reshape([-1])).unwrap());
