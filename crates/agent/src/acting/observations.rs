@@ -117,7 +117,7 @@ impl ObservationRows {
     }
 
     /// Number of rows.
-    fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.stamps.len()
     }
 

@@ -64,8 +64,6 @@ pub enum ParameterSource {
 /// The parts of an update, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// Checking and uploading the batch.
-    Batch,
     /// Forward pass of the online network's torso.
     OnlineTorso,
     /// Forward pass of the target network's torso.
@@ -260,13 +258,10 @@ impl Learner {
     }
 
     /// One update, watched, of a batch that is not on the device yet.
-    pub fn step_with(&mut self, batch: &Batch<'_>, mut options: StepOptions<'_>) -> Result<StepReport> {
+    pub fn step_with(&mut self, batch: &Batch<'_>, options: StepOptions<'_>) -> Result<StepReport> {
         let (input, shape) = (self.networks.input(), self.batch_shape());
         batch.check(input, &shape)?;
         let tensors = batch.upload(input, &shape, self.device)?;
-        if let Some(observer) = &mut options.observer {
-            observer(Part::Batch);
-        }
         self.learn(&tensors, batch.sequences, options)
     }
 
