@@ -270,7 +270,12 @@ fn measure_fill(args: &ReplayArgs, recording: &Recording, mut config: ReplayConf
     let snapshot = Snapshot::take(&replay, writers.iter().map(Writer::state).collect());
     let locked = begun.elapsed();
     let path = &args.snapshot;
-    let snapshot_bytes = write(&snapshot, path).with_context(|| format!("{} can't be written", path.display()))?;
+    let written = write(&snapshot, path);
+    if written.is_err() {
+        // The disk may be full: what can't be used should not stay there. Nothing is lost if this fails too.
+        let _ = fs::remove_file(path);
+    }
+    let snapshot_bytes = written.with_context(|| format!("{} can't be written", path.display()))?;
     let snapshot_seconds = begun.elapsed().as_secs_f64();
     drop((writers, replay));
     let begun = Instant::now();
