@@ -34,9 +34,9 @@ pub fn find_run(root: &Path, which: &str) -> Result<RunFiles> {
 
 /// The run in a folder, which must be one.
 fn run_in(folder: &Path, root: &Path) -> Result<RunFiles> {
-    if folder.is_file() {
+    if folder.exists() && !folder.is_dir() {
         bail!(
-            "{} is a file; RUN is a run's name or its folder, and --checkpoint says which checkpoint to play",
+            "{} is no folder; RUN is a run's name or its folder, and --checkpoint says which checkpoint to play",
             folder.display()
         );
     }

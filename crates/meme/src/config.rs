@@ -159,7 +159,7 @@ fn find(runs: &Path, name: &str) -> Result<Config> {
     let path = Path::new(name);
     let sources = if PRESETS.iter().any(|preset| preset.name == name) {
         Sources { preset: Some(name.to_owned()), ..Sources::default() }
-    } else if path.is_file() {
+    } else if path.exists() && !path.is_dir() {
         Sources { file: Some(path.to_owned()), ..Sources::default() }
     } else {
         let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();

@@ -20,6 +20,7 @@ pub mod lockstep;
 pub mod messages;
 mod nearest;
 pub mod numbers;
+mod plain_file;
 pub mod player;
 mod player_thread;
 pub mod published;

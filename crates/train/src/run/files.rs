@@ -1,7 +1,7 @@
 //! What is where in a run's folder, and which runs there are: for those who only look.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -11,6 +11,7 @@ use super::directory::{self, DirectoryError};
 use super::durable::FileError;
 use super::lock::{Owner, RunLock};
 use crate::config::CONFIG_FILE;
+use crate::plain_file;
 
 /// What a run is of, as `run.json` holds it. It is written when the run is created, and again when it is first saved.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -148,7 +149,7 @@ impl RunFiles {
     /// What `run.json` says.
     pub fn description(&self) -> Result<RunDescription, DirectoryError> {
         let path = self.description_file();
-        let text = match fs::read(&path) {
+        let text = match plain_file::read(&path) {
             Ok(text) => text,
             Err(_) if self.has_lost_description() => return Err(DirectoryError::Description { path, cause: None }),
             Err(cause) => return Err(FileError::at("read", &path)(cause).into()),
@@ -166,7 +167,7 @@ impl RunFiles {
     /// The config that the run was started with.
     pub fn config(&self) -> Result<String, FileError> {
         let path = self.config_file();
-        fs::read_to_string(&path).map_err(FileError::at("read", &path))
+        plain_file::open(&path).and_then(io::read_to_string).map_err(FileError::at("read", &path))
     }
 
     /// The process that trains it now, if one does.

@@ -15,6 +15,7 @@ use thiserror::Error;
 
 use super::clock;
 use super::durable::FileError;
+use crate::plain_file;
 
 /// How long a held lock is tried for before it is refused: `meme runs` holds locks for a moment while it looks.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -99,6 +100,7 @@ impl RunLock {
     /// Takes the lock at `path`; the file is created where there is none and stays there.
     pub fn acquire(path: &Path) -> Result<Self, LockError> {
         let start = Instant::now();
+        plain_file::refuse_others(path).map_err(FileError::at("opened", path))?;
         loop {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create(true).truncate(false).open(path);
@@ -134,7 +136,7 @@ impl RunLock {
 
     /// Who holds the lock at `path` now: `None` when nobody does. An owner that could not be read has pid 0.
     pub fn holder(path: &Path) -> Option<Owner> {
-        let file = File::open(path).ok()?;
+        let file = plain_file::open(path).ok()?;
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => {
                 Some(Owner::read(&file).unwrap_or(Owner { pid: 0, host: host(), started_unix: 0 }))

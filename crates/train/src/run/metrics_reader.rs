@@ -1,7 +1,6 @@
 //! Metrics as they are read back: row by row, or summed up for a table of runs.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -11,6 +10,7 @@ use serde::de::IgnoredAny;
 
 use super::durable::FileError;
 use super::metrics::{MetricsError, Row, Value};
+use crate::plain_file;
 
 /// The metric that says how good a run is: the mean score of the episodes of one greedy evaluation.
 pub const EVALUATION_SCORE: &str = "evaluation/score";
@@ -31,7 +31,7 @@ pub struct Rows {
 impl Rows {
     /// Opens the file.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        let mut file = BufReader::new(File::open(path).map_err(FileError::at("opened", path))?);
+        let mut file = BufReader::new(plain_file::open(path).map_err(FileError::at("opened", path))?);
         let packed = file.fill_buf().map_err(FileError::at("read", path))?.starts_with(&GZIP);
         let reader: Box<dyn BufRead> =
             if packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) };

@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::Xxh3;
 use super::super::durable::FileError;
 use super::CheckpointError;
 use super::format::{self, FOOTER, Footer, HEADER, Index, PartEntry};
+use crate::plain_file;
 
 const BUFFER: usize = 1 << 20;
 
@@ -55,12 +56,11 @@ impl Checkpoint {
     pub(super) fn open_unchecked(path: &Path) -> Result<Self, CheckpointError> {
         let read = |cause| CheckpointError::from(FileError::at("read", path)(cause));
         let damaged = |how| CheckpointError::Damaged { path: path.to_path_buf(), how };
-        let file = File::open(path).map_err(FileError::at("opened", path))?;
-        let metadata = file.metadata().map_err(read)?;
-        if !metadata.is_file() {
-            return Err(damaged("it is no file".to_owned()));
+        if let Some(what) = plain_file::other_than_a_file(path) {
+            return Err(damaged(format!("it is {what}, not a file")));
         }
-        let length = metadata.len();
+        let file = File::open(path).map_err(FileError::at("opened", path))?;
+        let length = file.metadata().map_err(read)?.len();
         if length < (HEADER + FOOTER) as u64 {
             return Err(damaged(format!("its {length} bytes are too few for a checkpoint")));
         }
