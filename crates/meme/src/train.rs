@@ -12,6 +12,7 @@ use serde::Serialize;
 use train::assembly::Task;
 use train::beginning::{self, Beginning};
 use train::config::{Config, Device};
+use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
 use train::run::{Opening, RunDescription, RunDirectory, Start};
 use train::status::Status;
@@ -73,16 +74,9 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     let name = args.name.clone().unwrap_or_else(|| default_name(&environment, preset, config.run.seed));
     let description = RunDescription::new(&environment.to_string(), preset, config.run.seed);
     let task = Task { environment, python: home::python()?, package: home::worker_package()? };
-    let start = if args.fresh { Start::Fresh } else { Start::Continue };
-    let (directory, opening) = RunDirectory::open(&args.runs, &name, start, description, &config.to_toml()?)?;
-    let status = match begin(&directory, &opening, preset, &config)? {
-        Some(status) => status,
-        None => {
-            say_if_on_cpu(config.run.device);
-            say_what_starts(&task.environment, &config);
-            train(&task, &config, directory, &opening, &stop)?
-        }
-    };
+    let whether = if args.fresh { Start::Fresh } else { Start::Continue };
+    let (directory, opening) = RunDirectory::open(&args.runs, &name, whether, description, &config.to_toml()?)?;
+    let status = start(&task, &config, preset, directory, &opening, &stop)?;
     report(args, &name, &status)
 }
 
@@ -95,30 +89,47 @@ fn default_name(environment: &EnvId, preset: &str, seed: u64) -> String {
     format!("{plain}-{preset}-{seed}")
 }
 
-/// Says what becomes of the run, and tells how it stands if it is finished already. One that goes on keeps its config,
-/// except for the frames to train for.
-fn begin(directory: &RunDirectory, opening: &Opening, preset: &str, config: &Config) -> Result<Option<Status>> {
+/// Says what becomes of the run, once that is certain, and trains it unless it is finished already. One that goes on keeps
+/// its config, except for the frames to train for.
+fn start(
+    task: &Task,
+    config: &Config,
+    preset: &str,
+    directory: RunDirectory,
+    opening: &Opening,
+    stop: &Stop,
+) -> Result<Status> {
     let (name, folder) = (directory.files().name(), directory.files().folder().display());
-    match opening {
-        Opening::Created => output::say(format_args!("run {name} in {folder}")),
+    let from = match opening {
+        Opening::Created => {
+            output::say(format_args!("run {name} in {folder}"));
+            None
+        }
         Opening::SetAside(old) => {
             output::say(format_args!("run {name} starts over; the one before is in {}", old.display()));
+            None
         }
-        Opening::Continued => match beginning::meet(directory, preset, &run_config(directory.files())?, config)? {
-            Beginning::Finished(status) => return Ok(Some(*status)),
-            Beginning::GoesOn { budget_before, saved } => {
-                directory.replace_config(&config.to_toml()?)?;
-                let frames = config.run.frames;
-                let until = match frames == budget_before {
-                    true => String::new(),
-                    false => format!(", to {frames} frames instead of {budget_before}"),
-                };
-                let how = if saved { "goes on" } else { "had saved nothing and begins again" };
-                output::say(format_args!("run {name} {how} in {folder}{until}"));
-            }
-        },
-    }
-    Ok(None)
+        Opening::Continued => {
+            let known = run_config(directory.files())?;
+            let say = &mut |sentence: &str| output::say(format_args!("meme: {sentence}"));
+            let (budget_before, from) = match beginning::meet(&directory, preset, &known, config, say)? {
+                Beginning::Finished(status) => return Ok(*status),
+                Beginning::GoesOn { budget_before, from } => (budget_before, from),
+            };
+            directory.replace_config(&config.to_toml()?)?;
+            let frames = config.run.frames;
+            let until = match frames == budget_before {
+                true => String::new(),
+                false => format!(", to {frames} frames instead of {budget_before}"),
+            };
+            let how = if from.is_some() { "goes on" } else { "had saved nothing and begins again" };
+            output::say(format_args!("run {name} {how} in {folder}{until}"));
+            from
+        }
+    };
+    say_if_on_cpu(config.run.device);
+    say_what_starts(&task.environment, config);
+    train(task, config, directory, opening, from, stop)
 }
 
 /// Says why a program that was built for a GPU does without. One that was not has nothing to tell: it was built so.
@@ -140,10 +151,18 @@ fn say_what_starts(environment: &EnvId, config: &Config) {
 }
 
 /// Trains to the end or until a stop is asked for. A run that failed before anything came about leaves no folder.
-fn train(task: &Task, config: &Config, directory: RunDirectory, opening: &Opening, stop: &Stop) -> Result<Status> {
+fn train(
+    task: &Task,
+    config: &Config,
+    directory: RunDirectory,
+    opening: &Opening,
+    from: Option<Checkpoint>,
+    stop: &Stop,
+) -> Result<Status> {
     let progress = Arc::new(Mutex::new(Progress::new()));
     let announcing = announce_stop(stop, &progress)?;
-    let outcome = trainer::train(task, config, &directory, stop, &mut Terminal { progress: Arc::clone(&progress) });
+    let mut terminal = Terminal { progress: Arc::clone(&progress) };
+    let outcome = trainer::train(task, config, &directory, from, stop, &mut terminal);
     if stop.is_requested() {
         // What it says comes before the end is told; a panic of its own is on the screen already.
         let _ = announcing.join();

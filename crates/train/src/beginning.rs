@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::config::{Config, ConfigError, Difference, differences};
 use crate::error::TrainError;
 use crate::run::RunDirectory;
-use crate::run::checkpoint::{CheckpointError, Checkpoints};
+use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointStore, Checkpoints};
 use crate::saving;
 use crate::status::Status;
 
@@ -75,20 +75,21 @@ pub enum Beginning {
     GoesOn {
         /// The frames it was to end at until now.
         budget_before: u64,
-        /// Whether there is something saved that it goes on from; else it begins again.
-        saved: bool,
+        /// What it goes on from. Where nothing was saved, it begins again.
+        from: Option<Checkpoint>,
     },
     /// All frames are played.
     Finished(Box<Status>),
 }
 
 /// Meets a run that is there, of the config `known`, with the config of this start. A run keeps its settings, except for
-/// the frames to end at: those may be any number that is not yet passed.
+/// the frames to end at: those may be any number that is not yet passed. What a person should know is told to `say`.
 pub fn meet(
     directory: &RunDirectory,
     preset: &str,
     known: &Config,
     config: &Config,
+    say: &mut dyn FnMut(&str),
 ) -> Result<Beginning, BeginningError> {
     let files = directory.files();
     let run = || files.name().to_owned();
@@ -104,21 +105,31 @@ pub fn meet(
         return Err(BeginningError::OtherConfig { run: run(), differences });
     }
     let (budget, budget_before) = (config.run.frames, known.run.frames);
-    let goes_on = Beginning::GoesOn { budget_before, saved: !saved.is_empty() };
-    if saved.last().is_none_or(|&played| played < budget) {
-        return Ok(goes_on);
-    }
     // Damaged ones are told when the run goes on from another.
-    let Some(newest) = checkpoints.newest_valid(&mut |_| {})? else { return Ok(goes_on) };
-    let played = newest.frames();
-    if played > budget && budget < budget_before {
-        return Err(BeginningError::FewerFrames { run: run(), played, asked: budget });
-    }
-    match saving::end(&newest)? {
-        Some(end) if played >= budget => Ok(Beginning::Finished(Box::new(Status { budget, ..end }))),
+    if saved.last().is_some_and(|&played| played >= budget)
+        && let Some(newest) = checkpoints.newest_valid(&mut |_| {})?
+    {
+        let played = newest.frames();
+        if played > budget && budget < budget_before {
+            return Err(BeginningError::FewerFrames { run: run(), played, asked: budget });
+        }
         // One that was killed while its end was saved has that still to do.
-        _ => Ok(goes_on),
+        if let Some(end) = saving::end(&newest)?.filter(|_| played >= budget) {
+            return Ok(Beginning::Finished(Box::new(Status { budget, ..end })));
+        }
     }
+    Ok(Beginning::GoesOn { budget_before, from: resume(directory, config, say)? })
+}
+
+/// What a run goes on from, all of it checked: its newest checkpoint that is whole. Damaged ones make room for it and are
+/// told to `say`.
+pub fn resume(
+    directory: &RunDirectory,
+    config: &Config,
+    say: &mut dyn FnMut(&str),
+) -> Result<Option<Checkpoint>, CheckpointError> {
+    let folder = directory.files().checkpoints_folder();
+    CheckpointStore::open(&folder, config.checkpoint.keep_last)?.resume(say)
 }
 
 /// Whether nothing would be lost if the run went on with another config: one that failed before its first checkpoint,

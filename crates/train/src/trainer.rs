@@ -34,15 +34,17 @@ pub trait Screen {
     fn say(&mut self, sentence: &str);
 }
 
-/// Trains until the frames are played or a stop is asked for, saves, and returns how it stands.
+/// Trains until the frames are played or a stop is asked for, saves, and returns how it stands. A run that goes on does so
+/// `from` a checkpoint.
 pub fn train(
     task: &Task,
     config: &Config,
     directory: &RunDirectory,
+    from: Option<Checkpoint>,
     stop: &Stop,
     screen: &mut dyn Screen,
 ) -> Result<Status> {
-    let mut trainer = Trainer::open(task, config, directory, screen)?;
+    let mut trainer = Trainer::open(task, config, directory, from, screen)?;
     let outcome = match trainer.run(stop, screen) {
         // A run that would hold whoever comes back to settings with which nothing was played.
         Ok(()) if trainer.session.frames() == 0 => Err(TrainError::NothingPlayed),
@@ -61,7 +63,7 @@ pub fn train(
     outcome
 }
 
-/// The same, but the end is not saved: for a run that is only to be measured, whose folder is thrown away.
+/// The same for a new run whose end is not saved: it is only to be measured, and its folder is thrown away.
 pub fn rehearse(
     task: &Task,
     config: &Config,
@@ -69,7 +71,7 @@ pub fn rehearse(
     stop: &Stop,
     screen: &mut dyn Screen,
 ) -> Result<Status> {
-    let mut trainer = Trainer::open(task, config, directory, screen)?;
+    let mut trainer = Trainer::open(task, config, directory, None, screen)?;
     let outcome = trainer.run(stop, screen);
     trainer.finish_files(screen);
     outcome.map(|()| trainer.status())
@@ -123,13 +125,18 @@ impl Watch for Desk<'_> {
 }
 
 impl<'a> Trainer<'a> {
-    /// Goes on from the newest checkpoint, or begins.
-    fn open(task: &Task, config: &'a Config, directory: &'a RunDirectory, screen: &mut dyn Screen) -> Result<Self> {
+    /// Goes on from a checkpoint, or begins.
+    fn open(
+        task: &Task,
+        config: &'a Config,
+        directory: &'a RunDirectory,
+        from: Option<Checkpoint>,
+        screen: &mut dyn Screen,
+    ) -> Result<Self> {
         let folder = directory.files().checkpoints_folder();
         let store = CheckpointStore::open(&folder, config.checkpoint.keep_last)?;
-        let checkpoint = store.resume(&mut |sentence| screen.say(sentence))?;
-        let (trainer, repair) = Self::new(task, config, directory, store, checkpoint.as_ref())?;
-        let saved = checkpoint.as_ref().map(Checkpoint::frames);
+        let (trainer, repair) = Self::new(task, config, directory, store, from.as_ref())?;
+        let saved = from.as_ref().map(Checkpoint::frames);
         if let Some(sentence) = begun(saved, repair.dropped_to) {
             screen.say(&sentence);
         }

@@ -123,7 +123,7 @@ fn every_failure_of_a_worker_that_is_given_up_is_told() {
         };
         let directory = open(scratch.path(), run, name, &config);
         let mut listener = Listener { said: Vec::new(), seen };
-        let error = trainer::train(&task(name), &config, &directory, &Stop::new(), &mut listener).unwrap_err();
+        let error = trainer::train(&task(name), &config, &directory, None, &Stop::new(), &mut listener).unwrap_err();
         fs::remove_file(&sick).unwrap();
         assert!(error.to_string().contains("after 3 failures in a row"), "{error}");
         let told = listener.said.iter().filter(|sentence| sentence.contains("exit code 7")).count();

@@ -105,6 +105,31 @@ fn a_damaged_checkpoint_is_named_with_what_is_wrong_and_what_takes_its_place() {
     assert!(said.contains(&format!("{how} it is now {}.damaged, and {instead}", name(newest))), "{said}");
 }
 
+/// What damaged them may have hit replay, by far the most of a checkpoint.
+#[test]
+fn a_run_whose_checkpoints_are_all_damaged_is_refused_before_it_claims_to_go_on() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "60"]);
+    let saved = numbered(&runs);
+    let [path] = &saved[..] else { panic!("{saved:?}") };
+    let mut bytes = fs::read(path).unwrap();
+    // Replay is the last part, before an index of some hundred bytes.
+    let at = bytes.len() - 2000;
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
+    let before = files(&runs);
+    let Ended { status, said, .. } = ended(&mut runs.train(&["--frames", "400"]));
+    let (path, folder) = (path.display(), runs.file("checkpoints"));
+    let expected = format!(
+        "meme: checkpoint {path} is damaged: the hash of its part `replay` is wrong\n\
+         meme: none of the 1 checkpoints in {} can be used; --fresh sets the run aside and starts over\n",
+        folder.display()
+    );
+    let best = said.replace(", only best.ckpt, which `--checkpoint best` plays", "");
+    assert_eq!((status.code(), best), (Some(1), expected));
+    assert_eq!(files(&runs), before);
+}
+
 /// Killed before its first save, with rows and even with a best checkpoint, a run has nothing to go on from.
 #[test]
 fn a_run_that_was_killed_before_its_first_save_begins_again() {

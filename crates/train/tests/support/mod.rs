@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, process};
 
 use train::assembly::Task;
+use train::beginning;
 use train::config::{Config, Sources};
 use train::run::stop::Stop;
 use train::run::{RunDescription, RunDirectory, RunFiles, Start};
@@ -117,7 +118,8 @@ pub fn train_watched(
 ) -> train::Result<(Status, Vec<String>)> {
     let directory = open(root, name, environment, config);
     let mut screen = Listener { said: Vec::new(), seen };
-    let status = trainer::train(&task(environment), config, &directory, stop, &mut screen)?;
+    let from = beginning::resume(&directory, config, &mut |sentence| screen.say(sentence))?;
+    let status = trainer::train(&task(environment), config, &directory, from, stop, &mut screen)?;
     Ok((status, screen.said))
 }
 
