@@ -121,15 +121,21 @@ pub fn meet(
     Ok(Beginning::GoesOn { budget_before, from: resume(directory, config, say)? })
 }
 
-/// What a run goes on from, all of it checked: its newest checkpoint that is whole. Damaged ones make room for it and are
-/// told to `say`.
+/// What a run goes on from, all of it checked: its newest checkpoint that is whole. Damaged ones, the best among them, are
+/// set aside and told to `say`.
 pub fn resume(
     directory: &RunDirectory,
     config: &Config,
     say: &mut dyn FnMut(&str),
 ) -> Result<Option<Checkpoint>, CheckpointError> {
     let folder = directory.files().checkpoints_folder();
-    CheckpointStore::open(&folder, config.checkpoint.keep_last)?.resume(say)
+    let store = CheckpointStore::open(&folder, config.checkpoint.keep_last)?;
+    let newest = store.resume(say)?;
+    // That of a run that begins again is set aside by the trainer, damaged or not.
+    if newest.is_some() {
+        store.set_damaged_best_aside(say)?;
+    }
+    Ok(newest)
 }
 
 /// Whether nothing would be lost if the run went on with another config: one that failed before its first checkpoint,

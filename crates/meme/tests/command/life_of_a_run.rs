@@ -130,6 +130,28 @@ fn a_run_whose_checkpoints_are_all_damaged_is_refused_before_it_claims_to_go_on(
     assert_eq!(files(&runs), before);
 }
 
+#[test]
+fn a_damaged_best_checkpoint_is_told_and_the_next_evaluation_takes_its_place() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "800"]);
+    let best = runs.file("checkpoints/best.ckpt");
+    let mut bytes = fs::read(&best).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&best, &bytes).unwrap();
+    let mut process = start(&runs, &["--frames", FOR_EVER]);
+    process.wait_until_said(&format!(
+        "meme: checkpoint {} is damaged: the hash of its part `weights` is wrong; it is now best.ckpt.damaged, and the \
+         next evaluation takes its place\n",
+        best.display()
+    ));
+    process.wait_until("a best checkpoint", || best.exists());
+    process.send("INT");
+    assert!(process.end().status.success());
+    assert!(runs.checkpoints().best().unwrap().is_some());
+    assert_eq!(fs::read(runs.file("checkpoints/best.ckpt.damaged")).unwrap(), bytes);
+}
+
 /// Killed before its first save, with rows and even with a best checkpoint, a run has nothing to go on from.
 #[test]
 fn a_run_that_was_killed_before_its_first_save_begins_again() {

@@ -139,6 +139,14 @@ fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
+/// Renames a checkpoint that is damaged; its name then. One that was damaged under the same name before stays too.
+fn set_damaged_aside(path: &Path) -> Result<String, FileError> {
+    let aside = durable::with_suffix(path, DAMAGED);
+    let aside = if aside.exists() { durable::next_free(&aside)? } else { aside };
+    fs::rename(path, &aside).map_err(FileError::at("set aside", path))?;
+    Ok(name_of(&aside))
+}
+
 /// The frames in a name such as `000012000000.ckpt`.
 fn frames_of(name: &str) -> Option<u64> {
     let digits = name.strip_suffix(ENDING)?;
@@ -210,11 +218,20 @@ impl CheckpointStore {
                 say(&error);
                 continue;
             };
-            let aside = durable::with_suffix(&path, DAMAGED);
-            fs::rename(&path, &aside).map_err(FileError::at("set aside", &path))?;
-            say(&format!("{error}; it is now {}, and {instead} is used instead", name_of(&aside)));
+            let aside = set_damaged_aside(&path)?;
+            say(&format!("{error}; it is now {aside}, and {instead} is used instead"));
         }
         newest
+    }
+
+    /// Sets a best one aside that is damaged, and tells `say`: the score that it may still show would keep a lesser one,
+    /// which could be played, from taking its place. One that can't be read just now stays.
+    pub fn set_damaged_best_aside(&self, say: &mut dyn FnMut(&str)) -> Result<(), CheckpointError> {
+        if let Err(error @ CheckpointError::Damaged { .. }) = self.checkpoints.best() {
+            let aside = set_damaged_aside(&self.checkpoints.best_path())?;
+            say(&format!("{error}; it is now {aside}, and the next evaluation takes its place"));
+        }
+        Ok(())
     }
 
     /// Saves a checkpoint taken at so many frames: `write` adds the parts, `progress` hears how far it is.

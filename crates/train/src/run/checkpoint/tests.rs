@@ -225,6 +225,33 @@ fn a_damaged_newest_falls_back_and_does_not_come_back() {
     assert_eq!(resume(&store), (Some(150), vec![]));
 }
 
+#[test]
+fn a_damaged_best_makes_way_for_the_next_and_is_kept() {
+    let scratch = Scratch::new();
+    let store = CheckpointStore::open(scratch.path(), 2).unwrap();
+    let keep = |score| store.save_best(100, score, |writer| write_parts(writer, 100)).unwrap();
+    let looked_at = || {
+        let mut said = Vec::new();
+        store.set_damaged_best_aside(&mut |sentence| said.push(sentence.to_owned())).unwrap();
+        said
+    };
+    assert_eq!(looked_at(), Vec::<String>::new());
+    let best = keep(9.0).unwrap().path;
+    assert_eq!(looked_at(), Vec::<String>::new());
+    for (score, aside) in [(2.0, "best.ckpt.damaged"), (1.0, "best.ckpt.damaged.1")] {
+        // In a part: the index still shows the score.
+        flip(&best, 200);
+        let damaged = fs::read(&best).unwrap();
+        assert!(keep(score).is_none());
+        let how = format!("checkpoint {} is damaged: the hash of its part `networks` is wrong", best.display());
+        assert_eq!(looked_at(), [format!("{how}; it is now {aside}, and the next evaluation takes its place")]);
+        assert_eq!(fs::read(scratch.path().join(aside)).unwrap(), damaged);
+        assert!(keep(score).is_some());
+        assert_whole(&store.checkpoints().best().unwrap().unwrap(), 100);
+    }
+    assert_eq!(scratch.names(), ["best.ckpt", "best.ckpt.damaged", "best.ckpt.damaged.1"]);
+}
+
 /// An error of the disk, the network or the permissions may pass; what it says nothing about is the checkpoint.
 #[test]
 fn one_that_can_not_be_read_just_now_stops_the_start_and_stays_what_it_is() {
