@@ -76,8 +76,14 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     let task = Task { environment, python: home::python()?, package: home::worker_package()? };
     let whether = if args.fresh { Start::Fresh } else { Start::Continue };
     let (directory, opening) = RunDirectory::open(&args.runs, &name, whether, description, &config.to_toml()?)?;
-    let status = start(&task, &config, preset, directory, &opening, &stop)?;
-    report(args, &name, &status)
+    let outcome = start(&task, &config, preset, &directory, &opening, &stop);
+    // A run that failed before anything came about leaves no folder.
+    if outcome.is_err()
+        && let Err(error) = directory.take_back(&opening)
+    {
+        output::say(format_args!("meme: what was made for the run could not be taken back: {error}"));
+    }
+    report(args, &name, &outcome?)
 }
 
 fn default_name(environment: &EnvId, preset: &str, seed: u64) -> String {
@@ -95,7 +101,7 @@ fn start(
     task: &Task,
     config: &Config,
     preset: &str,
-    directory: RunDirectory,
+    directory: &RunDirectory,
     opening: &Opening,
     stop: &Stop,
 ) -> Result<Status> {
@@ -112,7 +118,7 @@ fn start(
         Opening::Continued => {
             let known = run_config(directory.files())?;
             let say = &mut |sentence: &str| output::say(format_args!("meme: {sentence}"));
-            let (budget_before, from) = match beginning::meet(&directory, preset, &known, config, say)? {
+            let (budget_before, from) = match beginning::meet(directory, preset, &known, config, say)? {
                 Beginning::Finished(status) => return Ok(*status),
                 Beginning::GoesOn { budget_before, from } => (budget_before, from),
             };
@@ -129,7 +135,7 @@ fn start(
     };
     say_if_on_cpu(config.run.device);
     say_what_starts(&task.environment, config);
-    train(task, config, directory, opening, from, stop)
+    train(task, config, directory, from, stop)
 }
 
 /// Says why a program that was built for a GPU does without. One that was not has nothing to tell: it was built so.
@@ -150,29 +156,23 @@ fn say_what_starts(environment: &EnvId, config: &Config) {
     }
 }
 
-/// Trains to the end or until a stop is asked for. A run that failed before anything came about leaves no folder.
+/// Trains to the end or until a stop is asked for.
 fn train(
     task: &Task,
     config: &Config,
-    directory: RunDirectory,
-    opening: &Opening,
+    directory: &RunDirectory,
     from: Option<Checkpoint>,
     stop: &Stop,
 ) -> Result<Status> {
     let progress = Arc::new(Mutex::new(Progress::new()));
     let announcing = announce_stop(stop, &progress)?;
     let mut terminal = Terminal { progress: Arc::clone(&progress) };
-    let outcome = trainer::train(task, config, &directory, from, stop, &mut terminal);
+    let outcome = trainer::train(task, config, directory, from, stop, &mut terminal);
     if stop.is_requested() {
         // What it says comes before the end is told; a panic of its own is on the screen already.
         let _ = announcing.join();
     }
     locked(&progress).clear();
-    if outcome.is_err()
-        && let Err(error) = directory.take_back(opening)
-    {
-        output::say(format_args!("meme: what was made for the run could not be taken back: {error}"));
-    }
     Ok(outcome?)
 }
 

@@ -1,4 +1,7 @@
-//! `meme train` where files can't grow: training goes on without a checkpoint, says so, and saves once it can again.
+//! `meme train` where files can't grow: training goes on without a checkpoint, says so, and saves once it can again. A new
+//! run that can't even be made leaves nothing.
+
+use std::fs;
 
 use crate::runs::{Ended, Runs, after, ended};
 
@@ -38,4 +41,21 @@ fn training_goes_on_without_saving_and_saves_once_it_can() {
     assert!(status.success(), "{said}");
     assert!(said.contains(&format!("going on from {} frames", held.last().unwrap())), "{said}");
     assert!(checkpoints.newest_valid(&mut |sentence| panic!("{sentence}")).unwrap().unwrap().frames() >= 800);
+}
+
+#[test]
+fn a_start_without_room_for_a_runs_files_leaves_nothing_behind() {
+    let runs = Runs::new();
+    // No room for the lock, and then for that but not for the config.
+    for (limit, file) in [("0", "lock"), ("1", "config.toml")] {
+        let told = format!("meme: {} can't be written: File too large (os error 27)\n", runs.file(file).display());
+        let Ended { status, said, .. } = train(&runs, "100", limit);
+        assert_eq!((status.code(), said), (Some(1), told.clone()));
+        assert_eq!(fs::read_dir(runs.folder()).unwrap().count(), 0);
+
+        // A folder that was there before stays.
+        fs::create_dir(runs.file("")).unwrap();
+        assert_eq!(train(&runs, "100", limit).said, told);
+        fs::remove_dir_all(runs.file("")).unwrap();
+    }
 }

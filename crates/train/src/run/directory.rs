@@ -128,14 +128,25 @@ impl RunDirectory {
         config: &str,
     ) -> Result<(Self, Opening), DirectoryError> {
         let files = RunFiles::named(root, name)?;
-        fs::create_dir_all(files.folder()).map_err(FileError::at("made", files.folder()))?;
+        let is_new = make_folder(&files)?;
         if !files.description_file().exists() {
             // Nothing is left in a folder that is not ours, not even a lock.
             refuse_strangers(&files)?;
         }
-        let lock = RunLock::acquire(&files.lock_file())?;
+        let lock = RunLock::acquire(&files.lock_file()).inspect_err(|_| {
+            if is_new {
+                // It stays where somebody else was quicker and has it.
+                let _ = fs::remove_dir(files.folder());
+            }
+        })?;
         if !files.description_file().exists() {
-            make(&files, &description, config)?;
+            if let Err(error) = make(&files, &description, config) {
+                if is_new {
+                    // Why it can't be made says more than that it could not be taken back.
+                    let _ = unmake(&files);
+                }
+                return Err(error);
+            }
             return Ok((Self { files, description, lock }, Opening::Created));
         }
         if start == Start::Continue {
@@ -235,6 +246,17 @@ fn write_description(files: &RunFiles, description: &RunDescription) -> Result<(
     let text =
         serde_json::to_string_pretty(description).map_err(|cause| FileError::at("written", &path)(cause.into()))?;
     Ok(durable::replace(&path, format!("{text}\n").as_bytes())?)
+}
+
+/// Makes the folder of a run, where there is none; whether that was so.
+fn make_folder(files: &RunFiles) -> Result<bool, FileError> {
+    let folder = files.folder();
+    let root = folder.parent().map_or(Ok(()), fs::create_dir_all);
+    match root.and_then(|()| fs::create_dir(folder)) {
+        Ok(()) => Ok(true),
+        Err(cause) if cause.kind() == ErrorKind::AlreadyExists && folder.is_dir() => Ok(false),
+        Err(cause) => Err(FileError::at("made", folder)(cause)),
+    }
 }
 
 /// Makes a run of a folder that is held.

@@ -97,7 +97,7 @@ pub struct RunLock {
 }
 
 impl RunLock {
-    /// Takes the lock at `path`; the file is created where there is none and stays there.
+    /// Takes the lock at `path`; the file is created where there is none and stays there, unless it can't be written.
     pub fn acquire(path: &Path) -> Result<Self, LockError> {
         let start = Instant::now();
         plain_file::refuse_others(path).map_err(FileError::at("opened", path))?;
@@ -108,7 +108,17 @@ impl RunLock {
             match file.try_lock() {
                 // The folder may have been set aside between opening and locking: then this is the lock of the old run.
                 Ok(()) if !is_at(&file, path) => continue,
-                Ok(()) => return Self::sign(file).map_err(|cause| FileError::at("written", path)(cause).into()),
+                Ok(()) => {
+                    let mut lock = Self { file };
+                    return match lock.sign() {
+                        Ok(()) => Ok(lock),
+                        Err(cause) => {
+                            // While it is held, nobody else counts on it.
+                            let _ = fs::remove_file(path);
+                            Err(FileError::at("written", path)(cause).into())
+                        }
+                    };
+                }
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(cause)) => return Err(FileError::at("locked", path)(cause).into()),
             }
@@ -127,11 +137,10 @@ impl RunLock {
         path.exists() && !is_at(&self.file, path)
     }
 
-    fn sign(mut file: File) -> std::io::Result<Self> {
-        file.set_len(0)?;
-        file.rewind()?;
-        file.write_all(format!("{}\n", serde_json::to_string(&Owner::this_process())?).as_bytes())?;
-        Ok(Self { file })
+    fn sign(&mut self) -> std::io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        self.file.write_all(format!("{}\n", serde_json::to_string(&Owner::this_process())?).as_bytes())
     }
 
     /// Who holds the lock at `path` now: `None` when nobody does. An owner that could not be read has pid 0.
