@@ -281,8 +281,10 @@ fn another_table_of_states_is_another_table() {
     pair.refresh(5);
     let mut tables = [pair.states(), pair.states()];
     let mut random = Random::new(9);
+    // All of them: how large the values of three rows are, which errors are measured by, is a matter of chance.
+    let environments: Vec<usize> = (0..ENVIRONMENTS).rev().collect();
     for table in [0, 1, 0] {
-        let turns = Turns::random(&[2, 0, 1], &observation, &mut random, &pair);
+        let turns = Turns::random(&environments, &observation, &mut random, &pair);
         let states = &mut tables[table];
         let wanted = pair.plain.step(&turns.rows(), &mut states.plain).unwrap();
         compare(&pair.captured.step(&turns.rows(), &mut states.captured).unwrap(), &wanted);

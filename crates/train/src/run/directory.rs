@@ -115,6 +115,8 @@ pub struct RunDirectory {
     files: RunFiles,
     description: RunDescription,
     lock: RunLock,
+    /// Whether its folder was made for it.
+    is_new: bool,
 }
 
 impl RunDirectory {
@@ -143,11 +145,11 @@ impl RunDirectory {
             if let Err(error) = make(&files, &description, config) {
                 if is_new {
                     // Why it can't be made says more than that it could not be taken back.
-                    let _ = unmake(&files);
+                    let _ = unmake(&files, true);
                 }
                 return Err(error);
             }
-            return Ok((Self { files, description, lock }, Opening::Created));
+            return Ok((Self { files, description, lock, is_new }, Opening::Created));
         }
         if start == Start::Continue {
             let known = files.description()?;
@@ -156,7 +158,7 @@ impl RunDirectory {
                 return Err(DirectoryError::OtherTask { name, known, given });
             }
             make_folders(&files)?;
-            return Ok((Self { files, description: known, lock }, Opening::Continued));
+            return Ok((Self { files, description: known, lock, is_new }, Opening::Continued));
         }
         let aside = durable::set_aside(files.folder())?;
         // Its lock went with the old run's folder.
@@ -168,24 +170,24 @@ impl RunDirectory {
             Ok(lock)
         };
         match made() {
-            Ok(lock) => Ok((Self { files, description, lock }, Opening::SetAside(aside))),
+            Ok(lock) => Ok((Self { files, description, lock, is_new: true }, Opening::SetAside(aside))),
             Err(error) => {
                 // Why it can't be made says more than that it could not be taken back.
-                let _ = unmake(&files).and_then(|()| give_name_back(&files, &aside));
+                let _ = unmake(&files, true).and_then(|()| give_name_back(&files, &aside));
                 Err(error)
             }
         }
     }
 
     /// Takes back the making of a run in which nothing came about, `opening` being what [`open`](Self::open) made of
-    /// it: the folder goes, and the run that was set aside for it has its name again. A folder in which something was
-    /// measured, saved or put by somebody stays, and so does a run that was there before.
+    /// it: its files go, with the folder if that was made for it, and the run that was set aside for it has its name again.
+    /// A folder in which something was measured, saved or put by somebody stays, and so does a run that was there before.
     pub fn take_back(self, opening: &Opening) -> Result<(), DirectoryError> {
         let files = &self.files;
         if *opening == Opening::Continued || !is_as_made(files)? {
             return Ok(());
         }
-        unmake(files)?;
+        unmake(files, self.is_new)?;
         if let Opening::SetAside(old) = opening {
             give_name_back(files, old)?;
         }
@@ -269,8 +271,8 @@ fn make(files: &RunFiles, description: &RunDescription, config: &str) -> Result<
     Ok(durable::sync_folder_of(files.folder())?)
 }
 
-/// Removes what [`make`] and a start have made, as far as they came, and the folder.
-fn unmake(files: &RunFiles) -> Result<(), DirectoryError> {
+/// Removes what [`make`] and a start have made, as far as they came; the folder too, if it is theirs.
+fn unmake(files: &RunFiles, is_new: bool) -> Result<(), DirectoryError> {
     let unless_gone = |path: &Path, removed: io::Result<()>| match removed {
         Err(cause) if cause.kind() != ErrorKind::NotFound => Err(FileError::at("removed", path)(cause)),
         _ => Ok(()),
@@ -285,7 +287,10 @@ fn unmake(files: &RunFiles) -> Result<(), DirectoryError> {
         unless_gone(&folder, fs::remove_dir(&folder))?;
     }
     [files.metrics_file(), files.config_file(), files.lock_file()].into_iter().try_for_each(remove)?;
-    Ok(unless_gone(files.folder(), fs::remove_dir(files.folder()))?)
+    if is_new {
+        unless_gone(files.folder(), fs::remove_dir(files.folder()))?;
+    }
+    Ok(())
 }
 
 /// Lets the run that was set aside in `old` have the name that is free again.
@@ -412,6 +417,13 @@ mod tests {
         fs::write(run.files().events_folder().join("events.out.tfevents.1"), "version").unwrap();
         run.take_back(&opening).unwrap();
         assert_eq!(scratch.names(), Vec::<String>::new());
+
+        // Somebody has made the folder beforehand.
+        let folder = root.join("pong");
+        fs::create_dir(&folder).unwrap();
+        let (run, opening) = open(root, Start::Continue).unwrap();
+        run.take_back(&opening).unwrap();
+        assert_eq!(names(&folder), Vec::<String>::new());
 
         for precious in ["metrics.jsonl", "checkpoints/000000000100.ckpt", "videos/best.gif", "thesis.tex"] {
             let (run, opening) = open(root, Start::Fresh).unwrap();
