@@ -305,9 +305,11 @@ fn a_stop_is_answered_and_its_end_is_told_and_measured() {
     let folder = runs.folder().join("run");
     let stopping = "meme: stopping; the run is saved first, and Ctrl-C again leaves at once without that\n";
     assert_eq!(said.matches(stopping).count(), 1, "{said}");
+    // On a busy machine it may not come as far.
+    let unlearned = if updates == 0 { "; nothing is learned yet, as replay holds too few sequences" } else { "" };
     let end = format!(
         "run run was stopped at {frames} of {FOR_EVER} frames, update {updates}, and saved in {}; the same \
-         command goes on\n",
+         command goes on{unlearned}\n",
         folder.display()
     );
     assert!(said.ends_with(&end), "{said}");
