@@ -7,16 +7,15 @@ cargo_flags := --release --locked $(if $(filter 1,$(cuda)),--features meme/cuda)
 
 # Without a GPU the default is a task that is learned in minutes; a GPU gets a real game.
 GAME ?= $(if $(filter 1,$(cuda)),pong,catch)
-# Tasks and Gymnasium environments are small; games want all that the machine has.
-small := $(filter catch% memory% deep_sea% key_door% gym:%,$(GAME))
-PRESET ?= $(if $(small),tiny,$(if $(filter 1,$(cuda)),quick,cpu))
+# Without a PRESET, `meme` takes one that fits.
+PRESET ?=
 ARGS ?=
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 18
 
 train: build ## train on GAME= with PRESET= and ARGS=; the same again goes on
-	target/release/meme train $(GAME) --preset $(PRESET) $(ARGS)
+	target/release/meme train $(GAME) $(if $(PRESET),--preset $(PRESET)) $(ARGS)
 
 test: setup ## all tests but the long ones
 	cargo test --workspace --all-targets $(cargo_flags)
@@ -44,4 +43,4 @@ golden: ## regenerate the golden files with PyTorch and compare
 	@scripts/golden.sh
 
 all-games: build ## train every game for SECONDS_EACH=120, JOBS=1 at a time, with PRESET=cpu; a table in docs/results
-	@PRESET=$(if $(filter command line environment,$(origin PRESET)),$(PRESET),cpu) scripts/all_games.sh $(GAMES)
+	@PRESET=$(or $(PRESET),cpu) scripts/all_games.sh $(GAMES)

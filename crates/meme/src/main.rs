@@ -11,7 +11,7 @@ mod options;
 mod output;
 mod play;
 mod plot;
-mod preset_hint;
+mod preset;
 mod record;
 mod runs;
 mod short_waits;

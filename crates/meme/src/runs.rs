@@ -12,7 +12,7 @@ use train::saving;
 
 use crate::chosen_run::{RUNS, run_config};
 use crate::output;
-use crate::preset_hint::FIRST_RUN;
+use crate::preset::FIRST_RUN;
 
 /// Options of `meme runs`.
 #[derive(Args)]
@@ -196,7 +196,7 @@ mod tests {
     fn where_there_is_no_run_one_is_suggested_that_any_machine_can_train() {
         let said = none(Path::new("/nowhere"));
         let why = "There are no runs in /nowhere, which is not there.";
-        assert_eq!(said, format!("{why} `meme train catch --preset tiny` starts one in the folder `runs` here.\n"));
+        assert_eq!(said, format!("{why} `meme train catch` starts one in the folder `runs` here.\n"));
     }
 
     #[test]

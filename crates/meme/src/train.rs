@@ -14,14 +14,14 @@ use train::beginning::{self, Beginning};
 use train::config::{Config, Device};
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
-use train::run::{Opening, RunDescription, RunDirectory, Start};
+use train::run::{Opening, RunDescription, RunDirectory, RunFiles, Start};
 use train::status::Status;
 use train::trainer::{self, Screen};
 
 use crate::chosen_run::{RUNS, run_config};
 use crate::config::ConfigArgs;
 use crate::output::{self, Progress};
-use crate::preset_hint::preset_hint;
+use crate::preset::{Fitting, fitting, preset_hint};
 use crate::{home, options};
 
 /// Options of `meme train`.
@@ -56,7 +56,9 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     // Before there are threads of libtorch, which must not take signals.
     let stop = Stop::on_signals()?;
     let environment: EnvId = args.environment.parse()?;
+    let (preset, fits) = preset(args, &environment)?;
     let mut sources = args.config.sources();
+    sources.preset = Some(preset.clone());
     sources.set.extend(args.frames.map(|frames| format!("run.frames={frames}")));
     sources.set.extend(args.seed.map(|seed| format!("run.seed={seed}")));
     let config = sources.load()?.config;
@@ -66,17 +68,17 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     if config.run.threads > 0 {
         tch::set_num_threads(i32::try_from(config.run.threads)?);
     }
-    let preset = args.config.preset.as_deref().unwrap_or("paper");
     // A file of the user's has sizes of its own.
-    if let Some(hint) = preset_hint(&environment, preset, device).filter(|_| args.config.config.is_none()) {
-        output::say(format_args!("meme: {hint}"));
+    let hint = preset_hint(&environment, &preset, device).filter(|_| args.config.config.is_none());
+    for word in fits.map(|fits| format!("preset {preset}: {}", fits.about)).into_iter().chain(hint) {
+        output::say(format_args!("meme: {word}"));
     }
-    let name = args.name.clone().unwrap_or_else(|| default_name(&environment, preset, config.run.seed));
-    let description = RunDescription::new(&environment.to_string(), preset, config.run.seed);
+    let name = args.name.clone().unwrap_or_else(|| default_name(&environment, &preset, config.run.seed));
+    let description = RunDescription::new(&environment.to_string(), &preset, config.run.seed);
     let task = Task { environment, python: home::python()?, package: home::worker_package()? };
     let whether = if args.fresh { Start::Fresh } else { Start::Continue };
     let (directory, opening) = RunDirectory::open(&args.runs, &name, whether, description, &config.to_toml()?)?;
-    let outcome = start(&task, &config, preset, &directory, &opening, &stop);
+    let outcome = start(&task, &config, &preset, &directory, &opening, &stop);
     // A run that failed before anything came about leaves no folder.
     if outcome.is_err()
         && let Err(error) = directory.take_back(&opening)
@@ -84,6 +86,24 @@ pub fn run(args: &TrainArgs) -> Result<()> {
         output::say(format_args!("meme: what was made for the run could not be taken back: {error}"));
     }
     report(args, &name, &outcome?)
+}
+
+/// The preset that was asked for. Where none was, a file of the user's says what differs from the paper's values, a run
+/// that has a name keeps its own, and anything else gets what fits it, which is told.
+fn preset(args: &TrainArgs, environment: &EnvId) -> Result<(String, Option<Fitting>)> {
+    let ConfigArgs { preset, config, .. } = &args.config;
+    if let Some(preset) = preset {
+        return Ok((preset.clone(), None));
+    }
+    if config.is_some() {
+        return Ok(("paper".to_owned(), None));
+    }
+    let run = args.name.as_ref().filter(|_| !args.fresh).map(|name| RunFiles::find(&args.runs, name));
+    if let Some(Ok(run)) = run {
+        return Ok((run.description()?.preset, None));
+    }
+    let fits = fitting(environment, torch_ext::gpu().is_ok());
+    Ok((fits.name.to_owned(), Some(fits)))
 }
 
 fn default_name(environment: &EnvId, preset: &str, seed: u64) -> String {

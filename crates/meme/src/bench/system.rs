@@ -23,7 +23,7 @@ use train::usage::Usage;
 use super::compute::ComputeDevice;
 use crate::home;
 use crate::output::{self, Progress, grouped};
-use crate::preset_hint::preset_hint;
+use crate::preset::preset_hint;
 
 /// Options of `meme bench system`.
 #[derive(Args)]

@@ -16,7 +16,7 @@ fn a_preset_that_is_too_large_is_named_before_anything_starts() {
     let runs = Runs::new();
     let hint = "meme: preset paper is made for Atari games; for a task such as catch there is `--preset tiny`\n";
     // The paper's networks do not fit catch, so it ends at once.
-    let (said, code) = told(&mut runs.meme(&["train", "catch", "--set", "run.device=cpu"]));
+    let (said, code) = told(&mut runs.meme(&["train", "catch", "--preset", "paper", "--set", "run.device=cpu"]));
     assert!(said.starts_with(hint) && code == Some(1), "{said}");
 
     // A file of the user's has sizes of its own.
@@ -24,6 +24,20 @@ fn a_preset_that_is_too_large_is_named_before_anything_starts() {
     fs::write(&file, "run.device = \"cpu\"\n").unwrap();
     let (said, code) = told(runs.meme(&["train", "catch"]).arg("--config").arg(file));
     assert!(!said.contains("--preset tiny") && code == Some(1), "{said}");
+}
+
+#[test]
+fn who_names_no_preset_gets_one_that_fits_and_a_named_run_keeps_its_own() {
+    let runs = Runs::new();
+    let (said, code) = told(&mut runs.meme(&["train", "catch", "--frames", "40"]));
+    assert!(said.starts_with("meme: preset tiny: for tasks\nrun catch-tiny-1 in "), "{said}");
+    assert_eq!(code, Some(0), "{said}");
+    let pong = ["train", "pong", "--name", "mine", "--frames", "400"];
+    let (said, code) = told(runs.meme(&pong).args(["--preset", "tiny"]));
+    assert_eq!(code, Some(0), "{said}");
+    // By itself a game has another one.
+    let (said, code) = told(&mut runs.meme(&pong));
+    assert!(said.starts_with("run mine is finished at ") && code == Some(0), "{said}");
 }
 
 #[test]

@@ -1,10 +1,34 @@
-//! A word to who trains with a preset that the task or the machine is too small for.
+//! Which preset fits an environment and a machine, and a word to who trains with one that they are too small for.
 
 use envs::EnvId;
 use tch::Device;
 
 /// What starts a run that any machine finishes in minutes.
-pub const FIRST_RUN: &str = "meme train catch --preset tiny";
+pub const FIRST_RUN: &str = "meme train catch";
+
+/// A preset for who names none.
+#[derive(Debug)]
+pub struct Fitting {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is, and what else there is.
+    pub about: &'static str,
+}
+
+/// What to train with on a machine with or without a GPU.
+pub fn fitting(environment: &EnvId, gpu: bool) -> Fitting {
+    let (name, about) = match environment {
+        EnvId::Task(_) => ("tiny", "for tasks"),
+        EnvId::Gym { .. } => ("tiny", "for small observations; pictures want a larger one"),
+        EnvId::Atari(_) if gpu => (
+            "quick",
+            "the paper's agent with smaller batches, for a run of minutes; `--preset paper` has the paper's, `--preset \
+             desktop` takes less memory",
+        ),
+        EnvId::Atari(_) => ("cpu", "for games without a GPU, to see it run"),
+    };
+    Fitting { name, about }
+}
 
 /// What to do instead, where the preset was made for something larger.
 pub fn preset_hint(environment: &EnvId, preset: &str, device: Device) -> Option<String> {
@@ -30,6 +54,20 @@ mod tests {
 
     fn hint(environment: &str, preset: &str, device: Device) -> String {
         preset_hint(&environment.parse().unwrap(), preset, device).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_fits_is_there_and_needs_no_word() {
+        for (environment, with_gpu, without) in
+            [("catch", "tiny", "tiny"), ("gym:CartPole-v1", "tiny", "tiny"), ("pong", "quick", "cpu")]
+        {
+            for (device, expected) in [(Device::Cuda(0), with_gpu), (Device::Cpu, without)] {
+                let fits = fitting(&environment.parse().unwrap(), device.is_cuda());
+                assert_eq!(fits.name, expected, "{environment} on {device:?}");
+                assert!(train::config::PRESETS.iter().any(|preset| preset.name == fits.name));
+                assert_eq!(hint(environment, fits.name, device), "");
+            }
+        }
     }
 
     #[test]
