@@ -3,7 +3,7 @@
     .venv/bin/python bench/bandit.py METRICS --scatter 3 [--discounts 0.999 0.997]
 
 goes through the curves of `actor/score_by_policy` in METRICS (metrics.jsonl of a run, or a part of it in .jsonl.gz) as
-if they had come about by themselves: the policy of every episode is chosen as `crates/agent/src/math/bandit.rs` does,
+if they had come about by themselves: the policy of every episode is chosen as `crates/agent/src/bandit.rs` does,
 with as many others under way as there are environments, and its return is what the policy scored at the time, give or
 take the scatter. For each discount it prints the score of the policy for evaluation in the last quarter of the run, and
 that of what actors played in all of it; beside them the best policy's.

@@ -1,4 +1,4 @@
-"""Prints the numbers that the tests of crates/agent/src/math compare with, computed in NumPy from the equations alone.
+"""Prints the numbers that the tests of crates/agent compare with, computed in NumPy from the equations alone.
 
 Run: .venv/bin/python tests/golden/math_literals.py
 The equations are written out in the plainest way (sums and products in full, no recursion where the Rust code recurses).

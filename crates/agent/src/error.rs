@@ -61,9 +61,9 @@ pub enum AgentError {
         /// The row of the step.
         row: usize,
     },
-    /// Something was asked for that has to wait until the update under way is finished.
-    #[error("update {update} is still under way and has to be finished first")]
-    UnderWay {
+    /// The learner was saved or stepped while an update is pending.
+    #[error("update {update} is still pending: finish it first")]
+    PendingUpdate {
         /// The update, counted from 1.
         update: u64,
     },

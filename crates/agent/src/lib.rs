@@ -1,21 +1,24 @@
-//! What an agent computes: equations, networks, loss and learner step. No I/O and no threads.
+//! The MEME agent: networks, loss, learner step, acting, intrinsic reward and bandit. No I/O and no threads.
 
 pub mod acting;
+pub mod bandit;
 pub mod batch;
 pub mod config;
 pub mod error;
 pub mod handover;
+pub mod intrinsic;
 pub mod learner;
 pub mod loader;
 pub mod loss;
-pub mod math;
+pub mod moments;
 pub mod nets;
 pub mod networks;
 pub mod observation;
 pub mod optimizer;
 pub mod owned_batch;
-pub mod random;
-mod rescaling;
+pub mod policy_family;
+pub mod rescaling;
+mod streams;
 pub mod tensor_file;
 pub mod weights;
 
@@ -27,5 +30,7 @@ pub use learner::{Learner, StepReport};
 pub use networks::{NetworkParameters, Networks};
 pub use observation::{ObservationKind, ObservationSpec};
 pub use owned_batch::OwnedBatch;
+/// The agent's random generator, repeatable from a seed and saved with the learner.
+pub use rand_xoshiro::Xoshiro256PlusPlus as Random;
 pub use tensor_file::TensorFile;
 pub use torch_ext::gpu;

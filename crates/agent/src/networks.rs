@@ -2,15 +2,15 @@
 
 use tch::{Device, Kind};
 
+use crate::Random;
 use crate::config::{AgentConfig, Precision};
 use crate::error::Result;
 use crate::nets::action_prediction::ActionPrediction;
 use crate::nets::agent_net::AgentNet;
-use crate::nets::intrinsic_form::IntrinsicForm;
+use crate::nets::folded_intrinsic::FoldedIntrinsic;
 use crate::nets::parameters::ParameterSet;
 use crate::nets::rnd::RndPair;
 use crate::observation::{ObservationInput, ObservationSpec};
-use crate::random::Random;
 
 /// Descriptions of all networks of the agent.
 #[derive(Clone, Debug)]
@@ -49,18 +49,18 @@ impl Networks {
     }
 
     /// f and RND as a GPU acts with them; absent where the networks compute in plain f32, or see no images of bytes.
-    pub fn acting_intrinsic(&self) -> Option<IntrinsicForm> {
+    pub fn acting_intrinsic(&self) -> Option<FoldedIntrinsic> {
         self.folded_intrinsic(Kind::Half)
     }
 
     /// f and RND as a GPU learns them, likewise. Their gradients need the range of f32, of which tensor cores read the
     /// first 10 bits.
-    pub fn learned_intrinsic(&self) -> Option<IntrinsicForm> {
+    pub fn learning_intrinsic(&self) -> Option<FoldedIntrinsic> {
         self.folded_intrinsic(Kind::Float)
     }
 
-    fn folded_intrinsic(&self, kind: Kind) -> Option<IntrinsicForm> {
-        let form = || IntrinsicForm::new(&self.action_prediction, &self.rnd, self.input(), kind);
+    fn folded_intrinsic(&self, kind: Kind) -> Option<FoldedIntrinsic> {
+        let form = || FoldedIntrinsic::new(&self.action_prediction, &self.rnd, self.input(), kind);
         self.agent.is_mixed().then(form).flatten()
     }
 
@@ -109,8 +109,8 @@ impl NetworkParameters {
         Ok(Self {
             agent: ParameterSet::initialised(networks.agent.layout(), random, device)?,
             action_prediction: ParameterSet::initialised(networks.action_prediction.layout(), random, device)?,
-            rnd_target: ParameterSet::initialised(networks.rnd.target_layout(), random, device)?,
-            rnd_predictor: ParameterSet::initialised(networks.rnd.predictor_layout(), random, device)?,
+            rnd_target: ParameterSet::initialised(&networks.rnd.target.layout, random, device)?,
+            rnd_predictor: ParameterSet::initialised(&networks.rnd.predictor.layout, random, device)?,
         })
     }
 
@@ -119,8 +119,8 @@ impl NetworkParameters {
         Ok(Self {
             agent: ParameterSet::zeros(networks.agent.layout(), device)?,
             action_prediction: ParameterSet::zeros(networks.action_prediction.layout(), device)?,
-            rnd_target: ParameterSet::zeros(networks.rnd.target_layout(), device)?,
-            rnd_predictor: ParameterSet::zeros(networks.rnd.predictor_layout(), device)?,
+            rnd_target: ParameterSet::zeros(&networks.rnd.target.layout, device)?,
+            rnd_predictor: ParameterSet::zeros(&networks.rnd.predictor.layout, device)?,
         })
     }
 

@@ -1,17 +1,17 @@
-//! How the bytes of an observation become the input of a network.
+//! Observations: their bytes, and how these become a network's input.
 
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
 use crate::error::Result;
 
-/// How the bytes of one observation are to be read.
+/// Element type of an observation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ObservationKind {
-    /// One byte a value, 0..=255; the networks see it divided by 255.
+    /// One byte per value; the networks see it divided by 255.
     U8,
-    /// Little-endian `f32`, as it is.
+    /// Little-endian `f32`, unchanged.
     F32,
 }
 
@@ -24,7 +24,7 @@ impl ObservationKind {
         }
     }
 
-    /// The values as a tensor's.
+    /// The same as a tensor's element type.
     pub fn tensor_kind(self) -> Kind {
         match self {
             Self::U8 => Kind::Uint8,
@@ -33,12 +33,12 @@ impl ObservationKind {
     }
 }
 
-/// What an environment's observations look like.
+/// Shape and element type of an environment's observations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservationSpec {
     /// `[height, width]` or `[height, width, channels]` of an image, `[n]` of a flat observation.
     pub shape: Vec<usize>,
-    /// How the bytes are to be read.
+    /// Element type.
     pub kind: ObservationKind,
 }
 
@@ -54,78 +54,80 @@ impl ObservationSpec {
     }
 }
 
-/// What a network sees of an observation.
+/// Channels, rows and columns of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum InputShape {
-    /// An image of this many channels, rows and columns.
-    Image {
-        /// Channels.
-        channels: i64,
-        /// Rows.
-        height: i64,
-        /// Columns.
-        width: i64,
-    },
-    /// This many values without a place.
-    Flat(i64),
+pub struct ImageShape {
+    /// Channels.
+    pub channels: i64,
+    /// Rows.
+    pub height: i64,
+    /// Columns.
+    pub width: i64,
 }
 
-impl InputShape {
-    /// Channels, rows and columns; values without a place are one row of pixels.
-    pub fn image(self) -> (i64, i64, i64) {
-        match self {
-            Self::Image { channels, height, width } => (channels, height, width),
-            Self::Flat(values) => (1, 1, values),
-        }
+impl ImageShape {
+    /// Number of values.
+    pub fn values(&self) -> i64 {
+        self.channels * self.height * self.width
     }
+}
+
+/// Shape of a network's input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputShape {
+    /// An image.
+    Image(ImageShape),
+    /// A vector of this many values.
+    Flat(i64),
 }
 
 /// Turns the bytes of observations into a network's input.
 #[derive(Clone, Debug)]
 pub struct ObservationInput {
     spec: ObservationSpec,
-    /// Images are averaged over squares of this many pixels a side.
+    /// Images are averaged over squares of this many pixels per side.
     shrink: i64,
 }
 
 impl ObservationInput {
-    /// Images larger than `max_side` pixels on a side are averaged down by the smallest whole factor that brings them to
-    /// it. `spec` has passed validation.
+    /// Images larger than `max_side` pixels per side are averaged down by the smallest integer factor that makes them fit.
+    /// `spec` has passed validation.
     pub fn new(spec: ObservationSpec, max_side: Option<usize>) -> Self {
         let side = if spec.shape.len() > 1 { spec.shape[0].max(spec.shape[1]) } else { 1 };
         let shrink = max_side.map_or(1, |limit| side.div_ceil(limit));
         Self { spec, shrink: shrink as i64 }
     }
 
-    /// What an environment's observations look like.
+    /// Shape and element type of an environment's observations.
     pub fn spec(&self) -> &ObservationSpec {
         &self.spec
     }
 
-    /// Whether the network sees bytes as they come, only divided by 255.
+    /// Whether the network sees unaveraged bytes, divided by 255.
     pub fn takes_bytes(&self) -> bool {
         self.spec.kind == ObservationKind::U8 && self.shrink == 1
     }
 
-    /// What the network sees.
+    /// Shape of the network's input.
     pub fn shape(&self) -> InputShape {
         let side = |n: usize| (n as i64 + self.shrink - 1) / self.shrink;
+        let image = |height, width, channels: usize| {
+            InputShape::Image(ImageShape { channels: channels as i64, height: side(height), width: side(width) })
+        };
         match self.spec.shape[..] {
-            [height, width] => InputShape::Image { channels: 1, height: side(height), width: side(width) },
-            [height, width, channels] => {
-                InputShape::Image { channels: channels as i64, height: side(height), width: side(width) }
-            }
+            [height, width] => image(height, width, 1),
+            [height, width, channels] => image(height, width, channels),
             _ => InputShape::Flat(self.spec.values() as i64),
         }
     }
 
-    /// Observations as they come, `frames` of them, in one tensor `[frames, values]` of their own element type.
+    /// Copies observations to one tensor `[frames, values]` of their own element type.
     pub fn upload(&self, bytes: &[u8], frames: usize, device: Device) -> Result<Tensor> {
         let size = [frames as i64, self.spec.values() as i64];
         Ok(Tensor::f_from_data_size(bytes, &size, self.spec.kind.tensor_kind())?.f_to_device(device)?)
     }
 
-    /// `[frames, values]` as uploaded to `[frames, channels, height, width]` or `[frames, values]` in f32.
+    /// Converts `[frames, values]` as uploaded to `[frames, channels, height, width]` or `[frames, values]` in f32.
     pub fn prepare(&self, uploaded: &Tensor) -> Result<Tensor> {
         let frames = uploaded.size()[0];
         let values = uploaded.f_to_kind(Kind::Float)?;
@@ -136,7 +138,7 @@ impl ObservationInput {
         let image = match self.spec.shape[..] {
             [height, width] => {
                 let (height, width) = (height as i64, width as i64);
-                // Strides that say "channels last": the bytes are the same, but convolutions choose their layout by it.
+                // Strides that say "channels last", by which convolutions choose their layout; the bytes are the same.
                 values.f_as_strided([frames, 1, height, width], [height * width, 1, width, 1], None)?
             }
             [height, width, channels] => {
@@ -148,7 +150,7 @@ impl ObservationInput {
             return Ok(image);
         }
         let side = [self.shrink, self.shrink];
-        // Squares that hang over the edge average the pixels that are there.
+        // Squares at the edge average the pixels that are there.
         Ok(image.f_avg_pool2d(side, side, [0, 0], true, false, None)?)
     }
 }
@@ -161,7 +163,7 @@ mod tests {
     fn bytes_are_scaled_and_channels_come_first() {
         let spec = ObservationSpec { shape: vec![1, 2, 3], kind: ObservationKind::U8 };
         let input = ObservationInput::new(spec, None);
-        assert_eq!(input.shape(), InputShape::Image { channels: 3, height: 1, width: 2 });
+        assert_eq!(input.shape(), InputShape::Image(ImageShape { channels: 3, height: 1, width: 2 }));
         let raw = input.upload(&[0, 51, 102, 153, 204, 255], 1, Device::Cpu).unwrap();
         let image = input.prepare(&raw).unwrap();
         assert_eq!(image.size(), [1, 3, 1, 2]);
@@ -170,10 +172,10 @@ mod tests {
     }
 
     #[test]
-    fn large_images_are_averaged_down_edges_included() {
+    fn large_images_are_averaged_down_including_edges() {
         let spec = ObservationSpec { shape: vec![3, 4], kind: ObservationKind::F32 };
         let input = ObservationInput::new(spec, Some(2));
-        assert_eq!(input.shape(), InputShape::Image { channels: 1, height: 2, width: 2 });
+        assert_eq!(input.shape(), InputShape::Image(ImageShape { channels: 1, height: 2, width: 2 }));
         let bytes: Vec<u8> = (0..12).flat_map(|i| (i as f32).to_le_bytes()).collect();
         let raw = input.upload(&bytes, 1, Device::Cpu).unwrap();
         let values: Vec<f32> = input.prepare(&raw).unwrap().reshape([-1]).try_into().unwrap();
@@ -181,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn flat_floats_are_left_alone() {
+    fn flat_floats_are_unchanged() {
         let input = ObservationInput::new(ObservationSpec { shape: vec![2], kind: ObservationKind::F32 }, Some(1));
         assert_eq!(input.shape(), InputShape::Flat(2));
         let bytes: Vec<u8> = [1.5f32, -3.0].iter().flat_map(|v| v.to_le_bytes()).collect();
@@ -191,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn floats_in_the_midst_of_other_things_are_read_from_there() {
+    fn images_are_read_from_the_middle_of_a_larger_tensor() {
         let input = ObservationInput::new(ObservationSpec { shape: vec![2, 2], kind: ObservationKind::F32 }, None);
         let all = Tensor::from_slice(&[9.0f32, 9.0, 9.0, 1.0, 2.0, 3.0, 4.0]);
         let image = input.prepare(&all.narrow(0, 3, 4).view([1, 4])).unwrap();

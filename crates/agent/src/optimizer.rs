@@ -149,9 +149,11 @@ mod tests {
 
     use tch::{Device, Kind};
 
+    use rand::SeedableRng;
+
     use super::*;
+    use crate::Random;
     use crate::nets::parameters::{Init, Layout};
-    use crate::random::Random;
 
     /// torch.optim.AdamW on p = [1, -2] with gradients [0.5, -0.25] then [-1, 0.75]; lr 0.1, betas (0.9, 0.99),
     /// eps 1e-8, decay 0.5 on the matrix and 0 on the vector. Worked out by hand from the equations above.
@@ -162,7 +164,7 @@ mod tests {
         let weight = scope.declare("weight", &[1, 1], Init::Constant(1.0));
         let bias = scope.declare("bias", &[1], Init::Constant(-2.0));
         let layout = Arc::new(layout);
-        let mut parameters = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap();
+        let mut parameters = ParameterSet::initialised(&layout, &mut Random::seed_from_u64(0), Device::Cpu).unwrap();
         let mut gradients = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
         let config = AdamConfig { learning_rate: 0.1, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.5 };
         let mut adam = AdamW::new(config, &parameters).unwrap();

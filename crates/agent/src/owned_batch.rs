@@ -1,11 +1,13 @@
 //! A batch that owns its arrays, and made-up ones for benchmarks and tests.
 
 use half::f16;
+use rand::RngExt;
+use rand_distr::StandardNormal;
 
+use crate::Random;
 use crate::batch::Batch;
 use crate::networks::Networks;
 use crate::observation::ObservationKind;
-use crate::random::Random;
 
 /// The arrays of a [`Batch`], which says what each holds.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,7 +59,7 @@ impl OwnedBatch {
         let spec = networks.input().spec();
         let entries = sequences * (trace + 1);
         let mut floats = |count: usize, low: f64, high: f64| -> Vec<f32> {
-            (0..count).map(|_| (low + (high - low) * random.uniform()) as f32).collect()
+            (0..count).map(|_| (low + (high - low) * random.random::<f64>()) as f32).collect()
         };
         let mut batch = Self {
             sequences,
@@ -75,17 +77,17 @@ impl OwnedBatch {
         };
         batch.reward_ngu = batch.reward_rnd.iter().zip(&batch.reward_episodic).map(|(rnd, e)| rnd * e).collect();
         batch.observations = match spec.kind {
-            ObservationKind::U8 => (0..sequences * trace * spec.bytes()).map(|_| random.bits() as u8).collect(),
-            ObservationKind::F32 => {
-                (0..sequences * trace * spec.values()).flat_map(|_| (random.normal() as f32).to_le_bytes()).collect()
-            }
+            ObservationKind::U8 => (0..sequences * trace * spec.bytes()).map(|_| random.random::<u8>()).collect(),
+            ObservationKind::F32 => (0..sequences * trace * spec.values())
+                .flat_map(|_| (random.sample::<f64, _>(StandardNormal) as f32).to_le_bytes())
+                .collect(),
         };
-        batch.action = (0..entries).map(|_| random.below(networks.actions()) as i64).collect();
+        batch.action = (0..entries).map(|_| random.random_range(0..networks.actions()) as i64).collect();
         let embeddings = entries * networks.embedding_length();
-        batch.embedding = (0..embeddings).map(|_| f16::from_f64(random.normal())).collect();
-        batch.policy = (0..sequences).map(|_| random.below(networks.policies())).collect();
+        batch.embedding = (0..embeddings).map(|_| f16::from_f64(random.sample::<f64, _>(StandardNormal))).collect();
+        batch.policy = (0..sequences).map(|_| random.random_range(0..networks.policies())).collect();
         for reward in &mut batch.reward_extrinsic {
-            if random.uniform() < 0.7 {
+            if random.random::<f64>() < 0.7 {
                 *reward = 0.0;
             }
         }

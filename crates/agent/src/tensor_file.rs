@@ -192,8 +192,10 @@ fn invalid(reason: String) -> AgentError {
 
 #[cfg(test)]
 mod tests {
+    use rand::{RngExt, SeedableRng};
+
     use super::*;
-    use crate::random::Random;
+    use crate::Random;
 
     fn file() -> TensorFile {
         let mut file = TensorFile::default();
@@ -235,12 +237,12 @@ mod tests {
     #[test]
     fn random_damage_never_panics_and_never_allocates_what_is_not_there() {
         let whole = bytes(&file());
-        let mut random = Random::new(5);
+        let mut random = Random::seed_from_u64(5);
         for _ in 0..20_000 {
             let mut damaged = whole.clone();
-            for _ in 0..=random.below(3) {
-                let at = random.below(damaged.len());
-                damaged[at] = random.bits() as u8;
+            for _ in 0..=random.random_range(0..3) {
+                let at = random.random_range(0..damaged.len());
+                damaged[at] = random.random::<u8>();
             }
             let _ = TensorFile::read_from(&mut &damaged[..]);
         }

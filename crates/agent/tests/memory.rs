@@ -2,8 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use agent::random::Random;
+use agent::Random;
 use agent::{AgentConfig, Learner, NetworkPreset, ObservationKind, ObservationSpec, OwnedBatch};
+use rand::SeedableRng;
 use tch::Device;
 
 fn resident_bytes() -> u64 {
@@ -19,7 +20,7 @@ fn updates_leak_nothing() {
     let config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
     let spec = ObservationSpec { shape: vec![10, 10], kind: ObservationKind::U8 };
     let mut learner = Learner::new(&config, &spec, 3, 0, Device::Cpu).unwrap();
-    let batch = OwnedBatch::random(learner.networks(), 20, &[20; 8], &mut Random::new(0));
+    let batch = OwnedBatch::random(learner.networks(), 20, &[20; 8], &mut Random::seed_from_u64(0));
     for _ in 0..40 {
         learner.step(&batch.batch()).unwrap();
     }

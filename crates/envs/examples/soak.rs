@@ -9,8 +9,9 @@ use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use envs::seeds::SplitMix64;
 use envs::{Ending, Environments, WorkerConfig, WorkerEnvironments};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::SplitMix64;
 
 struct Options {
     game: String,
@@ -98,8 +99,8 @@ fn play(options: &Options, worker: usize, seen: &Seen, deadline: Instant) -> Res
     envs.reset().map_err(|error| error.to_string())?;
     let (actions, size) = (envs.spec().actions(), envs.group_size());
     let mut observation = vec![0; envs.spec().observation_bytes()];
-    let mut random = SplitMix64::new(worker as u64);
-    let mut choose = || (0..size).map(|_| random.below(actions)).collect::<Vec<_>>();
+    let mut random = SplitMix64::seed_from_u64(worker as u64);
+    let mut choose = || (0..size).map(|_| random.random_range(0..actions)).collect::<Vec<_>>();
     let mut finish = |envs: &mut WorkerEnvironments, group: usize| -> Result<(), String> {
         for step in envs.finish(group).map_err(|error| error.to_string())? {
             seen.steps.fetch_add(1, Ordering::Relaxed);
@@ -139,7 +140,7 @@ fn play(options: &Options, worker: usize, seen: &Seen, deadline: Instant) -> Res
 /// Kills a random worker now and then, and prints how memory goes.
 fn watch(options: &Options, seen: &[Seen], deadline: Instant) {
     let begin = Instant::now();
-    let mut random = SplitMix64::new(1);
+    let mut random = SplitMix64::seed_from_u64(1);
     let mut next_kill = begin + Duration::from_secs(options.kill_every);
     let mut next_line = begin + Duration::from_secs(10);
     while Instant::now() < deadline {
@@ -147,7 +148,7 @@ fn watch(options: &Options, seen: &[Seen], deadline: Instant) {
         if options.kill_every > 0 && Instant::now() >= next_kill {
             next_kill += Duration::from_secs(options.kill_every);
             // The last kill must leave time for the loss to be noticed.
-            let victim = &seen[random.below(seen.len())];
+            let victim = &seen[random.random_range(0..seen.len())];
             let process = victim.process.load(Ordering::Relaxed);
             if process != 0 && deadline - Instant::now() > Duration::from_secs(8) {
                 victim.process.store(0, Ordering::Relaxed);

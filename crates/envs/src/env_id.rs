@@ -3,9 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use strsim::osa_distance;
+
 use crate::error::EnvError;
 use crate::games::{self, Game};
-use crate::slips::slips;
 use crate::tasks::{self, BuiltIn};
 
 /// Which environment: an Atari game, a built-in task or a Gymnasium environment.
@@ -102,7 +103,7 @@ fn nearest(text: &str) -> String {
             let name_plain = plain(name);
             // A beginning of a name counts as near, however long the rest is.
             let begins = !wanted.is_empty() && name_plain.starts_with(&wanted);
-            (if begins { 0 } else { slips(&wanted, &name_plain) }, name_plain != wanted, name)
+            (if begins { 0 } else { osa_distance(&wanted, &name_plain) }, name_plain != wanted, name)
         })
         .collect();
     candidates.sort();

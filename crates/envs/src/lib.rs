@@ -9,7 +9,6 @@ pub mod games;
 mod make;
 mod saved;
 pub mod seeds;
-mod slips;
 mod tasks;
 mod workers;
 
@@ -17,6 +16,5 @@ pub use env_id::EnvId;
 pub use environments::{Ending, EnvSpec, Environments, EpisodeEnd, ObservationKind, Step};
 pub use error::EnvError;
 pub use make::{make, make_all};
-pub use slips::slips;
 pub use tasks::TaskError;
 pub use workers::{AleOptions, Limits, WorkerConfig, WorkerEnvironments, check_ram};

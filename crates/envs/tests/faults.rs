@@ -374,8 +374,8 @@ fn runs(process: u32) -> bool {
 
 #[test]
 fn a_worker_of_another_commit_is_refused_with_what_to_do() {
-    let folder = std::env::temp_dir().join(format!("meme-other-worker-{}", std::process::id()));
-    let package = folder.join("meme_worker");
+    let folder = tempfile::tempdir().unwrap();
+    let package = folder.path().join("meme_worker");
     fs::create_dir_all(&package).unwrap();
     for entry in fs::read_dir(workspace().join("python/meme_worker")).unwrap().map(Result::unwrap) {
         if entry.path().extension().is_some_and(|ending| ending == "py") {
@@ -384,7 +384,6 @@ fn a_worker_of_another_commit_is_refused_with_what_to_do() {
         }
     }
     let error = WorkerEnvironments::new(WorkerConfig { package, ..config(FAULTY) }).err().unwrap();
-    fs::remove_dir_all(&folder).unwrap();
     let sentence = error.to_string();
     assert!(matches!(error, EnvError::Unsupported { .. }), "{sentence}");
     assert!(

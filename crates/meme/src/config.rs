@@ -9,8 +9,8 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use train::config::{self, Config, Difference, Effective, Origin, PRESETS, Sources};
 
-use crate::chosen_run::{RUN_HELP, RUNS, find_run, run_config};
 use crate::output;
+use crate::run_args::{RUN_HELP, RUNS, find_run, run_config};
 
 /// The parts of `meme config`.
 #[derive(Subcommand)]
@@ -53,8 +53,8 @@ pub struct ShowArgs {
     run: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
-    /// Where runs are
-    #[arg(long, value_name = "FOLDER", default_value = RUNS)]
+    /// Directory that contains the runs
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
     runs: PathBuf,
     /// Print one JSON document instead
     #[arg(long)]
@@ -74,12 +74,12 @@ pub struct CheckArgs {
 /// Options of `meme config diff`.
 #[derive(Args)]
 pub struct DiffArgs {
-    /// A run's name (`meme runs` lists them) or its folder, a preset, or a TOML file
+    /// A run's name (`meme runs` lists them) or its directory, a preset, or a TOML file
     left: String,
     /// What to compare it with
     right: String,
-    /// Where runs are
-    #[arg(long, value_name = "FOLDER", default_value = RUNS)]
+    /// Directory that contains the runs
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
     runs: PathBuf,
     /// Print one JSON document instead of lines
     #[arg(long)]
@@ -190,7 +190,6 @@ mod tests {
     use train::run::{RunDescription, RunDirectory, Start};
 
     use super::*;
-    use crate::video::folder::Folder;
 
     fn found(name: &str) -> Result<Config> {
         find(Path::new("nowhere"), name)
@@ -235,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_run_is_named_or_pointed_at() {
-        let folder = Folder::new();
+        let folder = tempfile::tempdir().unwrap();
         let tiny = found("tiny").unwrap();
         let description = RunDescription::new("catch", "tiny", 1);
         let text = tiny.to_toml().unwrap();

@@ -1,4 +1,4 @@
-//! `meme doctor`: what was found on this machine, what is missing, and how to mend it.
+//! `meme doctor`: checks this machine for everything that training needs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,19 @@ use anyhow::Result;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use crate::{home, output};
+use crate::{install, output};
 
-/// The libtorch that the bindings are written for.
+/// The libtorch version that the bindings are written for.
 const TORCH: &str = "2.11";
+/// The ale-py version that the tests cover.
 const ALE: &str = "0.12.1";
+/// What to do about a missing Python package.
+const INSTALL_PACKAGES: &str = "run `make build`, or install python/requirements/worker.txt into the Python above";
 
-/// Options of `meme doctor`.
+/// Arguments of `meme doctor`.
 #[derive(Args)]
 pub struct DoctorArgs {
-    /// Print one JSON document instead of lines
+    /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
 }
@@ -27,7 +30,7 @@ pub struct DoctorArgs {
 #[serde(rename_all = "snake_case")]
 enum Verdict {
     Found,
-    /// Some commands do without it.
+    /// Needed by some commands only.
     Optional,
     Missing,
 }
@@ -37,6 +40,7 @@ struct Finding {
     name: &'static str,
     verdict: Verdict,
     what: String,
+    /// What to do about it.
     #[serde(skip_serializing_if = "Option::is_none")]
     mend: Option<String>,
 }
@@ -51,42 +55,35 @@ impl Finding {
     }
 
     fn missing(name: &'static str, what: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { name, verdict: Verdict::Missing, what: what.into(), mend: Some(mend.into()) }
+        Self { verdict: Verdict::Missing, ..Self::optional(name, what, mend) }
     }
 }
 
-/// Prints the findings; the exit status is a failure when something is missing that every run needs.
+/// Prints the findings; fails if something is missing that every run needs.
 pub fn run(args: &DoctorArgs) -> Result<ExitCode> {
-    let mut findings = vec![libtorch(), cuda()];
+    let mut findings = vec![libtorch(), gpu()];
     findings.extend(python());
     findings.extend([ffmpeg(), cores(), memory()]);
-    if args.json {
-        output::print_json(&findings)?;
-    } else {
-        output::print(&render(&findings))?;
-    }
     let healthy = findings.iter().all(|finding| finding.verdict != Verdict::Missing);
+    output::print_report(args.json, &findings, |findings| text(findings, healthy))?;
     Ok(if healthy { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn render(findings: &[Finding]) -> String {
-    let mut text = String::new();
-    for Finding { name, verdict, what, mend } in findings {
-        let mark = match verdict {
+fn text(findings: &[Finding], healthy: bool) -> String {
+    let line = |Finding { name, verdict, what, mend }: &Finding| {
+        let verdict = match verdict {
             Verdict::Found => "ok",
-            Verdict::Optional => "--",
-            Verdict::Missing => "!!",
+            Verdict::Optional => "note",
+            Verdict::Missing => "MISSING",
         };
-        text += &format!("{mark}  {name:<9} {what}");
-        if let Some(mend) = mend {
-            text += &format!(": {mend}");
-        }
-        text.push('\n');
-    }
-    text
+        let mend = mend.as_ref().map_or(String::new(), |mend| format!("; {mend}"));
+        format!("{verdict:<7}  {name:<9}  {what}{mend}\n")
+    };
+    let summary = if healthy { "This machine is ready to train." } else { "Fix what is MISSING before training." };
+    findings.iter().map(line).collect::<String>() + summary + "\n"
 }
 
-/// The libtorch that this process runs with, as the dynamic linker found it.
+/// The libtorch that the dynamic linker has loaded into this process.
 fn libtorch() -> Finding {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let library =
@@ -97,42 +94,44 @@ fn libtorch() -> Finding {
     let folder = library.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     match torch_version(&folder.join("version.py")) {
         Some(version) if version.starts_with(TORCH) => {
-            let part = if cfg!(feature = "cuda") { "" } else { ", of which the CPU's part is used" };
+            let part = if cfg!(feature = "cuda") { "" } else { " (this build uses its CPU part only)" };
             Finding::found("libtorch", format!("{version} in {}{part}", folder.display()))
         }
         version => Finding::missing(
             "libtorch",
-            format!("{} in {}", version.as_deref().unwrap_or("an unknown version"), folder.display()),
-            format!("version {TORCH} is needed; run `make build`"),
+            format!("{} in {}", version.as_deref().unwrap_or("unknown version"), folder.display()),
+            format!("version {TORCH} is required: run `make build`"),
         ),
     }
 }
 
-/// The version a torch wheel carries: the line `__version__ = '2.11.0+cu130'`.
+/// The version in a torch wheel's line `__version__ = '2.11.0+cu130'`.
 fn torch_version(file: &Path) -> Option<String> {
     let text = fs::read_to_string(file).ok()?;
     let line = text.lines().find(|line| line.starts_with("__version__"))?;
     Some(line.split(['\'', '"']).nth(1)?.to_owned())
 }
 
-fn cuda() -> Finding {
+fn gpu() -> Finding {
     let gpus = lines_of("nvidia-smi", &["--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]);
     let built = cfg!(feature = "cuda");
     match gpus {
-        None => Finding::optional("GPU", "nvidia-smi does not answer", "training will use the CPU, far more slowly"),
-        Some(gpus) if !built => {
-            Finding::optional("GPU", gpus.join("; "), "this build is without CUDA; run `make build` on this machine")
-        }
+        None => Finding::optional("GPU", "none found by nvidia-smi", "training uses the CPU, which is far slower"),
+        Some(gpus) if !built => Finding::optional(
+            "GPU",
+            gpus.join("; "),
+            "this build has no CUDA support: run `make build` on this machine",
+        ),
         Some(gpus) if !tch::Cuda::is_available() => Finding::missing(
             "GPU",
             gpus.join("; "),
-            "libtorch can't use it; the driver must support CUDA 13.0 (version 580 or newer)",
+            "libtorch cannot use it: install a driver that supports CUDA 13.0 (version 580 or newer)",
         ),
         Some(gpus) => Finding::found("GPU", gpus.join("; ")),
     }
 }
 
-/// What the worker's Python can import, told by itself.
+/// What the worker's Python reports about itself.
 #[derive(Deserialize)]
 struct PythonReport {
     version: String,
@@ -145,20 +144,20 @@ struct PythonReport {
 }
 
 fn python() -> Vec<Finding> {
-    let (python, package) = match home::python().and_then(|python| Ok((python, home::worker_package()?))) {
+    let (python, package) = match install::python().and_then(|python| Ok((python, install::worker_package()?))) {
         Ok(found) => found,
         Err(error) => return vec![Finding::missing("Python", format!("{error:#}"), "run `make build`")],
     };
     let games = envs::games::games().iter().map(|game| game.rom.as_str());
     let output = Command::new(&python).arg(package.join("doctor.py")).args(games).output();
-    let mend = "run `make build`, or set MEME_PYTHON to a Python 3.11 or newer";
+    let mend = "run `make build`, or set MEME_PYTHON to Python 3.11 or newer";
     let output = match output {
         Ok(output) => output,
         Err(error) => return vec![Finding::missing("Python", format!("{} ({error})", python.display()), mend)],
     };
     let Ok(report) = serde_json::from_slice::<PythonReport>(&output.stdout) else {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        let last = stderr.lines().last().unwrap_or("it printed nothing").to_owned();
+        let last = stderr.lines().last().unwrap_or("no output").to_owned();
         return vec![Finding::missing("Python", format!("{} failed ({last})", python.display()), mend)];
     };
     vec![
@@ -172,14 +171,10 @@ fn python() -> Vec<Finding> {
 
 fn package_finding(name: &'static str, version: Option<String>, wanted: Option<&str>) -> Finding {
     match version {
-        None => Finding::missing(
-            name,
-            "not importable",
-            "run `make build`, or install python/requirements/worker.txt for the Python above",
-        ),
+        None => Finding::missing(name, "not installed", INSTALL_PACKAGES),
         Some(version) => match wanted {
             Some(wanted) if version != wanted => {
-                Finding::optional(name, version, format!("tested with {wanted}; games may behave otherwise"))
+                Finding::optional(name, version, format!("tested with {wanted}: games may behave differently"))
             }
             _ => Finding::found(name, version),
         },
@@ -191,18 +186,19 @@ fn roms(found: usize, missing: &[String]) -> Finding {
     if missing.is_empty() {
         Finding::found("ROMs", what)
     } else {
-        Finding::missing(
-            "ROMs",
-            if found == 0 { what } else { format!("{what}, without {}", missing.join(", ")) },
-            "they come with ale-py: run `make build`, or install python/requirements/worker.txt for the Python above",
-        )
+        let what = if found == 0 { what } else { format!("{what}, without {}", missing.join(", ")) };
+        Finding::missing("ROMs", what, format!("they come with ale-py: {INSTALL_PACKAGES}"))
     }
 }
 
 fn ffmpeg() -> Finding {
     match lines_of("ffmpeg", &["-version"]).and_then(|lines| lines.into_iter().next()) {
         Some(line) => Finding::found("ffmpeg", line.split(" Copyright").next().unwrap_or(&line).to_owned()),
-        None => Finding::optional("ffmpeg", "not found", "videos can be .gif only; for .mp4: apt install ffmpeg"),
+        None => Finding::optional(
+            "ffmpeg",
+            "not found",
+            "needed for .mp4 videos only (apt install ffmpeg); .gif works without",
+        ),
     }
 }
 
@@ -222,13 +218,13 @@ fn memory() -> Finding {
     match (kib("MemTotal:"), kib("MemAvailable:")) {
         (Some(total), Some(available)) => Finding::found(
             "memory",
-            format!("{:.1} GiB, {:.1} GiB of it available", total / 1_048_576.0, available / 1_048_576.0),
+            format!("{:.1} GiB, {:.1} GiB available", total / 1_048_576.0, available / 1_048_576.0),
         ),
-        _ => Finding::optional("memory", "unknown", "/proc/meminfo can't be read"),
+        _ => Finding::optional("memory", "unknown", "cannot read /proc/meminfo"),
     }
 }
 
-/// The lines a command prints, if it is there and succeeds.
+/// The lines that a command prints, if it is installed and succeeds.
 fn lines_of(command: &str, arguments: &[&str]) -> Option<Vec<String>> {
     let output = Command::new(command).args(arguments).output().ok().filter(|output| output.status.success())?;
     let lines: Vec<_> = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();

@@ -1,55 +1,57 @@
-//! `meme eval`: how well a run plays, with everything said that the number depends on.
+//! `meme eval`: the score of a run, with everything that the number depends on.
 
 use agent::learner::ParameterSource;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use train::evaluation::{Evaluation, FIRST_INDEX};
+use train::config::{ActionSet, Config};
 use train::numbers::{fixed, rounded};
+use train::roles::evaluation::{Evaluation, FIRST_INDEX};
 
-use crate::chosen_run::{AtariRules, ChosenRun, OpenRun};
+use crate::console::ProgressLine;
 use crate::options;
-use crate::output::{self, Progress, grouped};
+use crate::output::{self, grouped, plural};
+use crate::run_args::{OpenedRun, RunArgs};
 
-/// Probability that an action is repeated where sticky actions are asked for.
+/// Probability of a repeated action with `--sticky`.
 const STICKY: f64 = 0.25;
 
-/// Options of `meme eval`.
+/// Arguments of `meme eval`.
 #[derive(Args)]
 pub struct EvalArgs {
     #[command(flatten)]
-    run: ChosenRun,
-    /// Episodes that count
+    run: RunArgs,
+    /// Number of episodes
     #[arg(long, default_value_t = 10, value_parser = options::episodes::<u32>())]
     episodes: u32,
-    /// Which parameters play: the moving average, or those that actors use
-    #[arg(long, value_enum, default_value_t = Parameters::Ema)]
-    parameters: Parameters,
-    /// Repeat the previous action with probability 0.25 at each frame of an Atari game
+    /// Parameters to play with
+    #[arg(long, value_enum, default_value_t = ParameterChoice::Ema)]
+    parameters: ParameterChoice,
+    /// Use sticky actions: repeat the previous action with probability 0.25 at each frame of an Atari game
     #[arg(long)]
     sticky: bool,
-    /// Print one JSON document instead of lines
+    /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Which parameters play.
+/// Parameters to play with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Parameters {
-    /// The moving average, as the paper evaluates
+enum ParameterChoice {
+    /// The moving average, as in the paper
     Ema,
-    /// Those that are trained and that actors use
+    /// The latest parameters, which actors use
     Online,
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct EvalReport {
     run: String,
     mean: f64,
-    /// With n - 1 in the denominator; nothing for a single episode.
+    /// With n - 1 in the denominator; unknown for a single episode.
     std: Option<f64>,
-    /// 0 is random play, 1 a human.
+    /// 0 for random play, 1 for a human.
     #[serde(skip_serializing_if = "Option::is_none")]
     human_normalised: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -61,13 +63,13 @@ struct Report {
     protocol: Protocol,
 }
 
-/// What the scores depend on.
+/// Everything that the scores depend on.
 #[derive(Debug, Serialize)]
 struct Protocol {
     environment: String,
     checkpoint_frames: u64,
     updates: u64,
-    parameters: Parameters,
+    parameters: ParameterChoice,
     policy: usize,
     policies: usize,
     policy_chosen_by: PolicyChoice,
@@ -81,7 +83,7 @@ struct Protocol {
     atari: Option<AtariRules>,
 }
 
-/// How the policy that plays was chosen.
+/// How the policy was chosen.
 #[derive(Clone, Copy, Debug, Serialize)]
 enum PolicyChoice {
     #[serde(rename = "bandit's best mean return")]
@@ -90,31 +92,72 @@ enum PolicyChoice {
     First,
 }
 
-/// Plays and reports.
+/// Rules of an Atari game.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct AtariRules {
+    /// Largest number of no-op frames at the start of an episode.
+    noop_max: u32,
+    sticky_probability: f64,
+    action_set: ActionSet,
+    action_repeat: u32,
+    /// Frames after which an episode is cut off.
+    frame_cap: u32,
+}
+
+impl AtariRules {
+    fn new(config: &Config) -> Self {
+        let env = &config.env;
+        Self {
+            noop_max: env.noop_max,
+            sticky_probability: env.sticky_probability,
+            action_set: env.action_set,
+            action_repeat: env.action_repeat,
+            frame_cap: env.frame_cap,
+        }
+    }
+
+    fn sentence(&self) -> String {
+        let noops = match self.noop_max {
+            0 => "no no-ops at the start".to_owned(),
+            most => format!("1 to {most} no-ops at the start"),
+        };
+        let sticky = match self.sticky_probability {
+            0.0 => "no sticky actions".to_owned(),
+            probability => format!("sticky actions with probability {probability}"),
+        };
+        let set = match self.action_set {
+            ActionSet::Full => "full",
+            ActionSet::Minimal => "minimal",
+        };
+        let (repeat, cap) = (self.action_repeat, grouped(self.frame_cap.into()));
+        format!("{noops}, {sticky}, {set} action set, actions repeated for {repeat} frames, at most {cap} frames")
+    }
+}
+
+/// Plays the episodes and prints the scores.
 pub fn run(args: &EvalArgs) -> Result<()> {
     let mut run = args.run.open()?;
     if args.sticky {
         if run.task.environment.game().is_none() {
-            bail!("--sticky is for Atari games, and {} is none", run.task.environment);
+            bail!("--sticky applies to Atari games only, not to {}", run.task.environment);
         }
         run.config.env.sticky_probability = STICKY;
     }
-    let OpenRun { task, config, checkpoint, seed, .. } = &run;
+    let OpenedRun { task, config, checkpoint, seed, .. } = &run;
     let source = match args.parameters {
-        Parameters::Ema => ParameterSource::Ema,
-        Parameters::Online => ParameterSource::Online,
+        ParameterChoice::Ema => ParameterSource::Ema,
+        ParameterChoice::Online => ParameterSource::Online,
     };
     let evaluation = Evaluation::new(task, config, checkpoint, source, *seed, args.episodes as usize);
-    let mut evaluation = run.because_of_checkpoint(evaluation)?;
+    let mut evaluation = run.context(evaluation)?;
     play(&mut evaluation, args.episodes)?;
-    let report = report(&run, &evaluation, args);
-    if args.json { output::print_json(&report) } else { output::print(&text(&report)) }
+    output::print_report(args.json, &report(&run, &evaluation, args), text)
 }
 
 fn play(evaluation: &mut Evaluation, episodes: u32) -> Result<()> {
-    let mut progress = Progress::new();
+    let mut progress = ProgressLine::new();
     while !evaluation.is_complete() {
-        evaluation.advance(&mut |fault| progress.say(format_args!("meme: {fault}")))?;
+        evaluation.advance(&mut |fault| progress.warn(fault))?;
         progress.show(|| {
             let frames = evaluation.steps() * u64::from(evaluation.spec().frames_per_step);
             format!("{} of {episodes} episodes, {} frames", evaluation.episodes().count(), grouped(frames))
@@ -124,12 +167,12 @@ fn play(evaluation: &mut Evaluation, episodes: u32) -> Result<()> {
     Ok(())
 }
 
-fn report(run: &OpenRun, evaluation: &Evaluation, args: &EvalArgs) -> Report {
+fn report(run: &OpenedRun, evaluation: &Evaluation, args: &EvalArgs) -> EvalReport {
     let scores: Vec<f64> = evaluation.episodes().map(|episode| rounded(episode.score)).collect();
     let (mean, std) = mean_and_std(&scores);
     let (mean, std) = (rounded(mean), std.map(rounded));
     let game = run.task.environment.game();
-    Report {
+    EvalReport {
         run: run.files.name().to_owned(),
         mean,
         std,
@@ -164,63 +207,59 @@ fn mean_and_std(scores: &[f64]) -> (f64, Option<f64>) {
     (mean, (scores.len() > 1).then(|| (squares / (count - 1.0)).sqrt()))
 }
 
-fn text(report: &Report) -> String {
-    let Report { run, mean, std, scores, protocol, .. } = report;
-    let Protocol { environment, checkpoint_frames, updates, policy, policies, episodes, environments, .. } = protocol;
+fn text(report: &EvalReport) -> String {
+    let EvalReport { run, mean, std, scores, protocol, .. } = report;
+    let Protocol { environment, policy, policies, episodes, environments, .. } = protocol;
     let std = std.map_or(String::new(), |std| format!(", std {}", fixed(std, 2)));
-    let plural = |count: usize| if count == 1 { "" } else { "s" };
     let mean = fixed(*mean, 2);
     let mut text = format!("{run}: mean score {mean}{std} over {episodes} episode{}\n", plural(scores.len()));
     if let (Some(normalised), Some(random), Some(human)) =
         (report.human_normalised, report.random_score, report.human_score)
     {
         let normalised = fixed(normalised, 3);
-        text += &format!("human-normalised: {normalised} (random play {random} is 0, a human's {human} is 1)\n");
+        text +=
+            &format!("human-normalised score: {normalised} (random play, {random}, is 0; a human, {human}, is 1)\n");
     }
     let scores: Vec<String> = scores.iter().map(f64::to_string).collect();
-    text += &format!("scores: {}\n", scores.join(" "));
-    text += &format!(
-        "protocol:\n  {environment}, {} actions, checkpoint at {} frames, {} updates\n",
-        protocol.actions,
-        grouped(*checkpoint_frames),
-        grouped(*updates)
-    );
     let parameters = match protocol.parameters {
-        Parameters::Ema => "averaged (EMA)",
-        Parameters::Online => "online",
+        ParameterChoice::Ema => "averaged (EMA)",
+        ParameterChoice::Online => "online",
     };
-    text += &format!(
-        "  {parameters} parameters, policy {policy} of {policies} (0 to {}), {}, epsilon 0\n",
+    let chosen = match protocol.policy_chosen_by {
+        PolicyChoice::Best => "best mean return of the bandit",
+        PolicyChoice::First => "the first, as no episode had ended yet",
+    };
+    let rules = protocol.atari.as_ref().map_or(String::new(), |rules| format!("  {}\n", rules.sentence()));
+    text + &format!(
+        "scores: {}\n\
+         protocol:\n  \
+           {environment}, {} actions, checkpoint at {} frames and {} updates\n  \
+           {parameters} parameters, greedy (epsilon 0), policy {policy} of 0 to {} ({chosen})\n\
+         {rules}  \
+           {environments} environment{} with seed {}, numbered from {} on, which training does not use; {}\n",
+        scores.join(" "),
+        protocol.actions,
+        grouped(protocol.checkpoint_frames),
+        grouped(protocol.updates),
         policies - 1,
-        match protocol.policy_chosen_by {
-            PolicyChoice::Best => "which the bandit has the best mean return of",
-            PolicyChoice::First => "as no episode had ended that tells which is best",
-        }
-    );
-    if let Some(rules) = &protocol.atari {
-        text += &format!("  {}\n", rules.sentence());
-    }
-    text += &format!(
-        "  {environments} environment{} of seed {} from index {} on, where training has none; {}\n",
         plural(*environments),
         protocol.seed,
         grouped(protocol.first_environment as u64),
         counted(*episodes as usize, *environments)
-    );
-    text
+    )
 }
 
-/// How many episodes of each environment count.
+/// Says which episodes count.
 fn counted(episodes: usize, environments: usize) -> String {
-    let least = episodes / environments;
-    match (least, episodes % environments) {
-        (1, 0) => "the first episode of each counts".to_owned(),
-        (least, 0) => format!("the first {least} episodes of each count"),
-        (least, more) => {
-            let each = if least == 1 { "the first episode".to_owned() } else { format!("the first {least} episodes") };
-            let of = if more == 1 { "the first".to_owned() } else { format!("the first {more}") };
-            format!("{each} of each and one more of {of} count")
-        }
+    let each = match episodes / environments {
+        1 => "the first episode of each".to_owned(),
+        count => format!("the first {count} episodes of each"),
+    };
+    match episodes % environments {
+        0 if episodes == environments => format!("{each} counts"),
+        0 => format!("{each} count"),
+        1 => format!("{each} and one more of the first count"),
+        more => format!("{each} and one more of the first {more} count"),
     }
 }
 
@@ -229,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_counts_is_said() {
+    fn counted_episodes_are_stated() {
         assert_eq!(counted(1, 1), "the first episode of each counts");
         assert_eq!(counted(16, 8), "the first 2 episodes of each count");
         assert_eq!(counted(17, 8), "the first 2 episodes of each and one more of the first count");
@@ -241,5 +280,20 @@ mod tests {
         assert_eq!(mean_and_std(&[3.0]), (3.0, None));
         assert_eq!(mean_and_std(&[1.0, 3.0]), (2.0, Some(2f64.sqrt())));
         assert_eq!(mean_and_std(&[2.0, 4.0, 4.0, 6.0]), (4.0, Some((8.0f64 / 3.0).sqrt())));
+    }
+
+    #[test]
+    fn atari_rules_are_stated_in_words() {
+        let mut config = Config::default();
+        assert_eq!(
+            AtariRules::new(&config).sentence(),
+            "1 to 30 no-ops at the start, no sticky actions, full action set, actions repeated for 4 frames, at most \
+             108 000 frames"
+        );
+        (config.env.noop_max, config.env.sticky_probability) = (0, 0.25);
+        config.env.action_set = ActionSet::Minimal;
+        let sentence = AtariRules::new(&config).sentence();
+        let begins = "no no-ops at the start, sticky actions with probability 0.25, minimal action set";
+        assert!(sentence.starts_with(begins), "{sentence}");
     }
 }

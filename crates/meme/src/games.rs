@@ -1,4 +1,4 @@
-//! `meme games`: the 57 games and the scores that an agent's are compared with.
+//! `meme games`: the 57 Atari games and their reference scores.
 
 use anyhow::Result;
 use clap::Args;
@@ -6,33 +6,32 @@ use envs::games::{Game, games};
 
 use crate::output;
 
-/// Options of `meme games`.
+/// Arguments of `meme games`.
 #[derive(Args)]
 pub struct GamesArgs {
-    /// Print one JSON document with all scores instead of a table
+    /// Print one JSON document with all reference scores instead of a table
     #[arg(long)]
     json: bool,
 }
 
 /// Prints the games.
 pub fn run(args: &GamesArgs) -> Result<()> {
-    if args.json { output::print_json(&games()) } else { output::print(&table(games())) }
+    output::print_report(args.json, &games(), |games| table(games))
 }
 
 fn table(games: &[Game]) -> String {
-    let mut text = format!(
-        "{:<18} {:<19} {:>7} {:>11} {:>11} {:>12} {:>12}\n",
-        "game", "title", "actions", "random", "human", "MEME 200M", "MEME 1B"
-    );
-    for game in games {
-        text += &format!(
-            "{:<18} {:<19} {:>7} {:>11.1} {:>11.1} {:>12.1} {:>12.1}\n",
-            game.rom, game.title, game.minimal_actions, game.random, game.human, game.meme_200m.mean, game.meme_1b.mean
-        );
-    }
+    let heading = ["game", "title", "actions", "random", "human", "MEME 200M", "MEME 1B"].map(str::to_owned);
+    let row = |game: &Game| {
+        let score = |score: f64| format!("{score:.1}");
+        let [random, human, meme_200m, meme_1b] =
+            [game.random, game.human, game.meme_200m.mean, game.meme_1b.mean].map(score);
+        [game.rom.clone(), game.title.clone(), game.minimal_actions.to_string(), random, human, meme_200m, meme_1b]
+    };
+    let rows: Vec<[String; 7]> = [heading].into_iter().chain(games.iter().map(row)).collect();
+    let mut text = output::table(&rows, &[0, 1]);
     for (game, random) in games.iter().filter_map(|game| Some((game, game.random_in_paper?))) {
         text += &format!(
-            "The paper's own means take {random:.1}, not {:.1}, for random play of {}.\n",
+            "The paper's means use {random:.1} instead of {:.1} as the random score of {}.\n",
             game.random, game.rom
         );
     }
@@ -44,11 +43,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_has_a_line_a_game_and_its_columns_line_up() {
+    fn table_has_one_aligned_line_per_game() {
         let text = table(games());
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 1 + 57 + 1);
-        let last = "The paper's own means take 0.0, not 16256.9, for random play of video_pinball.";
+        let last = "The paper's means use 0.0 instead of 16256.9 as the random score of video_pinball.";
         assert_eq!(lines[58], last);
         let widths: Vec<usize> = lines[..58].iter().map(|line| line.chars().count()).collect();
         assert!(widths.iter().all(|&width| width == widths[0]), "{widths:?}");

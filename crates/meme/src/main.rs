@@ -1,23 +1,26 @@
 //! `meme`: trains human-level Atari agents on one GPU.
 
+mod advice;
 mod bench;
-mod chosen_run;
+mod child;
 mod config;
+mod console;
 mod doctor;
 mod eval;
 mod games;
-mod home;
+mod install;
+mod openmp;
 mod options;
 mod output;
+mod partial_file;
 mod play;
 mod plot;
 mod preset;
 mod record;
+mod run_args;
 mod runs;
-mod short_waits;
 mod train;
 mod video;
-mod voice;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -25,7 +28,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-/// Trains human-level Atari agents on one GPU: MEME, "Human-level Atari 200x faster".
+/// Trains human-level Atari agents on one GPU with MEME ("Human-level Atari 200x faster").
 #[derive(Parser)]
 #[command(version, arg_required_else_help = true, max_term_width = 100)]
 struct Arguments {
@@ -35,33 +38,43 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// List the 57 Atari games with their actions and scores
+    /// List the 57 Atari games with their action counts and reference scores
     Games(games::GamesArgs),
-    /// Train an agent, or go on with a run
+    /// Train an agent, or resume a run
     Train(train::TrainArgs),
     /// Show, check and compare configs
     #[command(subcommand)]
     Config(config::ConfigCommand),
-    /// List runs
+    /// List runs with their progress and scores
     Runs(runs::RunsArgs),
-    /// Draw what a run has measured, and say what looks wrong
+    /// Draw charts of a run's metrics and warn about what looks wrong
     Plot(plot::PlotArgs),
-    /// Measure how well a run plays, greedily and usually with the averaged parameters
+    /// Evaluate a run: mean score of greedy episodes, with the full protocol
     Eval(eval::EvalArgs),
-    /// Make a video of a run's play, with what the agent thinks beside the game
+    /// Record a video of a trained agent, with its values and policy next to the game
     Record(record::RecordArgs),
-    /// Play a game or task with a simple policy, and make a video of it
+    /// Play a game or task with a simple policy, optionally to a video
     Play(play::PlayArgs),
-    /// Measure one part of the system
+    /// Benchmark one part of the system
     #[command(subcommand)]
-    Bench(bench::Bench),
-    /// Say what was found on this machine, what is missing, and how to mend it
+    Bench(bench::BenchCommand),
+    /// Check this machine for everything that training needs
     Doctor(doctor::DoctorArgs),
+}
+
+fn main() -> ExitCode {
+    torch_ext::end_in_a_sentence();
+    let code = match parse() {
+        Ok(arguments) => exit_code(run(arguments.command)),
+        Err(error) => explain(&error),
+    };
+    console::flush();
+    code
 }
 
 fn run(command: Command) -> Result<ExitCode> {
     if matches!(command, Command::Train(_) | Command::Eval(_) | Command::Record(_) | Command::Bench(_)) {
-        short_waits::wait_shortly();
+        openmp::limit_spinning();
     }
     match command {
         Command::Train(args) => train::run(&args)?,
@@ -72,54 +85,41 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Record(args) => record::run(&args)?,
         Command::Games(args) => games::run(&args)?,
         Command::Play(args) => play::run(&args)?,
-        Command::Bench(bench) => bench::run(bench)?,
+        Command::Bench(command) => bench::run(command)?,
         Command::Doctor(args) => return doctor::run(&args),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn main() -> ExitCode {
-    torch_ext::end_in_a_sentence();
-    let code = command();
-    voice::settle();
-    code
-}
-
-fn command() -> ExitCode {
-    let arguments = match parsed() {
-        Ok(arguments) => arguments,
-        Err(error) => return unparsed(&error),
-    };
-    match run(arguments.command) {
+fn exit_code(outcome: Result<ExitCode>) -> ExitCode {
+    match outcome {
         Ok(code) => code,
-        // A reader that has seen enough, `meme games | head`, is no failure.
-        Err(error) if error.is::<output::Unread>() => ExitCode::SUCCESS,
+        // `meme games | head` has seen enough: that is no failure.
+        Err(error) if error.is::<output::ClosedOutput>() => ExitCode::SUCCESS,
         Err(error) => {
-            output::say(format_args!("meme: {error:#}"));
+            let advice = advice::advice(&error).map_or(String::new(), |advice| format!("; {advice}"));
+            console::warn(format_args!("{error:#}{advice}"));
             ExitCode::FAILURE
         }
     }
 }
 
-fn parsed() -> Result<Arguments, clap::Error> {
+fn parse() -> Result<Arguments, clap::Error> {
     let matches = options::with_negative_values(Arguments::command()).try_get_matches()?;
     Arguments::from_arg_matches(&matches)
 }
 
-/// Help that was asked for, or what is wrong with the arguments, which begins as every other error does.
-fn unparsed(error: &clap::Error) -> ExitCode {
+/// Prints the requested help, or what is wrong with the arguments.
+fn explain(error: &clap::Error) -> ExitCode {
     let rendered = error.render().to_string();
-    let complaint = options::refused_value(error).or(rendered.strip_prefix("error: ").map(str::to_owned));
-    let Some(complaint) = complaint else { return helped(error) };
-    output::say(format_args!("meme: {}", complaint.trim_end()));
-    ExitCode::from(2)
-}
-
-/// Help, where it goes, with the status that comes with it.
-fn helped(error: &clap::Error) -> ExitCode {
+    let message = options::refused_value(error).or(rendered.strip_prefix("error: ").map(str::to_owned));
+    if let Some(message) = message {
+        console::warn(message.trim_end());
+        return ExitCode::from(2);
+    }
     match error.print().and_then(|()| io::stdout().flush()) {
         Err(cause) if cause.kind() != ErrorKind::BrokenPipe => {
-            output::say(format_args!("meme: {}: {cause}", output::UNWRITTEN));
+            console::warn(format_args!("{}: {cause}", output::WRITE_FAILED));
             ExitCode::FAILURE
         }
         _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(u8::MAX)),
@@ -131,15 +131,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_command_that_takes_a_run_takes_it_by_name_or_by_folder() {
-        let means = "A run's name (`meme runs` lists them) or its folder";
+    fn every_command_that_takes_a_run_accepts_a_name_or_a_directory() {
+        let run = "A run's name (`meme runs` lists them) or its directory";
+        let runs = "--runs <DIR> Directory that contains the runs";
         for path in [&["eval"][..], &["record"], &["plot"], &["config", "show"], &["config", "diff"]] {
             let mut command = &mut Arguments::command();
             for name in path {
                 command = command.find_subcommand_mut(name).unwrap();
             }
             let help = command.render_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
-            assert!(help.contains(means) && help.contains("--runs <FOLDER> Where runs are"), "{path:?}: {help}");
+            assert!(help.contains(run) && help.contains(runs), "{path:?}: {help}");
         }
     }
 }

@@ -1,64 +1,66 @@
-//! `meme play`: a simple policy in any environment, as a first look at it.
+//! `meme play`: a simple policy in any environment, for a first look at it.
 
 use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use envs::seeds::SplitMix64;
-use envs::{Ending, EnvId, EnvSpec, Environments, EpisodeEnd, WorkerConfig};
+use envs::{Ending, EnvId, EnvSpec, Environments, EpisodeEnd};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::SplitMix64;
 use serde::Serialize;
 use train::numbers::{fixed, rounded};
 
-use crate::output::{self, Progress, grouped};
+use crate::console::ProgressLine;
+use crate::output::{self, grouped, plural};
 use crate::video::{self, VideoWriter};
-use crate::{home, options};
+use crate::{install, options};
 
-/// Options of `meme play`.
+/// Arguments of `meme play`.
 #[derive(Args)]
 pub struct PlayArgs {
     /// A game (`meme games` lists them), a task (catch, memory, deep_sea, key_door) or gym:ENV_ID
     environment: String,
-    /// How to choose actions
-    #[arg(long, value_enum, default_value_t = Policy::Random)]
-    policy: Policy,
-    /// Episodes to play
+    /// Policy that chooses the actions
+    #[arg(long, value_enum, default_value_t = SimplePolicy::Random)]
+    policy: SimplePolicy,
+    /// Number of episodes
     #[arg(long, default_value_t = 1, value_parser = options::episodes::<u64>())]
     episodes: u64,
-    /// Repeat the previous action with probability 0.25 at each frame of an Atari game
+    /// Use sticky actions: repeat the previous action with probability 0.25 at each frame of an Atari game
     #[arg(long)]
     sticky: bool,
-    /// Use only the actions that do something in this game, instead of all 18
+    /// Use only the actions that have an effect in this game, instead of all 18
     #[arg(long)]
     minimal_actions: bool,
-    /// The same seed plays the same episodes
+    /// Random seed; the same seed plays the same episodes
     #[arg(long, default_value_t = 0, value_parser = options::field("run.seed"))]
     seed: u64,
-    /// Write a video of all episodes to a .gif or, with ffmpeg, an .mp4 file
+    /// Video of all episodes to write: a .gif file or, with ffmpeg, an .mp4 file
     #[arg(long, value_name = "FILE")]
     video: Option<PathBuf>,
-    /// Print one JSON document instead of lines
+    /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
-enum Policy {
-    /// Every action equally often
+enum SimplePolicy {
+    /// Uniformly random actions
     Random,
-    /// The first action, which does nothing in an Atari game
+    /// Always the first action, which does nothing in an Atari game
     Noop,
 }
 
 #[derive(Serialize)]
-struct Report {
+struct PlayReport {
     environment: String,
-    policy: Policy,
+    policy: SimplePolicy,
     seed: u64,
     sticky: bool,
     actions: usize,
-    episodes: Vec<Episode>,
+    episodes: Vec<PlayedEpisode>,
     mean_score: f64,
     frames: u64,
     frames_per_second: f64,
@@ -69,24 +71,24 @@ struct Report {
 }
 
 #[derive(Clone, Copy, Serialize)]
-struct Episode {
+struct PlayedEpisode {
     score: f64,
     frames: u64,
     ending: &'static str,
 }
 
-impl From<EpisodeEnd> for Episode {
+impl From<EpisodeEnd> for PlayedEpisode {
     fn from(end: EpisodeEnd) -> Self {
         let ending = if end.ending == Ending::Terminated { "terminated" } else { "truncated" };
         Self { score: rounded(end.score), frames: end.frames, ending }
     }
 }
 
-/// Plays and prints each episode's score, then what it came to.
+/// Plays, and prints the score of each episode and a summary.
 pub fn run(args: &PlayArgs) -> Result<()> {
     let environment: EnvId = args.environment.parse()?;
-    refuse_without_meaning(args, &environment)?;
-    let mut config = WorkerConfig::new(environment.clone(), home::python()?, home::worker_package()?);
+    check_atari_options(args, &environment)?;
+    let mut config = install::worker_config(environment.clone())?;
     config.seed = args.seed;
     config.ale.sticky = if args.sticky { 0.25 } else { 0.0 };
     config.ale.full_actions = !args.minimal_actions;
@@ -101,7 +103,7 @@ pub fn run(args: &PlayArgs) -> Result<()> {
 
     let frames: u64 = episodes.iter().map(|episode| episode.frames).sum();
     let game = environment.game();
-    let report = Report {
+    let report = PlayReport {
         environment: environment.to_string(),
         policy: args.policy,
         seed: args.seed,
@@ -114,14 +116,14 @@ pub fn run(args: &PlayArgs) -> Result<()> {
         random_score: game.map(|game| game.random),
         human_score: game.map(|game| game.human),
     };
-    if args.json { output::print_json(&report) } else { output::print(&summary(&report, args)) }
+    output::print_report(args.json, &report, |report| summary(report, args))
 }
 
-/// Only Atari games have sticky actions and a minimal set of them.
-fn refuse_without_meaning(args: &PlayArgs, environment: &EnvId) -> Result<()> {
+/// Rejects options that apply to Atari games only.
+fn check_atari_options(args: &PlayArgs, environment: &EnvId) -> Result<()> {
     for (option, given) in [("--sticky", args.sticky), ("--minimal-actions", args.minimal_actions)] {
         if given && environment.game().is_none() {
-            bail!("{option} is for Atari games, and {environment} is none");
+            bail!("{option} applies to Atari games only, not to {environment}");
         }
     }
     Ok(())
@@ -130,18 +132,18 @@ fn refuse_without_meaning(args: &PlayArgs, environment: &EnvId) -> Result<()> {
 fn open_video(path: &std::path::Path, spec: &EnvSpec) -> Result<VideoWriter> {
     let (height, width) = video::picture_size(spec)?;
     VideoWriter::create(path, height, width, video::FRAMES_PER_SECOND)
-        .with_context(|| format!("no video can be made at {}", path.display()))
+        .with_context(|| format!("cannot create the video {}", path.display()))
 }
 
 fn play(
     set: &mut dyn Environments,
     args: &PlayArgs,
     mut video: Option<&mut VideoWriter>,
-) -> Result<(Vec<Episode>, f64)> {
+) -> Result<(Vec<PlayedEpisode>, f64)> {
     let spec = set.spec().clone();
-    let mut random = SplitMix64::new(args.seed);
+    let mut random = SplitMix64::seed_from_u64(args.seed);
     let mut observation = vec![0; spec.observation_bytes()];
-    let mut progress = Progress::new();
+    let mut progress = ProgressLine::new();
     let mut episodes = Vec::new();
     let (mut score, mut steps) = (0.0, 0);
     let began = Instant::now();
@@ -150,13 +152,13 @@ fn play(
     record(&mut video, &observation)?;
     while (episodes.len() as u64) < args.episodes {
         let action = match args.policy {
-            Policy::Random => random.below(spec.actions()),
-            Policy::Noop => 0,
+            SimplePolicy::Random => random.random_range(0..spec.actions() as u64) as usize,
+            SimplePolicy::Noop => 0,
         };
         set.start(0, &[action])?;
         let finished = set.finish(0).map(|steps| steps[0]);
         for fault in set.take_faults() {
-            progress.say(format_args!("meme: {fault}"));
+            progress.warn(fault);
         }
         let step = finished?;
         steps += 1;
@@ -166,13 +168,13 @@ fn play(
             Some(end) => {
                 set.last_observation(0, 0, &mut observation);
                 score = 0.0;
-                // An episode that was lost with its worker is played again.
+                // An episode that is lost with its worker is played again.
                 if end.ending != Ending::CutOff {
                     progress.clear();
-                    let episode = Episode::from(end);
+                    let episode = PlayedEpisode::from(end);
                     episodes.push(episode);
                     if !args.json {
-                        output::print(&told(episodes.len(), episode))?;
+                        output::print(&episode_line(episodes.len(), episode))?;
                     }
                 }
             }
@@ -198,7 +200,7 @@ fn play(
     Ok((episodes, began.elapsed().as_secs_f64()))
 }
 
-fn told(number: usize, Episode { score, frames, ending }: Episode) -> String {
+fn episode_line(number: usize, PlayedEpisode { score, frames, ending }: PlayedEpisode) -> String {
     format!("episode {number}: score {score}, {} frames, {ending}\n", grouped(frames))
 }
 
@@ -209,18 +211,18 @@ fn record(video: &mut Option<&mut VideoWriter>, observation: &[u8]) -> Result<()
     }
 }
 
-fn summary(report: &Report, args: &PlayArgs) -> String {
+fn summary(report: &PlayReport, args: &PlayArgs) -> String {
     let mut text = format!(
         "{}: mean score {} over {} episode{}, {} frames at {:.0} frames/s\n",
         report.environment,
         fixed(report.mean_score, 2),
         report.episodes.len(),
-        if report.episodes.len() == 1 { "" } else { "s" },
+        plural(report.episodes.len()),
         grouped(report.frames),
         report.frames_per_second
     );
     if let (Some(random), Some(human)) = (report.random_score, report.human_score) {
-        text += &format!("for comparison: random play {random}, a human {human}\n");
+        text += &format!("reference scores: random play {random}, human {human}\n");
     }
     if let Some(path) = &args.video {
         text += &format!("video: {}\n", path.display());
@@ -235,27 +237,27 @@ mod tests {
     use super::*;
 
     #[derive(Parser)]
-    struct Line {
+    struct CommandLine {
         #[command(flatten)]
         args: PlayArgs,
     }
 
-    fn refusal(words: &[&str]) -> String {
-        let Line { args } = Line::parse_from([&["play"], words].concat());
+    fn rejection(words: &[&str]) -> String {
+        let CommandLine { args } = CommandLine::parse_from([&["play"], words].concat());
         run(&args).unwrap_err().to_string()
     }
 
     #[test]
-    fn scores_are_told_without_what_adding_leaves_of_them() {
+    fn scores_are_rounded() {
         let end = EpisodeEnd { ending: Ending::Terminated, score: 0.9900000000000001, frames: 10 };
-        assert_eq!(Episode::from(end).score.to_string(), "0.99");
+        assert_eq!(PlayedEpisode::from(end).score.to_string(), "0.99");
     }
 
     #[test]
-    fn options_of_atari_games_are_refused_elsewhere() {
+    fn atari_options_are_rejected_elsewhere() {
         let (catch, gym) = ("catch", "gym:ALE/Pong-v5");
-        assert_eq!(refusal(&[catch, "--sticky"]), "--sticky is for Atari games, and catch is none");
-        let refused = "--minimal-actions is for Atari games, and gym:ALE/Pong-v5 is none";
-        assert_eq!(refusal(&[gym, "--minimal-actions"]), refused);
+        assert_eq!(rejection(&[catch, "--sticky"]), "--sticky applies to Atari games only, not to catch");
+        let refused = "--minimal-actions applies to Atari games only, not to gym:ALE/Pong-v5";
+        assert_eq!(rejection(&[gym, "--minimal-actions"]), refused);
     }
 }

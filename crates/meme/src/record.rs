@@ -1,47 +1,49 @@
-//! `meme record`: a video of a run's play, with what the agent thinks beside the game.
+//! `meme record`: a video of a trained agent, with its values and policy next to the game.
 
 use std::fs;
 use std::path::PathBuf;
 
-use agent::math::policy::target_policy;
-use agent::math::rescaling::rescale_inverse_f32;
+use agent::acting::softmax;
+use agent::rescaling::unscale_value;
 use anyhow::{Context, Result};
 use clap::Args;
 use envs::Ending;
 use serde::Serialize;
-use train::demonstration::{Demonstration, Moment};
 use train::numbers::rounded;
+use train::roles::demonstration::{Demonstration, DemonstrationStep};
 
-use crate::chosen_run::{ChosenRun, OpenRun};
+use crate::console::ProgressLine;
 use crate::options;
-use crate::output::{self, Progress, grouped};
-use crate::video::scene::{Bars, Scene, Shown};
+use crate::output::{self, grouped};
+use crate::run_args::{OpenedRun, RunArgs};
+use crate::video::scene::{Bars, Scene, SceneStep};
 use crate::video::{FRAMES_PER_SECOND, VideoWriter};
 
-/// How long the end of an episode is shown.
+/// Frames for which the end of an episode is shown.
 const HOLD: u32 = FRAMES_PER_SECOND;
 
-/// Options of `meme record`.
+/// Arguments of `meme record`.
 #[derive(Args)]
 pub struct RecordArgs {
     #[command(flatten)]
-    run: ChosenRun,
-    /// The video: a .gif or, with ffmpeg, an .mp4 file [default: FRAMES-seed-SEED.gif in the run's videos folder]
+    run: RunArgs,
+    /// Video to write: a .gif file or, with ffmpeg, an .mp4 file [default: FRAMES-seed-SEED.gif in the run's videos
+    /// directory]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Episodes to show
+    /// Number of episodes
     #[arg(long, default_value_t = 1, value_parser = options::episodes::<u64>())]
     episodes: u64,
-    /// End the video after so many seconds, also in the midst of an episode
+    /// Length limit in seconds; the video may end within an episode
     #[arg(long, value_parser = options::whole::<u64>(1, 86_400))]
     seconds: Option<u64>,
-    /// Print one JSON document instead of a line
+    /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct RecordReport {
     run: String,
     environment: String,
     video: PathBuf,
@@ -50,16 +52,16 @@ struct Report {
     policy: usize,
     seed: u64,
     scores: Vec<f64>,
-    /// Of an episode that the video does not show to its end.
+    /// Score of an episode that the video does not show to its end.
     #[serde(skip_serializing_if = "Option::is_none")]
     score_so_far: Option<f64>,
 }
 
-/// Plays and writes the video.
+/// Plays the episodes and writes the video.
 pub fn run(args: &RecordArgs) -> Result<()> {
     let run = args.run.open()?;
-    let OpenRun { task, config, checkpoint, seed, .. } = &run;
-    let mut play = run.because_of_checkpoint(Demonstration::new(task, config, checkpoint, *seed))?;
+    let OpenedRun { task, config, checkpoint, seed, .. } = &run;
+    let mut play = run.context(Demonstration::new(task, config, checkpoint, *seed))?;
     let mut scene = Scene::new(play.spec(), config.agent.policies.count)?;
     let (height, width) = scene.size();
     let out = match &args.out {
@@ -67,11 +69,12 @@ pub fn run(args: &RecordArgs) -> Result<()> {
         None => default_video(&run)?,
     };
     let mut video = VideoWriter::create(&out, height, width, FRAMES_PER_SECOND)
-        .with_context(|| format!("no video can be made at {}", out.display()))?;
-    let length = Length { episodes: args.episodes, pictures: args.seconds.map(|s| s * u64::from(FRAMES_PER_SECOND)) };
+        .with_context(|| format!("cannot create the video {}", out.display()))?;
+    let length =
+        VideoLength { episodes: args.episodes, pictures: args.seconds.map(|s| s * u64::from(FRAMES_PER_SECOND)) };
     let (scores, score_so_far) = film(&mut play, length, config.agent.loss.distillation, &mut scene, &mut video)?;
     video.finish()?;
-    let report = Report {
+    let report = RecordReport {
         run: run.files.name().to_owned(),
         environment: task.environment.to_string(),
         video: out,
@@ -82,50 +85,49 @@ pub fn run(args: &RecordArgs) -> Result<()> {
         scores,
         score_so_far,
     };
-    if args.json { output::print_json(&report) } else { output::print(&text(&report)) }
+    output::print_report(args.json, &report, text)
 }
 
-/// Where a video goes that was given no place, by all that the first episode follows from.
-fn default_video(run: &OpenRun) -> Result<PathBuf> {
+/// Default path of a video; its name contains all that the first episode depends on.
+fn default_video(run: &OpenedRun) -> Result<PathBuf> {
     let folder = run.files.videos_folder();
-    fs::create_dir_all(&folder).with_context(|| format!("{} can't be made", folder.display()))?;
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     Ok(folder.join(format!("{:012}-seed-{}.gif", run.checkpoint.frames(), run.seed)))
 }
 
-/// How much is shown: so many episodes, or so many pictures if those are fewer.
+/// Length of a video: a number of episodes, or of pictures if that is reached earlier.
 #[derive(Clone, Copy)]
-struct Length {
+struct VideoLength {
     episodes: u64,
     pictures: Option<u64>,
 }
 
-/// Shows so much; the scores of whole episodes, and that of one that was not shown to its end. One that is lost with its
-/// worker is shown and does not count.
+/// Returns the scores of complete episodes, and that of an incomplete one. An episode that is lost with its worker is
+/// shown but does not count.
 fn film(
     play: &mut Demonstration,
-    Length { episodes, pictures }: Length,
+    VideoLength { episodes, pictures }: VideoLength,
     distilled: bool,
     scene: &mut Scene,
     video: &mut VideoWriter,
 ) -> Result<(Vec<f64>, Option<f64>)> {
-    let mut progress = Progress::new();
+    let mut progress = ProgressLine::new();
     let mut scores = Vec::new();
     let (mut score, mut step, mut shown_pictures) = (0.0, 0, 0);
     let policy = play.policy();
     while (scores.len() as u64) < episodes && pictures.is_none_or(|most| shown_pictures < most) {
-        let Moment { observation, decision, novelty, action, reward, end } =
-            play.step(&mut |fault| progress.say(format_args!("meme: {fault}")))?;
-        let mut probabilities = vec![0.0; decision.preferences.len()];
-        target_policy(&decision.preferences, 1.0, &mut probabilities);
+        let DemonstrationStep { observation, decision, intrinsic, action, reward, end } =
+            play.step(&mut |fault| progress.warn(fault))?;
+        let probabilities = softmax(&decision.preferences);
         let bars = if distilled { Bars::Policy(&probabilities) } else { Bars::Values };
-        let q: Vec<f32> = decision.q.iter().map(|&q| rescale_inverse_f32(q)).collect();
+        let q: Vec<f32> = decision.q.iter().map(|&q| unscale_value(f64::from(q)) as f32).collect();
         let episode = scores.len() as u64 + 1;
-        let (observation, q, intrinsic) = (&observation[..], &q[..], Some(novelty.ngu));
-        let shown = Shown { observation, episode, step, score, policy, bars, q, action, intrinsic };
+        let (observation, q, intrinsic) = (&observation[..], &q[..], Some(intrinsic.ngu));
+        let shown = SceneStep { observation, episode, step, score, policy, bars, q, action, intrinsic };
         video.frame(scene.draw(&shown))?;
         (score, step, shown_pictures) = (score + reward, step + 1, shown_pictures + 1);
         if let Some((end, last)) = end {
-            let pixels = scene.draw(&Shown { observation: &last, step, score, intrinsic: None, ..shown });
+            let pixels = scene.draw(&SceneStep { observation: &last, step, score, intrinsic: None, ..shown });
             for _ in 0..HOLD {
                 video.frame(pixels)?;
             }
@@ -141,11 +143,11 @@ fn film(
     Ok((scores, (step > 0).then_some(rounded(score))))
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &RecordReport) -> String {
     let so_far = report.score_so_far.map(|score| format!("{score} so far"));
     let scores: Vec<String> = report.scores.iter().map(f64::to_string).chain(so_far).collect();
     format!(
-        "{}: {} at {} frames, policy {}, seed {}, score {}\n",
+        "wrote {}: run {} at {} frames, policy {}, seed {}, score {}\n",
         report.video.display(),
         report.run,
         grouped(report.checkpoint_frames),

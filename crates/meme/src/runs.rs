@@ -1,4 +1,4 @@
-//! `meme runs`: which runs there are, how far each has come and how well it plays.
+//! `meme runs`: all runs with their progress and scores.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,15 @@ use train::run::checkpoint::Checkpoints;
 use train::run::{MetricsSummary, RunFiles, clock};
 use train::saving;
 
-use crate::chosen_run::{RUNS, run_config};
-use crate::output;
 use crate::preset::FIRST_RUN;
+use crate::run_args::{RUNS, run_config};
+use crate::{console, output};
 
-/// Options of `meme runs`.
+/// Arguments of `meme runs`.
 #[derive(Args)]
 pub struct RunsArgs {
-    /// Where runs are
-    #[arg(long, value_name = "FOLDER", default_value = RUNS)]
+    /// Directory that contains the runs
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
     runs: PathBuf,
     /// Print one JSON document instead of a table
     #[arg(long)]
@@ -26,7 +26,7 @@ pub struct RunsArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct RunSummary {
     name: String,
     task: String,
     preset: String,
@@ -35,10 +35,10 @@ struct Report {
     frames: u64,
     last_evaluation: Option<f64>,
     best_evaluation: Option<f64>,
-    /// Frame counts of the checkpoints that are there.
+    /// Frame counts of the checkpoints.
     checkpoints: Vec<u64>,
-    state: State,
-    /// The process that trains it.
+    state: RunState,
+    /// The process that trains the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
     created_unix: u64,
@@ -47,24 +47,24 @@ struct Report {
 
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+enum RunState {
     Running,
-    /// All its frames are played, and its end is saved.
+    /// All frames are played, and the end is saved.
     Finished,
-    /// By a signal; its end is saved.
+    /// Ended by a signal; the end is saved.
     Stopped,
-    /// Killed or failed: what was played after the last checkpoint is lost.
+    /// Killed or failed: everything after the last checkpoint is lost.
     CutOff,
 }
 
-/// Prints the runs. One that can't be read is told of on standard error and does not hide the others.
+/// Prints the runs. Skips those that cannot be read, with a warning.
 pub fn run(args: &RunsArgs) -> Result<()> {
     let runs = RunFiles::all(&args.runs)?;
     let mut reports = Vec::new();
     for run in &runs {
         match report(run) {
             Ok(report) => reports.push(report),
-            Err(error) => output::say(format_args!("meme: run `{}` is left out: {error:#}", run.name())),
+            Err(error) => console::warn(format_args!("skipped run {}: {error:#}", run.name())),
         }
     }
     if args.json {
@@ -78,15 +78,15 @@ pub fn run(args: &RunsArgs) -> Result<()> {
 
 fn none(root: &Path) -> String {
     let folder = std::path::absolute(root).unwrap_or_else(|_| root.to_path_buf());
-    let why = if root.exists() { "" } else { ", which is not there" };
-    format!("There are no runs in {}{why}. `{FIRST_RUN}` starts one in the folder `runs` here.\n", folder.display())
+    let why = if root.exists() { "" } else { " (no such directory)" };
+    format!("No runs in {}{why}. `{FIRST_RUN}` starts one in ./{RUNS}.\n", folder.display())
 }
 
-fn report(run: &RunFiles) -> Result<Report> {
+fn report(run: &RunFiles) -> Result<RunSummary> {
     let description = run.description()?;
     let metrics = MetricsSummary::of(&run.metrics_file())?;
     let owner = run.owner();
-    Ok(Report {
+    Ok(RunSummary {
         name: run.name().to_owned(),
         task: description.task,
         preset: description.preset,
@@ -97,22 +97,22 @@ fn report(run: &RunFiles) -> Result<Report> {
         best_evaluation: metrics.best_evaluation.map(rounded),
         checkpoints: Checkpoints::in_folder(&run.checkpoints_folder()).list()?,
         state: match owner {
-            Some(_) => State::Running,
+            Some(_) => RunState::Running,
             None if saving::end_is_saved(run, metrics.frames)? => {
-                // A config that can't be read is told of by those who need it.
+                // Commands that need the config report it if it is damaged.
                 let is_finished = run_config(run).is_ok_and(|config| metrics.frames >= config.run.frames);
-                if is_finished { State::Finished } else { State::Stopped }
+                if is_finished { RunState::Finished } else { RunState::Stopped }
             }
-            None => State::CutOff,
+            None => RunState::CutOff,
         },
         pid: owner.map(|owner| owner.pid),
         created_unix: description.created_unix,
-        // A clock that was set back makes no run older than nothing.
+        // The clock may have been set back.
         age_seconds: (clock::unix_seconds() as u64).saturating_sub(description.created_unix),
     })
 }
 
-fn table(reports: &[Report]) -> String {
+fn table(reports: &[RunSummary]) -> String {
     let heading = ["name", "task", "preset", "frames", "last eval", "best eval", "state", "age"].map(str::to_owned);
     let score = |score: Option<f64>| score.map_or("-".to_owned(), |score| fixed(score, 1));
     let rows = reports.iter().map(|report| {
@@ -124,29 +124,16 @@ fn table(reports: &[Report]) -> String {
             score(report.last_evaluation),
             score(report.best_evaluation),
             match report.state {
-                State::Running => "running".to_owned(),
-                State::Finished => "finished".to_owned(),
-                State::Stopped => "stopped".to_owned(),
-                State::CutOff => "cut off".to_owned(),
+                RunState::Running => "running".to_owned(),
+                RunState::Finished => "finished".to_owned(),
+                RunState::Stopped => "stopped".to_owned(),
+                RunState::CutOff => "cut off".to_owned(),
             },
             age(report.age_seconds),
         ]
     });
     let rows: Vec<[String; 8]> = [heading].into_iter().chain(rows).collect();
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; 8] = std::array::from_fn(width);
-    let mut text = String::new();
-    for row in &rows {
-        for (column, (cell, width)) in row.iter().zip(widths).enumerate() {
-            // Numbers to the right, words to the left.
-            text += &match column {
-                3..=5 | 7 => format!("{cell:>width$}"),
-                _ => format!("{cell:<width$}"),
-            };
-            text += if column < 7 { "  " } else { "\n" };
-        }
-    }
-    text
+    output::table(&rows, &[0, 1, 2, 6])
 }
 
 fn age(seconds: u64) -> String {
@@ -160,48 +147,47 @@ fn age(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::{env, fs, process};
+    use std::{fs, process};
 
     use train::run::{EVALUATION_SCORE, MetricsWriter, Row, RunDescription, RunDirectory, Start};
 
     use super::*;
 
     #[test]
-    fn a_run_is_reported_running_and_then_cut_off() {
-        let root = env::temp_dir().join(format!("meme-runs-{}", process::id()));
+    fn run_is_reported_as_running_and_then_as_cut_off() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
         let description = RunDescription::new("pong", "cpu", 3);
-        let (held, _) = RunDirectory::open(&root, "first", Start::Continue, description, "").unwrap();
+        let (held, _) = RunDirectory::open(root, "first", Start::Continue, description, "").unwrap();
         let (mut metrics, _) = MetricsWriter::open(&held.files().metrics_file(), None).unwrap();
         for (frames, score) in [(4000, -20.0), (8000, 14.75), (12_000, 0.9900000000000001)] {
             metrics.append(Row::new(frames).scalar(EVALUATION_SCORE, score)).unwrap();
         }
         metrics.append(&Row::new(12_345_678)).unwrap();
-        let files = RunFiles::find(&root, "first").unwrap();
+        let files = RunFiles::find(root, "first").unwrap();
         let running = report(&files).unwrap();
-        assert_eq!((running.state, running.pid), (State::Running, Some(process::id())));
+        assert_eq!((running.state, running.pid), (RunState::Running, Some(process::id())));
         assert_eq!((running.frames, running.seed), (12_345_678, 3));
         assert_eq!((running.last_evaluation, running.best_evaluation), (Some(0.99), Some(14.75)));
         drop(held);
         let cut_off = report(&files).unwrap();
-        assert_eq!((cut_off.state, cut_off.pid), (State::CutOff, None));
+        assert_eq!((cut_off.state, cut_off.pid), (RunState::CutOff, None));
 
         fs::write(files.description_file(), "{").unwrap();
         let error = report(&files).unwrap_err().to_string();
         assert!(error.contains("run.json is damaged"), "{error}");
-        run(&RunsArgs { runs: root.clone(), json: false }).unwrap();
-        fs::remove_dir_all(&root).unwrap();
+        run(&RunsArgs { runs: root.to_owned(), json: false }).unwrap();
     }
 
     #[test]
-    fn where_there_is_no_run_one_is_suggested_that_any_machine_can_train() {
+    fn empty_list_suggests_a_first_run() {
         let said = none(Path::new("/nowhere"));
-        let why = "There are no runs in /nowhere, which is not there.";
-        assert_eq!(said, format!("{why} `meme train catch` starts one in the folder `runs` here.\n"));
+        assert_eq!(said, "No runs in /nowhere (no such directory). `meme train catch` starts one in ./runs.\n");
     }
 
     #[test]
-    fn columns_line_up() {
-        let report = |name: &str, frames, last_evaluation, state, age_seconds| Report {
+    fn columns_are_aligned() {
+        let report = |name: &str, frames, last_evaluation, state, age_seconds| RunSummary {
             name: name.to_owned(),
             task: "pong".to_owned(),
             preset: "cpu".to_owned(),
@@ -217,9 +203,9 @@ mod tests {
             age_seconds,
         };
         let reports = [
-            report("pong", 0, None, State::Stopped, 119),
-            report("a-longer-name", 200_000_000, Some(-20.96), State::Running, 7199),
-            report("nothing", 0, Some(-0.04), State::CutOff, 0),
+            report("pong", 0, None, RunState::Stopped, 119),
+            report("a-longer-name", 200_000_000, Some(-20.96), RunState::Running, 7199),
+            report("nothing", 0, Some(-0.04), RunState::CutOff, 0),
         ];
         assert_eq!(
             table(&reports),
@@ -231,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn ages_are_in_the_unit_that_fits() {
+    fn ages_use_a_fitting_unit() {
         let ages = [0, 119, 120, 7199, 7200, 172_799, 172_800, 86_400 * 400].map(age);
         assert_eq!(ages, ["0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 d", "400 d"]);
     }

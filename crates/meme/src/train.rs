@@ -1,4 +1,4 @@
-//! `meme train`: the whole agent, from the first command on.
+//! `meme train`: starts a run, or resumes one.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,22 +9,22 @@ use anyhow::{Context, Result};
 use clap::Args;
 use envs::EnvId;
 use serde::Serialize;
-use train::assembly::Task;
 use train::beginning::{self, Beginning};
 use train::config::{Config, Device};
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
 use train::run::{Opening, RunDescription, RunDirectory, RunFiles, Start};
-use train::status::Status;
-use train::trainer::{self, Screen};
+use train::runtime::assembly::Task;
+use train::runtime::status::RunStatus;
+use train::runtime::trainer::{self, ProgressDisplay};
 
-use crate::chosen_run::{RUNS, run_config};
 use crate::config::ConfigArgs;
-use crate::output::{self, Progress};
+use crate::console::{self, ProgressLine};
 use crate::preset::{Fitting, fitting, preset_hint};
-use crate::{home, options};
+use crate::run_args::{RUNS, run_config, set_threads};
+use crate::{install, options, output};
 
-/// Options of `meme train`.
+/// Arguments of `meme train`.
 #[derive(Args)]
 pub struct TrainArgs {
     /// A game (`meme games` lists them), a task (catch, memory, deep_sea, key_door) or gym:ENV_ID
@@ -34,180 +34,178 @@ pub struct TrainArgs {
     /// Emulator frames to train for: 1000000, 1_000_000, 1e6 or 1M
     #[arg(long, value_parser = options::field("run.frames"))]
     frames: Option<u64>,
-    /// Everything random follows from it
+    /// Random seed of the run
     #[arg(long, value_parser = options::field("run.seed"))]
     seed: Option<u64>,
-    /// The run's name [default: the environment's, with the preset and the seed]
+    /// Name of the run [default: ENVIRONMENT-PRESET-SEED]
     #[arg(long)]
     name: Option<String>,
-    /// Start over; a run of the same name is set aside, not deleted
+    /// Start over; an existing run of the same name is moved aside, not deleted
     #[arg(long)]
     fresh: bool,
-    /// Where runs are
-    #[arg(long, value_name = "FOLDER", default_value = RUNS)]
+    /// Directory that contains the runs
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
     runs: PathBuf,
     /// Print one JSON document at the end
     #[arg(long)]
     json: bool,
 }
 
-/// Trains, or goes on with a run of the same name.
-pub fn run(args: &TrainArgs) -> Result<()> {
-    // Before there are threads of libtorch, which must not take signals.
-    let stop = Stop::on_signals()?;
-    let environment: EnvId = args.environment.parse()?;
-    let (preset, fits) = preset(args, &environment)?;
-    let mut sources = args.config.sources();
-    sources.preset = Some(preset.clone());
-    sources.set.extend(args.frames.map(|frames| format!("run.frames={frames}")));
-    sources.set.extend(args.seed.map(|seed| format!("run.seed={seed}")));
-    let config = sources.load()?.config;
-    envs::check_ram(&environment, &config.env.ram)?;
-    // Before there is a run that would be held to it.
-    let device = trainer::device(&config)?;
-    if config.run.threads > 0 {
-        tch::set_num_threads(i32::try_from(config.run.threads)?);
-    }
-    // A file of the user's has sizes of its own.
-    let hint = preset_hint(&environment, &preset, device).filter(|_| args.config.config.is_none());
-    for word in fits.map(|fits| format!("preset {preset}: {}", fits.about)).into_iter().chain(hint) {
-        output::say(format_args!("meme: {word}"));
-    }
-    let name = args.name.clone().unwrap_or_else(|| default_name(&environment, &preset, config.run.seed));
-    let description = RunDescription::new(&environment.to_string(), &preset, config.run.seed);
-    let task = Task { environment, python: home::python()?, package: home::worker_package()? };
-    let whether = if args.fresh { Start::Fresh } else { Start::Continue };
-    let (directory, opening) = RunDirectory::open(&args.runs, &name, whether, description, &config.to_toml()?)?;
-    let outcome = start(&task, &config, &preset, &directory, &opening, &stop);
-    // A run that failed before anything came about leaves no folder.
-    if outcome.is_err()
-        && let Err(error) = directory.take_back(&opening)
-    {
-        output::say(format_args!("meme: what was made for the run could not be taken back: {error}"));
-    }
-    report(args, &name, &outcome?)
+/// A run to train, with valid settings.
+struct TrainPlan {
+    name: String,
+    preset: String,
+    config: Config,
+    task: Task,
 }
 
-/// The preset that was asked for. Where none was, a file of the user's says what differs from the paper's values, a run
-/// that has a name keeps its own, and anything else gets what fits it, which is told.
-fn preset(args: &TrainArgs, environment: &EnvId) -> Result<(String, Option<Fitting>)> {
-    let ConfigArgs { preset, config, .. } = &args.config;
-    if let Some(preset) = preset {
-        return Ok((preset.clone(), None));
+impl TrainArgs {
+    /// Checks the arguments and prints which preset is used, before there is a run that would be bound to them.
+    fn plan(&self) -> Result<TrainPlan> {
+        let environment: EnvId = self.environment.parse()?;
+        let (preset, fits) = self.preset(&environment)?;
+        let mut sources = self.config.sources();
+        sources.preset = Some(preset.clone());
+        sources.set.extend(self.frames.map(|frames| format!("run.frames={frames}")));
+        sources.set.extend(self.seed.map(|seed| format!("run.seed={seed}")));
+        let config = sources.load()?.config;
+        envs::check_ram(&environment, &config.env.ram)?;
+        let device = trainer::device(&config)?;
+        set_threads(&config)?;
+        // A config file has sizes of its own.
+        let hint = preset_hint(&environment, &preset, device).filter(|_| self.config.config.is_none());
+        for message in fits.map(|fits| format!("preset {preset}: {}", fits.about)).into_iter().chain(hint) {
+            console::warn(message);
+        }
+        let name = self.name.clone().unwrap_or_else(|| default_name(&environment, &preset, config.run.seed));
+        Ok(TrainPlan { name, preset, config, task: install::task(environment)? })
     }
-    if config.is_some() {
-        return Ok(("paper".to_owned(), None));
+
+    /// Returns the requested preset. By default a config file builds on the paper's values, a named run keeps its own
+    /// preset, and anything else gets one that fits.
+    fn preset(&self, environment: &EnvId) -> Result<(String, Option<Fitting>)> {
+        let ConfigArgs { preset, config, .. } = &self.config;
+        if let Some(preset) = preset {
+            return Ok((preset.clone(), None));
+        }
+        if config.is_some() {
+            return Ok(("paper".to_owned(), None));
+        }
+        let run = self.name.as_ref().filter(|_| !self.fresh).map(|name| RunFiles::find(&self.runs, name));
+        if let Some(Ok(run)) = run {
+            return Ok((run.description()?.preset, None));
+        }
+        let fits = fitting(environment, torch_ext::gpu().is_ok());
+        Ok((fits.name.to_owned(), Some(fits)))
     }
-    let run = args.name.as_ref().filter(|_| !args.fresh).map(|name| RunFiles::find(&args.runs, name));
-    if let Some(Ok(run)) = run {
-        return Ok((run.description()?.preset, None));
-    }
-    let fits = fitting(environment, torch_ext::gpu().is_ok());
-    Ok((fits.name.to_owned(), Some(fits)))
 }
 
 fn default_name(environment: &EnvId, preset: &str, seed: u64) -> String {
-    let plain: String = environment
-        .to_string()
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '-' })
-        .collect();
-    format!("{plain}-{preset}-{seed}")
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    let environment = environment.to_string().replace(|c| !is_plain(c), "-");
+    format!("{environment}-{preset}-{seed}")
 }
 
-/// Says what becomes of the run, once that is certain, and trains it unless it is finished already. One that goes on keeps
-/// its config, except for the frames to train for.
-fn start(
-    task: &Task,
-    config: &Config,
-    preset: &str,
-    directory: &RunDirectory,
-    opening: &Opening,
-    stop: &Stop,
-) -> Result<Status> {
-    let (name, folder) = (directory.files().name(), directory.files().folder().display());
-    let from = match opening {
-        Opening::Created => {
-            output::say(format_args!("run {name} in {folder}"));
-            None
-        }
-        Opening::SetAside(old) => {
-            output::say(format_args!("run {name} starts over; the one before is in {}", old.display()));
-            None
-        }
-        Opening::Continued => {
-            let known = run_config(directory.files())?;
-            let say = &mut |sentence: &str| output::say(format_args!("meme: {sentence}"));
-            let (budget_before, from) = match beginning::meet(directory, preset, &known, config, say)? {
-                Beginning::Finished(status) => return Ok(*status),
-                Beginning::GoesOn { budget_before, from } => (budget_before, from),
-            };
-            directory.replace_config(&config.to_toml()?)?;
-            let frames = config.run.frames;
-            let until = match frames == budget_before {
-                true => String::new(),
-                false => format!(", to {frames} frames instead of {budget_before}"),
-            };
-            let how = if from.is_some() { "goes on" } else { "had saved nothing and begins again" };
-            output::say(format_args!("run {name} {how} in {folder}{until}"));
-            from
-        }
-    };
-    say_if_on_cpu(config.run.device);
-    say_what_starts(&task.environment, config);
-    train(task, config, directory, from, stop)
+/// Trains a new run, or resumes one of the same name.
+pub fn run(args: &TrainArgs) -> Result<()> {
+    // Before libtorch starts threads, which must not receive signals.
+    let stop = Stop::on_signals()?;
+    let plan = args.plan()?;
+    let TrainPlan { name, preset, config, task } = &plan;
+    let description = RunDescription::new(&task.environment.to_string(), preset, config.run.seed);
+    let start = if args.fresh { Start::Fresh } else { Start::Continue };
+    let (directory, opening) = RunDirectory::open(&args.runs, name, start, description, &config.to_toml()?)?;
+    let outcome = plan.start(&directory, &opening, &stop);
+    // A run that failed before anything was trained leaves no directory.
+    if outcome.is_err()
+        && let Err(error) = directory.take_back(&opening)
+    {
+        console::warn(format_args!("cannot remove the files of the failed start: {error}"));
+    }
+    report(args, name, &outcome?)
 }
 
-/// Says why a program that was built for a GPU does without. One that was not has nothing to tell: it was built so.
-fn say_if_on_cpu(device: Device) {
+impl TrainPlan {
+    /// Announces what happens to the run, once that is certain, and trains it unless it is finished. A resumed run keeps
+    /// its config, except for the frames to train for.
+    fn start(&self, directory: &RunDirectory, opening: &Opening, stop: &Stop) -> Result<RunStatus> {
+        let (name, folder) = (&self.name, directory.files().folder().display());
+        let from = match opening {
+            Opening::Created => {
+                console::message(format_args!("starting run {name} in {folder}"));
+                None
+            }
+            Opening::SetAside(old) => {
+                console::message(format_args!("starting run {name} over; the previous one is now {}", old.display()));
+                None
+            }
+            Opening::Continued => {
+                let known = run_config(directory.files())?;
+                let warn = &mut |message: &str| console::warn(message);
+                let (budget_before, from) = match beginning::meet(directory, &self.preset, &known, &self.config, warn)?
+                {
+                    Beginning::Finished(status) => return Ok(*status),
+                    Beginning::GoesOn { budget_before, from } => (budget_before, from),
+                };
+                directory.replace_config(&self.config.to_toml()?)?;
+                let frames = self.config.run.frames;
+                let until = match frames == budget_before {
+                    true => String::new(),
+                    false => format!(", up to {frames} frames instead of {budget_before}"),
+                };
+                console::message(match from {
+                    Some(_) => format!("resuming run {name} in {folder}{until}"),
+                    None => format!("run {name} has no checkpoint; starting again in {folder}{until}"),
+                });
+                from
+            }
+        };
+        warn_if_on_cpu(self.config.run.device);
+        // The built-in tasks start instantly.
+        if !matches!(self.task.environment, EnvId::Task(_)) {
+            let environments = self.config.actors.environments + self.config.evaluation.evaluators;
+            console::message(format_args!("starting {environments} environments, then the networks"));
+        }
+        self.train(directory, from, stop)
+    }
+
+    /// Trains to the end or until a stop is requested.
+    fn train(&self, directory: &RunDirectory, from: Option<Checkpoint>, stop: &Stop) -> Result<RunStatus> {
+        let progress = Arc::new(Mutex::new(ProgressLine::new()));
+        let announcing = announce_stop(stop, &progress)?;
+        let mut display = TrainDisplay { progress: Arc::clone(&progress) };
+        let outcome = trainer::train(&self.task, &self.config, directory, from, stop, &mut display);
+        if stop.is_requested() {
+            // The announcement comes before the summary. A panic of that thread has been printed already.
+            let _ = announcing.join();
+        }
+        locked(&progress).clear();
+        Ok(outcome?)
+    }
+}
+
+/// Says why a build for a GPU uses the CPU.
+fn warn_if_on_cpu(device: Device) {
     if cfg!(feature = "cuda")
         && device == Device::Auto
         && let Err(reason) = torch_ext::gpu()
     {
-        output::say(format_args!("meme: the networks run on the CPU: {reason}"));
+        console::warn(format_args!("the networks run on the CPU: {reason}"));
     }
 }
 
-/// Says what the first seconds are for. Tasks are there at once.
-fn say_what_starts(environment: &EnvId, config: &Config) {
-    if !matches!(environment, EnvId::Task(_)) {
-        let environments = config.actors.environments + config.evaluation.evaluators;
-        output::say(format_args!("starting {environments} environments, then the networks"));
-    }
-}
-
-/// Trains to the end or until a stop is asked for.
-fn train(
-    task: &Task,
-    config: &Config,
-    directory: &RunDirectory,
-    from: Option<Checkpoint>,
-    stop: &Stop,
-) -> Result<Status> {
-    let progress = Arc::new(Mutex::new(Progress::new()));
-    let announcing = announce_stop(stop, &progress)?;
-    let mut terminal = Terminal { progress: Arc::clone(&progress) };
-    let outcome = trainer::train(task, config, directory, from, stop, &mut terminal);
-    if stop.is_requested() {
-        // What it says comes before the end is told; a panic of its own is on the screen already.
-        let _ = announcing.join();
-    }
-    locked(&progress).clear();
-    Ok(outcome?)
-}
-
-/// Says at once that a signal was heard: the end may take a while to be saved, and the trainer may be busy.
-fn announce_stop(stop: &Stop, progress: &Arc<Mutex<Progress>>) -> Result<JoinHandle<()>> {
+/// Acknowledges a signal at once, as the trainer may be busy and saving may take a while.
+fn announce_stop(stop: &Stop, progress: &Arc<Mutex<ProgressLine>>) -> Result<JoinHandle<()>> {
     let (stop, progress) = (stop.clone(), Arc::clone(progress));
     let announce = move || {
         while !stop.wait(Duration::MAX) {}
-        locked(&progress).say("meme: stopping; the run is saved first, and Ctrl-C again leaves at once without that");
+        locked(&progress).warn("stopping; saving the run first (press Ctrl-C again to quit without saving)");
     };
     let thread = thread::Builder::new().name("stopping".to_owned()).spawn(announce);
-    thread.context("the thread that tells of a stop could not be started")
+    thread.context("cannot start the thread that announces a stop")
 }
 
-fn locked(progress: &Mutex<Progress>) -> MutexGuard<'_, Progress> {
+fn locked(progress: &Mutex<ProgressLine>) -> MutexGuard<'_, ProgressLine> {
     progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -219,50 +217,48 @@ enum Ended {
     Stopped,
 }
 
-/// Prints how the run stands, and says why it ended, where it is and what can be done with it.
-fn report(args: &TrainArgs, name: &str, status: &Status) -> Result<()> {
-    #[derive(Serialize)]
-    struct Report<'a> {
-        name: &'a str,
-        folder: &'a Path,
-        #[serde(flatten)]
-        status: &'a Status,
-        ended: Ended,
-    }
+#[derive(Serialize)]
+struct TrainReport<'a> {
+    name: &'a str,
+    folder: &'a Path,
+    #[serde(flatten)]
+    status: &'a RunStatus,
+    ended: Ended,
+}
+
+/// Prints the final status, and says why training ended and what can be done next.
+fn report(args: &TrainArgs, name: &str, status: &RunStatus) -> Result<()> {
     let ended = if status.is_finished() { Ended::Finished } else { Ended::Stopped };
-    let Status { frames, budget, updates, .. } = status;
+    let RunStatus { frames, budget, updates, .. } = status;
     let (folder, runs) = (args.runs.join(name), args.runs.display());
     let (done, next) = match ended {
         Ended::Finished => {
             let runs = if args.runs == Path::new(RUNS) { String::new() } else { format!(" --runs {runs}") };
-            ("is finished", format!("`meme eval {name}{runs}` measures it, a higher --frames trains on"))
+            let eval = format!("evaluate it with `meme eval {name}{runs}`");
+            ("finished", format!("{eval}, or train longer with a higher --frames"))
         }
-        Ended::Stopped => ("was stopped", "the same command goes on".to_owned()),
+        Ended::Stopped => ("stopped", "run the same command to resume".to_owned()),
     };
-    let next = match updates {
-        0 => format!("{next}; nothing is learned yet, as replay holds too few sequences"),
-        _ => next,
-    };
-    output::say(format_args!(
-        "run {name} {done} at {frames} of {budget} frames, update {updates}, and saved in {}; {next}",
+    let unlearned = if *updates == 0 { "; nothing was learned yet, as replay holds too few sequences" } else { "" };
+    console::message(format_args!(
+        "run {name} {done} at {frames} of {budget} frames and {updates} updates, saved in {}; {next}{unlearned}",
         folder.display()
     ));
-    if args.json {
-        return output::print_json(&Report { name, folder: &folder, status, ended });
-    }
-    output::print(&format!("{name}: {status}\n"))
+    let report = TrainReport { name, folder: &folder, status, ended };
+    output::print_report(args.json, &report, |report| format!("{name}: {}\n", report.status))
 }
 
-struct Terminal {
-    progress: Arc<Mutex<Progress>>,
+/// Shows the status of training on the terminal.
+struct TrainDisplay {
+    progress: Arc<Mutex<ProgressLine>>,
 }
 
-impl Screen for Terminal {
-    fn status(&mut self, status: &Status) {
+impl ProgressDisplay for TrainDisplay {
+    fn status(&mut self, status: &RunStatus) {
         locked(&self.progress).show_lines(|| status.lines().to_vec());
     }
 
     fn say(&mut self, sentence: &str) {
-        locked(&self.progress).say(format_args!("meme: {sentence}"));
+        locked(&self.progress).warn(sentence);
     }
 }

@@ -1,224 +1,134 @@
-//! The batch that the learner gets: plain arrays, batch-major.
-//!
-//! With B sequences, T = trace, E = embedding and S = state: observations are `[B][T][observation_bytes]`; the arrays
-//! of steps are `[B][T + 1]`, where entry 0 is the step before the sequence's first observation (zeros at an episode's
-//! start) and entry t + 1 belongs to observation t. So entries `0..T` are what the network is fed, entries `1..=T`
-//! what happened. Past a sequence's length everything is zero. Its last observation only bootstraps: what was decided
-//! there is not to be learned from.
+//! A batch of sequences in plain arrays, batch-major.
 
 use half::f16;
 
+use crate::columns::{SCALAR_COLUMNS, StepColumns, StepsMut};
 use crate::config::Layout;
-use crate::error::Result;
 use crate::shard::Key;
-use crate::step::{SCALARS, expect_length};
 
-/// Where a batch is to be written: the caller's memory.
-#[derive(Debug)]
-pub struct BatchMut<'a> {
-    /// `[B][T][observation_bytes]`.
-    pub observations: &'a mut [u8],
-    /// `[B][T + 1]`: a_t.
-    pub action: &'a mut [i64],
-    /// `[B][T + 1]`: mu(a_t|x_t).
-    pub behaviour_probability: &'a mut [f32],
-    /// `[B][T + 1]`: the reward that a_t led to.
-    pub reward_extrinsic: &'a mut [f32],
-    /// `[B][T + 1]`: r_NGU(x_t).
-    pub reward_ngu: &'a mut [f32],
-    /// `[B][T + 1]`: its RND part.
-    pub reward_rnd: &'a mut [f32],
-    /// `[B][T + 1]`: its episodic part.
-    pub reward_episodic: &'a mut [f32],
-    /// `[B][T + 1]`: 0 where a_t ended the game, else 1.
-    pub discount: &'a mut [f32],
-    /// `[B][T + 1][E]`: f(x_t).
-    pub embedding: &'a mut [f16],
-    /// `[B][S]`: the recurrent state at the sequence's start.
-    pub state: &'a mut [f32],
-    /// `[B]`: valid observations, 2 to T.
-    pub length: &'a mut [i64],
-    /// `[B]`: the policy that acted.
-    pub policy: &'a mut [i64],
-    /// `[B]`: the actor that wrote the sequence.
-    pub actor: &'a mut [u32],
-    /// `[B]`: the version of the parameters that acted at its start.
-    pub parameter_version: &'a mut [u64],
-    /// `[B]`: sequences inserted into the same shard since.
-    pub age: &'a mut [u64],
-    /// `[B]`: importance weight, at most 1.
-    pub importance_weight: &'a mut [f32],
-    /// `[B]`: to send priorities back with.
-    pub keys: &'a mut [Key],
-}
-
-impl BatchMut<'_> {
-    /// Number of sequences.
-    pub(crate) fn size(&self) -> usize {
-        self.keys.len()
-    }
-
-    pub(crate) fn check(&self, layout: &Layout) -> Result<()> {
-        let size = self.size();
-        let steps = size * (layout.trace + 1);
-        expect_length("observations", self.observations, size * layout.trace * layout.observation_bytes)?;
-        expect_length("action", self.action, steps)?;
-        expect_length("behaviour_probability", self.behaviour_probability, steps)?;
-        expect_length("reward_extrinsic", self.reward_extrinsic, steps)?;
-        expect_length("reward_ngu", self.reward_ngu, steps)?;
-        expect_length("reward_rnd", self.reward_rnd, steps)?;
-        expect_length("reward_episodic", self.reward_episodic, steps)?;
-        expect_length("discount", self.discount, steps)?;
-        expect_length("embedding", self.embedding, steps * layout.embedding)?;
-        expect_length("state", self.state, size * layout.state)?;
-        expect_length("length", self.length, size)?;
-        expect_length("policy", self.policy, size)?;
-        expect_length("actor", self.actor, size)?;
-        expect_length("parameter_version", self.parameter_version, size)?;
-        expect_length("age", self.age, size)?;
-        expect_length("importance_weight", self.importance_weight, size)
-    }
-}
-
-/// A batch with memory of its own.
+/// B sequences of up to T observations.
+///
+/// Entry 0 of a column of steps is the step before the sequence's first observation (all zero at the start of an
+/// episode), entry t + 1 belongs to observation t. So the network is fed entries `0..T`, and entries `1..=T` are what
+/// happened. Everything past a sequence's length is zero. The last observation only bootstraps: nothing but its
+/// intrinsic rewards may be learned from.
 #[derive(Clone, Debug, Default, PartialEq)]
-#[expect(missing_docs, reason = "the fields are those of BatchMut")]
-pub struct Batch {
+pub struct SequenceBatch {
+    /// T.
+    pub trace: usize,
+    /// `[B][T][observation_bytes]`; empty if the observations are kept elsewhere.
     pub observations: Vec<u8>,
-    pub action: Vec<i64>,
-    pub behaviour_probability: Vec<f32>,
-    pub reward_extrinsic: Vec<f32>,
-    pub reward_ngu: Vec<f32>,
-    pub reward_rnd: Vec<f32>,
-    pub reward_episodic: Vec<f32>,
-    pub discount: Vec<f32>,
-    pub embedding: Vec<f16>,
+    /// `[B][T + 1]`, embeddings `[B][T + 1][embedding]`.
+    pub steps: StepColumns<Vec<i64>, Vec<f32>, Vec<f16>>,
+    /// `[B][state]`: the recurrent state before the first observation, h then c.
     pub state: Vec<f32>,
-    pub length: Vec<i64>,
-    pub policy: Vec<i64>,
-    pub actor: Vec<u32>,
-    pub parameter_version: Vec<u64>,
-    pub age: Vec<u64>,
-    pub importance_weight: Vec<f32>,
-    pub keys: Vec<Key>,
+    /// `[B]`: everything stored once per sequence.
+    pub sequences: Vec<SampledSequence>,
 }
 
-impl Batch {
-    /// Room for `size` sequences.
+/// The part of a sampled sequence that exists once, whatever its length.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SampledSequence {
+    /// Valid observations, 2 to T.
+    pub length: usize,
+    /// The policy that acted.
+    pub policy: usize,
+    /// Importance weight, at most 1.
+    pub importance_weight: f32,
+    /// The actor that wrote the sequence.
+    pub actor: u32,
+    /// Version of the parameters that acted at its start.
+    pub parameter_version: u64,
+    /// Sequences inserted into the same shard since.
+    pub age: u64,
+    /// Names the sequence when its new priority is sent back.
+    pub key: Key,
+}
+
+impl SequenceBatch {
+    /// Allocates room for `size` sequences.
     pub fn new(layout: &Layout, size: usize) -> Self {
-        let steps = size * (layout.trace + 1);
-        Self {
-            observations: vec![0; size * layout.trace * layout.observation_bytes],
-            action: vec![0; steps],
-            behaviour_probability: vec![0.0; steps],
-            reward_extrinsic: vec![0.0; steps],
-            reward_ngu: vec![0.0; steps],
-            reward_rnd: vec![0.0; steps],
-            reward_episodic: vec![0.0; steps],
-            discount: vec![0.0; steps],
-            embedding: vec![f16::ZERO; steps * layout.embedding],
-            state: vec![0.0; size * layout.state],
-            length: vec![0; size],
-            policy: vec![0; size],
-            actor: vec![0; size],
-            parameter_version: vec![0; size],
-            age: vec![0; size],
-            importance_weight: vec![0.0; size],
-            keys: vec![Key::default(); size],
-        }
+        let observations = vec![0; size * layout.trace * layout.observation_bytes];
+        Self { observations, ..Self::without_observations(layout, size) }
     }
 
-    /// The same without memory for the observations, which the caller has.
+    /// Allocates room for `size` sequences, but not for their observations.
     pub fn without_observations(layout: &Layout, size: usize) -> Self {
-        Self::new(&Layout { observation_bytes: 0, ..*layout }, size)
-    }
-
-    /// The batch as memory to sample into.
-    pub fn as_mut(&mut self) -> BatchMut<'_> {
-        BatchMut {
-            observations: &mut self.observations,
-            action: &mut self.action,
-            behaviour_probability: &mut self.behaviour_probability,
-            reward_extrinsic: &mut self.reward_extrinsic,
-            reward_ngu: &mut self.reward_ngu,
-            reward_rnd: &mut self.reward_rnd,
-            reward_episodic: &mut self.reward_episodic,
-            discount: &mut self.discount,
-            embedding: &mut self.embedding,
-            state: &mut self.state,
-            length: &mut self.length,
-            policy: &mut self.policy,
-            actor: &mut self.actor,
-            parameter_version: &mut self.parameter_version,
-            age: &mut self.age,
-            importance_weight: &mut self.importance_weight,
-            keys: &mut self.keys,
+        let entries = size * (layout.trace + 1);
+        Self {
+            trace: layout.trace,
+            observations: Vec::new(),
+            steps: StepColumns::from_parts(
+                vec![0; entries],
+                std::array::from_fn(|_| vec![0.0; entries]),
+                vec![f16::ZERO; entries * layout.embedding],
+            ),
+            state: vec![0.0; size * layout.state],
+            sequences: vec![SampledSequence::default(); size],
         }
     }
 
-    /// The same with other memory for the observations.
-    pub fn as_mut_with<'a>(&'a mut self, observations: &'a mut [u8]) -> BatchMut<'a> {
-        BatchMut { observations, ..self.as_mut() }
+    /// Returns the keys of all sequences.
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = Key> {
+        self.sequences.iter().map(|sequence| sequence.key)
+    }
+
+    /// Returns name, length and expected length of each column but the observations.
+    pub fn lengths(&self, embedding: usize, state: usize) -> impl Iterator<Item = (&'static str, usize, usize)> {
+        let size = self.sequences.len();
+        let entries = size * (self.trace + 1);
+        let scalars = SCALAR_COLUMNS.into_iter().zip(self.steps.scalars());
+        let others = [
+            ("action", self.steps.action.len(), entries),
+            ("embedding", self.steps.embedding.len(), entries * embedding),
+            ("state", self.state.len(), size * state),
+        ];
+        scalars.map(move |((name, _), column)| (name, column.len(), entries)).chain(others)
+    }
+
+    /// Splits the batch by sequence; its observations are elsewhere. The lengths have been checked.
+    pub(crate) fn split<'a>(&'a mut self, layout: &'a Layout, observations: &'a mut [u8]) -> SequenceParts<'a> {
+        let (action, scalars, embedding) = self.steps.parts_mut();
+        let steps = StepColumns::from_parts(&mut action[..], scalars.map(Vec::as_mut_slice), &mut embedding[..]);
+        SequenceParts { layout, rest: SequencePart { observations, steps, state: &mut self.state } }
     }
 }
 
-/// One sequence's part of the large arrays of a batch; `scalars` in the order of
-/// [`Step::scalars`](crate::step::Step::scalars).
-pub(crate) struct SequenceMut<'a> {
+/// One sequence's part of the large columns.
+pub(crate) struct SequencePart<'a> {
     pub(crate) observations: &'a mut [u8],
-    pub(crate) action: &'a mut [i64],
-    pub(crate) scalars: [&'a mut [f32]; SCALARS],
-    pub(crate) embedding: &'a mut [f16],
+    pub(crate) steps: StepsMut<'a>,
     pub(crate) state: &'a mut [f32],
 }
 
-/// Takes the large arrays of a batch apart, sequence by sequence.
-pub(crate) struct Sequences<'a> {
-    layout: Layout,
-    rest: SequenceMut<'a>,
+/// The parts of a batch, sequence by sequence.
+pub(crate) struct SequenceParts<'a> {
+    layout: &'a Layout,
+    rest: SequencePart<'a>,
 }
 
-impl<'a> Sequences<'a> {
-    pub(crate) fn new(layout: Layout, batch: BatchMut<'a>) -> Self {
-        let rest = SequenceMut {
-            observations: batch.observations,
-            action: batch.action,
-            scalars: [
-                batch.behaviour_probability,
-                batch.reward_extrinsic,
-                batch.reward_ngu,
-                batch.reward_rnd,
-                batch.reward_episodic,
-                batch.discount,
-            ],
-            embedding: batch.embedding,
-            state: batch.state,
-        };
-        Self { layout, rest }
-    }
-}
+impl<'a> Iterator for SequenceParts<'a> {
+    type Item = SequencePart<'a>;
 
-impl<'a> Iterator for Sequences<'a> {
-    type Item = SequenceMut<'a>;
-
-    fn next(&mut self) -> Option<SequenceMut<'a>> {
-        let Layout { observation_bytes, embedding, state, trace, .. } = self.layout;
-        if self.rest.action.is_empty() {
+    fn next(&mut self) -> Option<SequencePart<'a>> {
+        let Layout { observation_bytes, embedding, state, trace, .. } = *self.layout;
+        if self.rest.steps.action.is_empty() {
             return None;
         }
-        Some(SequenceMut {
+        let (actions, scalars, embeddings) = self.rest.steps.parts_mut();
+        Some(SequencePart {
             observations: take(&mut self.rest.observations, trace * observation_bytes),
-            action: take(&mut self.rest.action, trace + 1),
-            scalars: self.rest.scalars.each_mut().map(|column| take(column, trace + 1)),
-            embedding: take(&mut self.rest.embedding, (trace + 1) * embedding),
+            steps: StepColumns::from_parts(
+                take(actions, trace + 1),
+                scalars.map(|column| take(column, trace + 1)),
+                take(embeddings, (trace + 1) * embedding),
+            ),
             state: take(&mut self.rest.state, state),
         })
     }
 }
 
-/// Splits the first `n` elements off a slice whose length [`BatchMut::check`] has checked.
+/// Splits the first `n` elements off a slice.
 fn take<'a, T>(slice: &mut &'a mut [T], n: usize) -> &'a mut [T] {
-    let (first, rest) = std::mem::take(slice).split_at_mut(n);
-    *slice = rest;
-    first
+    slice.split_off_mut(..n).unwrap_or_default()
 }

@@ -1,34 +1,37 @@
-//! Consecutive steps of an episode, compressed together and shared by all sequences that hold them.
+//! Consecutive steps of an episode, compressed together and shared by all sequences that contain them.
 //!
-//! A chunk begins where a sequence begins and decodes by itself: its first frame is coded against an empty one.
+//! A chunk begins where a sequence begins and decodes on its own: its first frame is coded against zeros.
 
 use std::sync::atomic::AtomicU32;
 
+use serde::{Deserialize, Serialize};
 use zstd_safe::{CCtx, CParameter, DCtx};
 
 use crate::accounting::ALLOCATION;
+use crate::columns::ChunkColumns;
 use crate::config::Layout;
 use crate::error::{ReplayError, Result};
-use crate::step::Columns;
 use crate::tiles::{self, STREAMS, TileReader, Tiles};
 
-/// The fastest level that still finds entropy, without matches so short that they save next to nothing;
-/// docs/replay.md has the measurements.
+/// The fastest level with entropy coding, without matches too short to save anything.
 const PARAMETERS: [CParameter; 3] =
     [CParameter::CompressionLevel(1), CParameter::MinMatch(7), CParameter::ContentSizeFlag(false)];
 
-/// A run of steps of one episode.
-#[derive(Debug)]
+/// A compressed run of steps of one episode.
+#[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Chunk {
     /// Number of steps, and of frames.
     pub(crate) steps: u32,
-    /// Bytes of each stream of the frames, before zstd.
+    /// Uncompressed bytes of each stream of the frames.
     pub(crate) streams: [u32; STREAMS],
-    /// The frames: all streams, one after the other, compressed.
+    /// The streams one after another, compressed.
+    #[serde(with = "serde_bytes")]
     pub(crate) frames: Box<[u8]>,
     /// The other columns, compressed.
+    #[serde(with = "serde_bytes")]
     pub(crate) columns: Box<[u8]>,
-    /// Sequences of its shard that hold it; changes under the shard's lock only.
+    /// Sequences of its shard that contain it; changes under the shard's lock only.
+    #[serde(skip)]
     pub(crate) uses: AtomicU32,
 }
 
@@ -39,7 +42,7 @@ impl Chunk {
     }
 }
 
-/// Makes chunks; has the memory that zstd needs for it.
+/// Compresses chunks with reused memory.
 pub(crate) struct Compressor {
     context: CCtx<'static>,
     plain: Vec<u8>,
@@ -55,7 +58,7 @@ impl Compressor {
         Ok(Self { context, plain: Vec::new(), compressed: Vec::new() })
     }
 
-    pub(crate) fn chunk(&mut self, frames: &Tiles, columns: &Columns) -> Result<Chunk> {
+    pub(crate) fn chunk(&mut self, frames: &Tiles, columns: &ChunkColumns) -> Result<Chunk> {
         self.plain.clear();
         frames.streams().iter().for_each(|stream| self.plain.extend_from_slice(stream));
         let compressed_frames = self.compress()?;
@@ -88,11 +91,10 @@ fn compress_error(bytes: usize, code: usize) -> ReplayError {
     ReplayError::Compress { bytes, reason: zstd_safe::get_error_name(code) }
 }
 
-/// Opens chunks; has all the memory it will ever need.
+/// Decompresses chunks; allocates all its memory when created.
 pub(crate) struct Decompressor {
     context: DCtx<'static>,
-    observation_bytes: usize,
-    embedding: usize,
+    layout: Layout,
     streams: Vec<u8>,
     columns: Vec<u8>,
 }
@@ -101,11 +103,10 @@ impl Decompressor {
     pub(crate) fn new(layout: &Layout) -> Self {
         Self {
             context: DCtx::create(),
-            observation_bytes: layout.observation_bytes,
-            embedding: layout.embedding,
-            // Zeroed memory that is not touched is not resident, so the worst case costs nothing until it happens.
+            layout: *layout,
+            // Untouched zeroed memory is not resident, so the worst case costs nothing until it happens.
             streams: vec![0; layout.period * tiles::most_bytes(layout.observation_bytes)],
-            columns: vec![0; Columns::bytes(layout.period, layout.embedding)],
+            columns: vec![0; ChunkColumns::bytes(layout.period, layout)],
         }
     }
 
@@ -114,10 +115,10 @@ impl Decompressor {
         let length = chunk.streams.iter().map(|&length| length as usize).sum();
         let streams = self.streams.get_mut(..length).ok_or_else(|| damaged(chunk, "too many tiles"))?;
         inflate(&mut self.context, chunk, &chunk.frames, streams)?;
-        let unfit = || damaged(chunk, "its tiles do not fit its frames");
+        let unfit = || damaged(chunk, "the tiles do not fit the frames");
         let mut tiles = TileReader::new(streams, chunk.streams).ok_or_else(unfit)?;
         let mut before: Option<&mut [u8]> = None;
-        for frame in out.chunks_exact_mut(self.observation_bytes) {
+        for frame in out.chunks_exact_mut(self.layout.observation_bytes) {
             match before {
                 Some(before) => frame.copy_from_slice(before),
                 None => frame.fill(0),
@@ -128,9 +129,9 @@ impl Decompressor {
         Ok(())
     }
 
-    /// Decodes the other columns of all of the chunk's steps; [`Columns::split`] takes them apart.
+    /// Decompresses the other columns of all of the chunk's steps.
     pub(crate) fn columns(&mut self, chunk: &Chunk) -> Result<&[u8]> {
-        let length = Columns::bytes(chunk.steps as usize, self.embedding);
+        let length = ChunkColumns::bytes(chunk.steps as usize, &self.layout);
         let columns = self.columns.get_mut(..length).ok_or_else(|| damaged(chunk, "too many steps"))?;
         inflate(&mut self.context, chunk, &chunk.columns, columns)?;
         Ok(columns)
@@ -142,9 +143,9 @@ fn inflate(context: &mut DCtx<'static>, chunk: &Chunk, compressed: &[u8], out: &
     if length == out.len() {
         return Ok(());
     }
-    Err(damaged(chunk, &format!("{length} of {} bytes came out", out.len())))
+    Err(damaged(chunk, &format!("decompressed to {length} bytes, expected {}", out.len())))
 }
 
-fn damaged(chunk: &Chunk, what: &str) -> ReplayError {
-    ReplayError::CorruptChunk { steps: chunk.steps as usize, what: what.to_owned() }
+fn damaged(chunk: &Chunk, reason: &str) -> ReplayError {
+    ReplayError::CorruptChunk { steps: chunk.steps as usize, reason: reason.to_owned() }
 }

@@ -1,16 +1,18 @@
-//! What a replay is told at creation, checked once.
+//! The replay's configuration and its checks.
+
+use std::fmt::Display;
 
 use crate::error::{ReplayError, Result};
 use crate::tiles;
 
-/// Sizes of what is stored.
+/// Sizes of stored data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// Bytes of one observation.
+    /// Bytes per observation.
     pub observation_bytes: usize,
-    /// Values of one embedding f(x).
+    /// Values per embedding f(x).
     pub embedding: usize,
-    /// Values of one recurrent state (h then c).
+    /// Values per recurrent state (h then c).
     pub state: usize,
     /// Observations of a full sequence.
     pub trace: usize,
@@ -18,40 +20,40 @@ pub struct Layout {
     pub period: usize,
 }
 
-/// The ratio that the [`RateLimiter`](crate::RateLimiter) holds.
+/// The ratio that the [`RateLimiter`](crate::RateLimiter) enforces.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLimiterConfig {
-    /// Sequences sampled for each one inserted.
+    /// Sequences sampled per sequence inserted.
     pub samples_per_insert: f64,
     /// Sequences inserted before the first is sampled.
     pub min_fill: u64,
-    /// How far, in sampled sequences, the balance may stray to either side; infinite: the ratio is not held.
+    /// How far, in sampled sequences, the balance may deviate to either side; infinity disables the limiter.
     pub slack: f64,
 }
 
-/// Everything a [`Replay`](crate::Replay) is told at creation.
+/// Configuration of a [`Replay`](crate::Replay).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReplayConfig {
-    /// Sizes of what is stored.
+    /// Sizes of stored data.
     pub layout: Layout,
     /// Number of shards.
     pub shards: usize,
     /// Sequences held in all shards together.
     pub capacity: usize,
-    /// Bytes held in all shards together, each having an equal part of it; the oldest go when it is reached.
+    /// Bytes held in all shards together, split evenly; beyond it the oldest sequences are evicted.
     pub memory_limit: Option<u64>,
-    /// A sequence is drawn in proportion to its priority to this power.
+    /// A sequence is sampled in proportion to its priority to this power.
     pub priority_exponent: f64,
     /// An importance weight is the inverse of the sampling probability to this power.
     pub importance_exponent: f64,
     /// The ratio of sampling to inserting.
     pub rate_limiter: RateLimiterConfig,
-    /// Seed of the draws.
+    /// Seed of the sampling.
     pub seed: u64,
 }
 
 impl ReplayConfig {
-    /// The paper's replay for observations of this size and a state of this length.
+    /// Returns the paper's configuration for these sizes of an observation and of the recurrent state.
     pub fn paper(observation_bytes: usize, state: usize) -> Self {
         Self {
             layout: Layout { observation_bytes, embedding: 32, state, trace: 160, period: 80 },
@@ -65,51 +67,67 @@ impl ReplayConfig {
         }
     }
 
-    /// Refuses the first field that can't be.
+    /// Refuses the first invalid field.
     pub fn check(&self) -> Result<()> {
         let Layout { observation_bytes, embedding, state, trace, period } = self.layout;
         within("layout.observation_bytes", observation_bytes, 1, MAX_OBSERVATION)?;
         within("layout.embedding", embedding, 0, MAX_VECTOR)?;
         within("layout.state", state, 0, MAX_VECTOR)?;
         within("layout.trace", trace, 2, MAX_TRACE)?;
-        if period == 0 || period >= trace {
-            return Err(refuse(
-                "layout.period",
-                period,
-                format!(
-                    "it must be 1 to {}: the last of a sequence's {trace} observations only bootstraps, so sequences \
-                     that do not overlap would leave steps nobody learns from",
-                    trace - 1
-                ),
-            ));
-        }
-        let most_period = u32::MAX as usize / tiles::most_bytes(observation_bytes);
-        if period > most_period {
-            let rule = format!("it must be at most {most_period}: so many observations are stored together, in 4 GiB");
-            return Err(refuse("layout.period", period, rule));
-        }
+        let most = trace - 1;
+        expect((1..=most).contains(&period), "layout.period", period, || {
+            format!(
+                "1 to {most}: the last of a sequence's {trace} observations only bootstraps, so without overlap some \
+                 steps would never be learned from"
+            )
+        })?;
+        let most = u32::MAX as usize / tiles::most_bytes(observation_bytes);
+        expect(period <= most, "layout.period", period, || {
+            format!("at most {most}: that many observations are stored together, in at most 4 GiB")
+        })?;
         within("shards", self.shards, 1, MAX_SHARDS)?;
         within("capacity", self.capacity, self.shards, MAX_CAPACITY)?;
-        if let Some(limit) = self.memory_limit {
-            let least = self.least_memory();
-            if limit < least {
-                return Err(refuse(
-                    "memory_limit",
-                    format!("{limit} bytes"),
-                    format!(
-                        "it must be at least {least}: the indices of {} shards, and in each one sequence that does \
-                         not compress",
-                        self.shards
-                    ),
-                ));
-            }
-        }
-        exponent("priority_exponent", self.priority_exponent)?;
-        exponent("importance_exponent", self.importance_exponent)?;
-        self.rate_limiter.check(self.capacity)
+        let least = self.least_memory();
+        let limit = self.memory_limit.unwrap_or(least);
+        expect(limit >= least, "memory_limit", limit, || {
+            format!(
+                "at least {least} bytes: the indices of {} shards, and one incompressible sequence in each",
+                self.shards
+            )
+        })?;
+        within("priority_exponent", self.priority_exponent, 0.0, 1.0)?;
+        within("importance_exponent", self.importance_exponent, 0.0, 1.0)?;
+        let RateLimiterConfig { samples_per_insert, min_fill, slack } = self.rate_limiter;
+        expect(
+            samples_per_insert > 0.0 && samples_per_insert <= MAX_RATIO,
+            "rate_limiter.samples_per_insert",
+            samples_per_insert,
+            || format!("a number above 0 and at most {MAX_RATIO}"),
+        )?;
+        within("rate_limiter.min_fill", min_fill, 1, self.capacity as u64)?;
+        let least = (samples_per_insert + 1.0) / 2.0;
+        expect(slack >= least, "rate_limiter.slack", slack, || {
+            format!("at least {least}: with less, inserts and samples could block each other forever")
+        })
     }
 
-    /// Slots of shard `shard`: the capacity split evenly, the first shards having what is left over.
+    /// Returns name and value of each field that stored data depends on.
+    pub(crate) fn stored(&self) -> [(&'static str, f64); 9] {
+        let Layout { observation_bytes, embedding, state, trace, period } = self.layout;
+        [
+            ("layout.observation_bytes", observation_bytes as f64),
+            ("layout.embedding", embedding as f64),
+            ("layout.state", state as f64),
+            ("layout.trace", trace as f64),
+            ("layout.period", period as f64),
+            ("shards", self.shards as f64),
+            ("capacity", self.capacity as f64),
+            ("priority_exponent", self.priority_exponent),
+            ("importance_exponent", self.importance_exponent),
+        ]
+    }
+
+    /// Slots of shard `shard`: the capacity split evenly, the remainder over the first shards.
     pub(crate) fn shard_capacity(&self, shard: usize) -> usize {
         self.capacity / self.shards + usize::from(shard < self.capacity % self.shards)
     }
@@ -120,27 +138,7 @@ impl ReplayConfig {
     }
 }
 
-impl RateLimiterConfig {
-    fn check(&self, capacity: usize) -> Result<()> {
-        let Self { samples_per_insert, min_fill, slack } = *self;
-        if !(samples_per_insert > 0.0 && samples_per_insert <= MAX_RATIO) {
-            let rule = format!("it must be above 0 and at most {MAX_RATIO}");
-            return Err(refuse("rate_limiter.samples_per_insert", samples_per_insert, rule));
-        }
-        if min_fill < 1 || min_fill > capacity as u64 {
-            let rule = format!("it must be 1 to the capacity, {capacity}");
-            return Err(refuse("rate_limiter.min_fill", min_fill, rule));
-        }
-        if slack.is_nan() || 2.0 * slack < samples_per_insert + 1.0 {
-            let least = (samples_per_insert + 1.0) / 2.0;
-            let rule = format!("it must be at least {least}: else neither an insert nor a sample might ever go on");
-            return Err(refuse("rate_limiter.slack", slack, rule));
-        }
-        Ok(())
-    }
-}
-
-/// Beyond these a value is a mistake, and arithmetic on sizes might overflow.
+/// Beyond these a value is a mistake, and arithmetic on sizes could overflow.
 const MAX_OBSERVATION: usize = 1 << 26;
 const MAX_VECTOR: usize = 1 << 20;
 const MAX_TRACE: usize = 1 << 16;
@@ -148,22 +146,12 @@ const MAX_SHARDS: usize = 1 << 10;
 const MAX_CAPACITY: usize = 1 << 30;
 const MAX_RATIO: f64 = 1e6;
 
-fn refuse(field: &'static str, value: impl ToString, rule: String) -> ReplayError {
-    ReplayError::Config { field, value: value.to_string(), rule }
+fn expect(valid: bool, field: &'static str, value: impl Display, expected: impl FnOnce() -> String) -> Result<()> {
+    if valid { Ok(()) } else { Err(ReplayError::Config { field, value: value.to_string(), expected: expected() }) }
 }
 
-fn within(field: &'static str, value: usize, least: usize, most: usize) -> Result<()> {
-    if (least..=most).contains(&value) {
-        return Ok(());
-    }
-    Err(refuse(field, value, format!("it must be {least} to {most}")))
-}
-
-fn exponent(field: &'static str, value: f64) -> Result<()> {
-    if (0.0..=1.0).contains(&value) {
-        return Ok(());
-    }
-    Err(refuse(field, value, "it must be 0 to 1".to_owned()))
+fn within<T: PartialOrd + Display>(field: &'static str, value: T, least: T, most: T) -> Result<()> {
+    expect((&least..=&most).contains(&&value), field, &value, || format!("{least} to {most}"))
 }
 
 #[cfg(test)]
@@ -177,32 +165,30 @@ mod tests {
     }
 
     #[test]
-    fn the_papers_values_pass() {
+    fn accepts_the_papers_values() {
         ReplayConfig::paper(210 * 160, 2048).check().unwrap();
     }
 
     #[test]
-    fn a_bad_field_is_named_with_what_it_may_be() {
-        assert!(refused(|c| c.layout.period = 160).contains("layout.period is 160, but it must be 1 to 159"));
+    fn names_an_invalid_field_and_its_valid_values() {
+        assert!(refused(|c| c.layout.period = 160).contains("layout.period is 160, expected 1 to 159"));
         assert!(refused(|c| c.layout.period = 0).contains("layout.period is 0"));
-        assert!(
-            refused(|c| c.layout.observation_bytes = MAX_OBSERVATION).contains("layout.period is 80, but it must be")
-        );
-        assert!(refused(|c| c.layout.trace = 1).contains("layout.trace is 1, but it must be 2 to"));
+        assert!(refused(|c| c.layout.observation_bytes = MAX_OBSERVATION).contains("layout.period is 80, expected"));
+        assert!(refused(|c| c.layout.trace = 1).contains("layout.trace is 1, expected 2 to"));
         assert!(refused(|c| c.layout.observation_bytes = 0).contains("observation_bytes"));
         assert!(refused(|c| c.shards = 0).contains("shards is 0"));
-        assert!(refused(|c| c.capacity = 7).contains("capacity is 7, but it must be 8 to"));
-        assert!(refused(|c| c.memory_limit = Some(1_000_000)).contains("memory_limit is 1000000 bytes"));
+        assert!(refused(|c| c.capacity = 7).contains("capacity is 7, expected 8 to"));
+        assert!(refused(|c| c.memory_limit = Some(1_000_000)).contains("memory_limit is 1000000, expected at least"));
         assert!(refused(|c| c.priority_exponent = f64::NAN).contains("priority_exponent is NaN"));
         assert!(refused(|c| c.importance_exponent = 1.5).contains("importance_exponent is 1.5"));
         assert!(refused(|c| c.rate_limiter.samples_per_insert = 0.0).contains("samples_per_insert is 0"));
         assert!(refused(|c| c.rate_limiter.min_fill = 0).contains("min_fill is 0"));
-        assert!(refused(|c| c.rate_limiter.min_fill = 200_001).contains("the capacity, 200000"));
-        assert!(refused(|c| c.rate_limiter.slack = 3.0).contains("slack is 3, but it must be at least 3.5"));
+        assert!(refused(|c| c.rate_limiter.min_fill = 200_001).contains("min_fill is 200001, expected 1 to 200000"));
+        assert!(refused(|c| c.rate_limiter.slack = 3.0).contains("slack is 3, expected at least 3.5"));
     }
 
     #[test]
-    fn shards_share_the_capacity() {
+    fn splits_the_capacity_over_the_shards() {
         let mut config = ReplayConfig::paper(4, 4);
         config.capacity = 13;
         config.shards = 5;

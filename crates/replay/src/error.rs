@@ -1,73 +1,73 @@
-//! Why the replay refuses something, each in one sentence with the names and values of the case.
+//! The errors of this crate, with names and values.
 
 use std::time::Duration;
 
 use crate::shard::Key;
 
-/// Everything that can go wrong in this crate.
+/// An error of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
-    /// A field of [`ReplayConfig`](crate::ReplayConfig) has a value it can't have.
-    #[error("replay: {field} is {value}, but {rule}")]
+    /// A field of [`ReplayConfig`](crate::ReplayConfig) has an invalid value.
+    #[error("replay: {field} is {value}, expected {expected}")]
     Config {
         /// The field.
         field: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: String,
-        /// What it may be, and why.
-        rule: String,
+        /// The valid values, and why.
+        expected: String,
     },
-    /// A slice handed to the replay has the wrong number of elements.
-    #[error("{what} has {got} elements, expected {expected}")]
+    /// A slice has the wrong number of elements.
+    #[error("{column} has {found} elements, expected {expected}")]
     Length {
-        /// Which slice.
-        what: &'static str,
-        /// What the sizes given at creation ask for.
+        /// Name of the column.
+        column: &'static str,
+        /// The number that the replay's layout asks for.
         expected: usize,
-        /// What came.
-        got: usize,
+        /// The number found.
+        found: usize,
     },
-    /// A number of a step is not finite or outside its range.
-    #[error("{what} is {value} at step {step} of an episode of actor {actor}: {rule}")]
+    /// A value of a step is not finite or out of range.
+    #[error("{column} is {value} at step {step} of an episode of actor {actor}, expected {expected}")]
     Value {
-        /// Which number.
-        what: &'static str,
+        /// Name of the column.
+        column: &'static str,
         /// Its value.
         value: f32,
         /// The step of the episode, from 0.
         step: u64,
         /// The writer's actor.
         actor: u32,
-        /// What it may be.
-        rule: &'static str,
+        /// The valid values.
+        expected: &'static str,
     },
-    /// The recurrent state was not handed over with the first step of a sequence.
-    #[error("step {step} of an episode of actor {actor} begins a sequence, but came without its recurrent state")]
+    /// The first step of a sequence came without the recurrent state.
+    #[error("step {step} of an episode of actor {actor} begins a sequence, but came without a recurrent state")]
     MissingState {
         /// The step of the episode, from 0.
         step: u64,
         /// The writer's actor.
         actor: u32,
     },
-    /// A step or an end came while no episode was open, or a beginning while one was.
+    /// A writer was called out of turn.
     #[error("actor {actor}: {what}")]
-    Episode {
+    OutOfTurn {
         /// The writer's actor.
         actor: u32,
-        /// What was called out of turn.
+        /// The wrong call.
         what: &'static str,
     },
-    /// A priority that can't be stored.
-    #[error("the new priority of {key} is {priority}, but a priority is finite and not negative")]
+    /// A priority is negative or not finite.
+    #[error("the new priority of {key} is {priority}, expected a finite number of at least 0")]
     Priority {
-        /// The item.
+        /// The sequence.
         key: Key,
-        /// What came for it.
+        /// Its new priority.
         priority: f32,
     },
-    /// A key that belongs to no slot of this replay.
-    #[error("{key} is not of this replay, which has {shards} shards of at most {capacity} sequences")]
+    /// A key does not name a sequence of this replay.
+    #[error("{key} is unknown to this replay, which has {shards} shards of at most {capacity} sequences")]
     ForeignKey {
         /// The key.
         key: Key,
@@ -76,16 +76,16 @@ pub enum ReplayError {
         /// Slots of the largest shard.
         capacity: usize,
     },
-    /// A writer for a shard that does not exist.
-    #[error("there is no shard {shard}: the replay has {shards}")]
+    /// A writer belongs to a shard that does not exist.
+    #[error("shard {shard} does not exist: the replay has {shards} shards")]
     NoSuchShard {
-        /// What was asked for.
+        /// The shard.
         shard: usize,
         /// Number of shards.
         shards: usize,
     },
-    /// The rate limiter did not let an insert or a sample through in time.
-    #[error("{what} waited {waited:?} for the rate limiter: {inserts} inserts and {samples} samples so far")]
+    /// The rate limiter did not admit an insert or a sample in time.
+    #[error("{what} waited {waited:?} for the rate limiter ({inserts} inserts, {samples} samples so far)")]
     Timeout {
         /// `an insert` or `a sample`.
         what: &'static str,
@@ -96,44 +96,44 @@ pub enum ReplayError {
         /// Sequences sampled so far.
         samples: u64,
     },
-    /// The rate limiter was stopped; nobody waits any more.
+    /// The rate limiter was stopped.
     #[error("the replay was stopped")]
     Stopped,
-    /// A batch that the rate limiter could never let through.
+    /// The rate limiter could never admit a batch this large.
     #[error(
-        "a batch of {batch} never fits the rate limiter: {samples_per_insert} samples an insert with a slack of {slack} \
-         let at most {most} be drawn at once"
+        "a batch of {batch} sequences is too large for the rate limiter: with {samples_per_insert} samples per insert \
+         and a slack of {slack}, a batch has at most {most}"
     )]
     BatchTooLarge {
-        /// Sequences asked for.
+        /// Sequences requested.
         batch: usize,
-        /// The ratio it holds.
+        /// The ratio that the limiter enforces.
         samples_per_insert: f64,
-        /// How far it lets the balance stray.
+        /// How far the balance may deviate.
         slack: f64,
-        /// The largest batch it can let through.
+        /// The largest batch that it can admit.
         most: f64,
     },
-    /// A batch was asked for while no shard holds a sequence.
-    #[error("there is nothing to sample: no sequence has been inserted yet")]
+    /// A batch was requested from an empty replay.
+    #[error("the replay is empty: no sequence has been inserted yet")]
     Empty,
-    /// A chunk that does not decode: memory or a file was damaged in a way that its checksum did not show.
-    #[error("a stored chunk of {steps} steps is damaged: {what}")]
+    /// A chunk does not decode: memory was damaged, or a file in a way that its checksum did not show.
+    #[error("a stored chunk of {steps} steps is damaged: {reason}")]
     CorruptChunk {
-        /// Steps it should hold.
+        /// Steps that it should contain.
         steps: usize,
-        /// What is wrong with it.
-        what: String,
+        /// What is wrong.
+        reason: String,
     },
-    /// A sequence could not be compressed.
+    /// A chunk could not be compressed.
     #[error("{bytes} bytes could not be compressed: {reason}")]
     Compress {
-        /// How many went in.
+        /// Uncompressed size.
         bytes: usize,
-        /// What the compressor said.
+        /// The compressor's reason.
         reason: &'static str,
     },
 }
 
-/// A result of this crate.
+/// The result type of this crate.
 pub type Result<T> = std::result::Result<T, ReplayError>;

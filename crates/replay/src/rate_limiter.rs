@@ -1,19 +1,19 @@
-//! Holds the ratio of sampling to inserting by letting one side wait for the other.
+//! Enforces the ratio of sampling to inserting by blocking one side until the other catches up.
 //!
-//! With `balance = inserts x samples_per_insert - samples` (both counted in sequences) the invariant is
+//! With `balance = inserts x samples_per_insert - samples`, both counted in sequences, the contract is
 //!
 //! ```text
 //! low <= balance <= high   where   low, high = min_fill x samples_per_insert -+ slack
 //! ```
 //!
-//! An insert waits while it would lift the balance above `high`; a sample waits while it would take it below `low`, or
-//! while fewer than `min_fill` sequences were inserted. The balance begins at 0, which is below `low` for as long as
-//! the replay fills: then only inserts go on, and the lower bound holds from the first sample on.
+//! An insert waits while it would raise the balance above `high`; a sample waits while it would lower it below `low`,
+//! or while fewer than `min_fill` sequences have been inserted. The balance starts at 0, below `low`, so the lower bound
+//! holds from the first sample on.
 //!
-//! What was let through but is not done yet counts against the side that does it and not yet for the other one. So the
-//! invariant holds for what is really in the shards and really drawn at any moment, a snapshot's too.
+//! An operation in progress counts against its own side, and for the other side only once it is done. So the contract
+//! holds for the sequences that are in the shards and drawn at any moment, including the moment of a snapshot.
 //!
-//! Nothing here sleeps or polls: a side that waits is woken by the other, by its timeout or by [`RateLimiter::stop`].
+//! Nothing polls: a waiting side is woken by the other one, by its timeout or by [`RateLimiter::stop`].
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,11 +21,14 @@ use std::time::{Duration, Instant};
 use crate::config::RateLimiterConfig;
 use crate::error::{ReplayError, Result};
 
-/// How far a bound may be overstepped: with the least slack there is, inserts and samples that are both exactly at
-/// theirs would otherwise wait for each other for ever, as soon as rounding puts both beyond.
+/// Tolerance of the bounds. With the least valid slack both sides can be exactly at their bounds, and rounding could
+/// otherwise block both forever.
 const ROUNDING: f64 = 1e-6;
 
-/// Blocks inserts and samples so that their ratio holds; see the module for the invariant.
+/// Blocks inserts and samples to keep their ratio.
+///
+/// `min_fill x samples_per_insert - slack <= inserts x samples_per_insert - samples <= min_fill x samples_per_insert +
+/// slack` from the first sample on.
 #[derive(Debug)]
 pub struct RateLimiter {
     config: RateLimiterConfig,
@@ -43,39 +46,39 @@ struct Counts {
 
 #[derive(Clone, Copy, Debug)]
 struct Count {
-    /// Let through.
+    /// Admitted.
     begun: u64,
-    /// Let through and done.
+    /// Admitted and done.
     done: u64,
 }
 
 impl RateLimiter {
-    /// A limiter that goes on from these counts.
+    /// Creates a limiter that continues from these counts.
     pub(crate) fn new(config: RateLimiterConfig, inserts: u64, samples: u64) -> Self {
         let count = |n| Count { begun: n, done: n };
         let counts = Mutex::new(Counts { inserts: count(inserts), samples: count(samples), stopped: false });
         Self { config, counts, inserted: Condvar::new(), sampled: Condvar::new() }
     }
 
-    /// The least and the greatest balance.
+    /// The lowest and the highest balance.
     fn bounds(&self) -> (f64, f64) {
         let middle = self.config.min_fill as f64 * self.config.samples_per_insert;
         (middle - self.config.slack, middle + self.config.slack)
     }
 
-    /// Sequences inserted and sampled so far.
+    /// Returns the sequences inserted and sampled so far.
     pub fn counts(&self) -> (u64, u64) {
         let counts = self.lock();
         (counts.inserts.done, counts.samples.done)
     }
 
-    /// Waits until `n` sequences could be sampled without waiting, at most `timeout`. Another sampler may be quicker.
+    /// Waits at most `timeout` until `n` sequences can be sampled; another sampler may still be quicker.
     pub fn wait_to_sample(&self, n: u64, timeout: Duration) -> Result<()> {
         self.check_batch(n as usize)?;
         self.wait("a sample", &self.inserted, timeout, |counts| self.sample_fits(counts, n)).map(drop)
     }
 
-    /// Does an insert of one sequence, after waiting for room at most `timeout`.
+    /// Inserts one sequence by `insert`, waiting at most `timeout` for admission.
     pub(crate) fn insert(&self, timeout: Duration, insert: impl FnOnce()) -> Result<()> {
         let fits = |counts: &Counts| self.insert_fits(counts, 1);
         self.wait("an insert", &self.sampled, timeout, fits)?.inserts.begun += 1;
@@ -85,8 +88,7 @@ impl RateLimiter {
         Ok(())
     }
 
-    /// Does a sample of `n` sequences, after waiting for enough inserts at most `timeout`; one that fails does not
-    /// count.
+    /// Samples `n` sequences by `sample`, waiting at most `timeout` for admission; a failure does not count.
     pub(crate) fn sample(&self, n: usize, timeout: Duration, sample: impl FnOnce() -> Result<()>) -> Result<()> {
         self.check_batch(n)?;
         let fits = |counts: &Counts| self.sample_fits(counts, n as u64);
@@ -102,14 +104,14 @@ impl RateLimiter {
         sampled
     }
 
-    /// Wakes everyone who waits; from now on every insert and sample is refused as stopped.
+    /// Wakes all waiting threads; from now on every insert and sample fails with [`ReplayError::Stopped`].
     pub fn stop(&self) {
         self.lock().stopped = true;
         self.inserted.notify_all();
         self.sampled.notify_all();
     }
 
-    /// Refuses a batch that neither enough inserts nor waiting would ever let through.
+    /// Refuses a batch that could never be admitted.
     fn check_batch(&self, n: usize) -> Result<()> {
         let RateLimiterConfig { samples_per_insert, slack, .. } = self.config;
         let most = 2.0 * slack - samples_per_insert;
@@ -158,7 +160,7 @@ impl RateLimiter {
     }
 
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        // Counts are whole after every statement, so a thread that died while holding them left them usable.
+        // Counts are consistent after every statement, so those of a panicked thread are usable.
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -188,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bounds_hold_to_the_last_sequence() {
+    fn keeps_the_bounds_to_the_last_sequence() {
         let limiter = limiter(6.0, 10, 20.0);
         assert_eq!(limiter.bounds(), (40.0, 80.0));
         for _ in 0..9 {
@@ -207,14 +209,14 @@ mod tests {
             insert(&limiter, Duration::ZERO).unwrap();
         }
         let refused = insert(&limiter, Duration::from_millis(1)).unwrap_err().to_string();
-        assert!(refused.starts_with("an insert waited") && refused.ends_with("13 inserts and 0 samples so far"));
+        assert!(refused.starts_with("an insert waited") && refused.ends_with("(13 inserts, 0 samples so far)"));
         sample(&limiter, 34, Duration::ZERO).unwrap();
         assert!(matches!(sample(&limiter, 5, Duration::ZERO), Err(ReplayError::Timeout { what: "a sample", .. })));
         assert_eq!(limiter.counts(), (13, 34));
     }
 
     #[test]
-    fn a_batch_that_could_never_pass_is_refused_at_once() {
+    fn refuses_batches_that_could_never_pass() {
         let limiter = limiter(6.0, 10, 20.0);
         assert!(matches!(sample(&limiter, 35, Duration::MAX), Err(ReplayError::BatchTooLarge { batch: 35, .. })));
         let refused = limiter.wait_to_sample(35, Duration::MAX);
@@ -222,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_slack_never_holds_both_sides() {
+    fn least_slack_never_blocks_both_sides() {
         for ratio in [1.0 / 3.0, 0.1, 0.7, 6.1, 2.0 / 7.0] {
             for fill in 1..20 {
                 let limiter = limiter(ratio, fill, (ratio + 1.0) / 2.0);
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_done_yet_does_not_count_for_the_other_side() {
+    fn operations_in_progress_do_not_count_for_the_other_side() {
         let limiter = limiter(1.0, 1, 2.0);
         limiter
             .insert(Duration::ZERO, || assert!(!can_sample(&limiter, 1), "the sequence is not in its shard yet"))
@@ -250,11 +252,11 @@ mod tests {
         });
         assert!(matches!(failed, Err(ReplayError::Empty)));
         assert_eq!(limiter.counts(), (1, 0));
-        assert!(can_sample(&limiter, 2), "what failed does not count");
+        assert!(can_sample(&limiter, 2), "a failed sample does not count");
     }
 
     #[test]
-    fn an_infinite_slack_holds_nothing_but_the_fill() {
+    fn infinite_slack_waits_only_for_the_fill() {
         let limiter = limiter(6.0, 2, f64::INFINITY);
         insert(&limiter, Duration::ZERO).unwrap();
         assert!(!can_sample(&limiter, 1));
@@ -263,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn each_side_wakes_the_other_and_stop_wakes_both() {
+    fn sides_wake_each_other_and_stop_wakes_both() {
         let limiter = limiter(1.0, 4, 4.0);
         std::thread::scope(|scope| {
             let sampler = scope.spawn(|| sample(&limiter, 4, Duration::MAX));

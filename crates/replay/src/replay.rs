@@ -1,55 +1,49 @@
-//! The replay: shards behind one rate limiter, and the order of draws.
+//! The replay: shards behind one rate limiter.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use serde::{Deserialize, Serialize};
+
 use crate::accounting::Accounting;
 use crate::chunk::{Chunk, Compressor};
+use crate::columns::{ChunkColumns, expect_length};
 use crate::config::ReplayConfig;
 use crate::error::{ReplayError, Result};
 use crate::rate_limiter::RateLimiter;
-use crate::rng::Rng;
 use crate::sequence::Sequence;
 use crate::shard::{Drawn, Key, Shard};
-use crate::step::{Columns, expect_length};
 use crate::tiles::Tiles;
 
-/// What an agent remembers. Shared by [`Writer`](crate::Writer)s and [`Sampler`](crate::Sampler)s.
+/// The sequences of all shards, shared by [`Writer`](crate::Writer)s and [`Sampler`](crate::Sampler)s.
 ///
-/// Locks are taken in the order draws, shards from the first on; the limiter's is never held together with another.
+/// Lock order: draws, then shards in ascending order; the limiter's lock is never held together with another.
 pub struct Replay {
     config: ReplayConfig,
     shards: Vec<Mutex<Shard>>,
     draws: Mutex<Draws>,
     limiter: RateLimiter,
-    /// Idle compressors: as many as ever worked at once, rather than one for each writer.
+    /// Idle compressors: as many as ever worked at once, rather than one per writer.
     compressors: Mutex<Vec<Compressor>>,
 }
 
-/// What decides which sequences are drawn next.
-#[derive(Clone, Debug)]
+/// The state of the sampling.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Draws {
-    pub(crate) rng: Rng,
+    pub(crate) rng: Xoshiro256PlusPlus,
     /// Sequences drawn so far.
     pub(crate) samples: u64,
 }
 
-/// What became of new priorities.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PrioritiesUpdated {
-    /// Sequences that have their new priority.
-    pub applied: usize,
-    /// Sequences that had been replaced already.
-    pub late: usize,
-}
-
 impl Replay {
-    /// An empty replay.
+    /// Creates an empty replay.
     pub fn new(config: ReplayConfig) -> Result<Arc<Self>> {
         config.check()?;
         let shards = (0..config.shards).map(|shard| Self::empty_shard(&config, shard)).collect();
-        Ok(Self::from_parts(config, shards, Draws { rng: Rng::new(config.seed), samples: 0 }))
+        Ok(Self::from_parts(config, shards, Draws { rng: Xoshiro256PlusPlus::seed_from_u64(config.seed), samples: 0 }))
     }
 
     pub(crate) fn empty_shard(config: &ReplayConfig, shard: usize) -> Shard {
@@ -67,17 +61,17 @@ impl Replay {
         })
     }
 
-    /// What it was created with.
+    /// The configuration it was created with.
     pub fn config(&self) -> &ReplayConfig {
         &self.config
     }
 
-    /// What holds the ratio of samples to inserts: to ask whether one would wait, and to stop everybody.
+    /// The rate limiter, to query and to stop.
     pub fn limiter(&self) -> &RateLimiter {
         &self.limiter
     }
 
-    /// What is held now.
+    /// Counts what the replay holds now.
     pub fn accounting(&self) -> Accounting {
         let mut sum = Accounting { sampled: lock(&self.draws).samples, ..Accounting::default() };
         for shard in &self.shards {
@@ -89,17 +83,15 @@ impl Replay {
             sum.sequence_bytes += shard.sequence_bytes;
             sum.index_bytes += shard.index_bytes;
             sum.inserted += shard.inserted;
-            sum.evicted += shard.evicted;
-            sum.late_priorities += shard.late_priorities;
-            sum.oldest_age = sum.oldest_age.max(shard.oldest_age);
         }
         sum
     }
 
-    /// Gives sequences their new priorities. All are checked first: either every one is applied (or late, where its
-    /// sequence has been replaced meanwhile), or none.
-    pub fn update_priorities(&self, keys: &[Key], priorities: &[f32]) -> Result<PrioritiesUpdated> {
-        expect_length("priorities", priorities, keys.len())?;
+    /// Sets new priorities; returns how many came too late, because their sequences had been evicted.
+    ///
+    /// All are checked first: if one is invalid, none is applied.
+    pub fn update_priorities(&self, keys: &[Key], priorities: &[f32]) -> Result<usize> {
+        expect_length("priorities", priorities.len(), keys.len())?;
         for (&key, &priority) in keys.iter().zip(priorities) {
             if !(priority.is_finite() && priority >= 0.0) {
                 return Err(ReplayError::Priority { key, priority });
@@ -109,24 +101,18 @@ impl Replay {
                 return Err(ReplayError::ForeignKey { key, shards, capacity });
             }
         }
-        let mut updated = PrioritiesUpdated::default();
-        for (&key, &priority) in keys.iter().zip(priorities) {
-            if lock(&self.shards[key.shard as usize]).set_priority(key, priority) {
-                updated.applied += 1;
-            } else {
-                updated.late += 1;
-            }
-        }
-        Ok(updated)
+        let set = |(&key, &priority): (&Key, &f32)| lock(&self.shards[key.shard as usize]).set_priority(key, priority);
+        Ok(keys.iter().zip(priorities).filter(|&pair| !set(pair)).count())
     }
 
-    /// Inserts a sequence, waiting for the limiter at most `timeout`; where that fails the sequence stays the caller's.
+    /// Inserts a sequence, waiting at most `timeout` for the limiter.
     pub(crate) fn insert(&self, shard: usize, sequence: &Arc<Sequence>, timeout: Duration) -> Result<()> {
         self.limiter.insert(timeout, || lock(&self.shards[shard]).insert(Arc::clone(sequence)))
     }
 
-    /// Draws `n` sequences, evenly over the shards that have any, waiting for the limiter at most `timeout`; their
-    /// probabilities are those over all shards.
+    /// Draws `n` sequences evenly over the shards that have any, waiting at most `timeout` for the limiter.
+    ///
+    /// The probability of a draw is that of its shard times that within it.
     pub(crate) fn draw(&self, n: usize, timeout: Duration, drawn: &mut Vec<Drawn>) -> Result<()> {
         drawn.clear();
         self.limiter.sample(n, timeout, || self.draw_now(n, drawn))
@@ -138,13 +124,12 @@ impl Replay {
         if filled == 0 {
             return Err(ReplayError::Empty);
         }
-        // The turn begins at a shard drawn at random, so that each has the same expected share of a batch that can't
-        // be divided evenly.
-        let first = draws.rng.below(filled);
+        // A batch that does not divide evenly starts at a random shard, so that all have the same expected share.
+        let first = draws.rng.random_range(0..filled);
         let mut turn = 0;
         for shard in &self.shards {
             let shard = lock(shard);
-            // A shard may have got its first sequence since the count; as many are drawn from as were counted.
+            // A shard may have received its first sequence since the count.
             if shard.is_empty() || turn == filled {
                 continue;
             }
@@ -161,8 +146,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Compresses steps with a compressor that nobody uses.
-    pub(crate) fn compress(&self, frames: &Tiles, columns: &Columns) -> Result<Chunk> {
+    /// Compresses steps with an idle compressor.
+    pub(crate) fn compress(&self, frames: &Tiles, columns: &ChunkColumns) -> Result<Chunk> {
         let idle = lock(&self.compressors).pop();
         let mut compressor = match idle {
             Some(compressor) => compressor,
@@ -173,7 +158,7 @@ impl Replay {
         chunk
     }
 
-    /// Everything that a snapshot holds, as of one moment.
+    /// Locks everything that a snapshot holds.
     pub(crate) fn lock_all(&self) -> (MutexGuard<'_, Draws>, Vec<MutexGuard<'_, Shard>>) {
         let draws = lock(&self.draws);
         (draws, self.shards.iter().map(lock).collect())
@@ -186,7 +171,7 @@ impl fmt::Debug for Replay {
     }
 }
 
-/// A lock whose holder died is still taken: no statement under these locks leaves the data half-changed.
+/// Ignores poisoning: no statement under these locks leaves data half-changed.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

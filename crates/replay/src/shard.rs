@@ -1,22 +1,26 @@
-//! A part of the replay with its own slots and priorities: oldest out first, drawn in proportion to priority.
+//! A part of the replay with its own slots and priorities.
+//!
+//! A shard is a ring: it numbers its sequences as they come, puts number `n` into slot `n % capacity`, and evicts the
+//! oldest first. Inserting, drawing and setting a priority cost one walk through the [`SumTree`]: O(log capacity).
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use rand::{Rng, RngExt};
+
 use crate::accounting::Accounting;
-use crate::rng::Rng;
 use crate::sequence::Sequence;
 use crate::sum_tree::SumTree;
 
-/// Names one sequence of the replay, also after it is gone.
+/// Names one sequence of the replay, even after its eviction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Key {
     /// The shard.
     pub shard: u32,
-    /// Its slot there, which others will have later.
+    /// Its slot there, which later sequences reuse.
     pub slot: u32,
-    /// How many sequences the shard had been given before it.
+    /// Its number in the shard.
     pub generation: u64,
 }
 
@@ -26,26 +30,26 @@ impl fmt::Display for Key {
     }
 }
 
-/// A sequence as it was drawn.
+/// A drawn sequence.
 #[derive(Debug)]
 pub(crate) struct Drawn {
     pub(crate) sequence: Arc<Sequence>,
     pub(crate) key: Key,
-    /// With which it was drawn, within its shard.
+    /// Its sampling probability.
     pub(crate) probability: f64,
     /// Sequences inserted into the shard since.
     pub(crate) age: u64,
 }
 
-/// Sequences are numbered as they come; number `n` is in slot `n % capacity`, and those from `oldest` on are held.
+/// Sequences `oldest..next`, at most as many as there are slots.
 #[derive(Debug)]
 pub(crate) struct Shard {
     index: u32,
     slots: Vec<Option<Arc<Sequence>>>,
     tree: SumTree,
-    /// The number of the oldest sequence held.
+    /// Number of the oldest sequence held.
     oldest: u64,
-    /// The number that the next sequence gets.
+    /// Number of the next sequence.
     next: u64,
     memory_limit: u64,
     priority_exponent: f64,
@@ -66,22 +70,15 @@ impl Shard {
         }
     }
 
-    /// An empty shard whose next sequence has this number.
-    pub(crate) fn starting_at(mut self, number: u64, late_priorities: u64) -> Self {
+    /// Sets the number of the next sequence of an empty shard.
+    pub(crate) fn starting_at(mut self, number: u64) -> Self {
         (self.oldest, self.next) = (number, number);
-        self.held.inserted = number;
-        self.held.evicted = number;
-        self.held.late_priorities = late_priorities;
         self
     }
 
     /// Bytes of the slots and the tree.
     pub(crate) fn index_bytes(capacity: usize) -> u64 {
         (capacity * size_of::<Option<Arc<Sequence>>>()) as u64 + SumTree::bytes(capacity)
-    }
-
-    pub(crate) fn capacity(&self) -> usize {
-        self.slots.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -98,22 +95,22 @@ impl Shard {
     }
 
     pub(crate) fn accounting(&self) -> Accounting {
-        Accounting { oldest_age: self.len().saturating_sub(1), ..self.held }
+        Accounting { sequences: self.len(), inserted: self.next, ..self.held }
     }
 
-    /// Adds a sequence with the greatest priority of those held; the oldest go until it fits.
+    /// Adds a sequence with the greatest priority held, and evicts the oldest until it fits.
     pub(crate) fn insert(&mut self, sequence: Arc<Sequence>) {
         let greatest = self.tree.max();
         self.insert_weighted(sequence, if greatest > 0.0 { greatest } else { 1.0 });
     }
 
-    /// Adds a sequence with a priority that has been raised to the exponent already.
+    /// Adds a sequence with this weight: its priority to the power of the exponent.
     pub(crate) fn insert_weighted(&mut self, sequence: Arc<Sequence>, weight: f64) {
-        if self.len() == self.capacity() as u64 {
+        if self.len() == self.slots.len() as u64 {
             self.evict_oldest();
         }
         let slot = self.slot(self.next);
-        self.account_added(&sequence);
+        self.account(&sequence, true);
         self.tree.set(slot, weight);
         self.slots[slot] = Some(sequence);
         self.next += 1;
@@ -122,15 +119,15 @@ impl Shard {
         }
     }
 
-    /// Draws one sequence; the shard is not empty.
-    pub(crate) fn draw(&self, rng: &mut Rng) -> Option<Drawn> {
-        let point = rng.uniform();
+    /// Draws one sequence in proportion to its weight; `None` if the shard is empty.
+    pub(crate) fn draw(&self, rng: &mut impl Rng) -> Option<Drawn> {
+        let point: f64 = rng.random();
         let total = self.tree.total();
         let (slot, probability) = if total > 0.0 {
             let slot = self.tree.find(point * total);
             (slot, self.tree.get(slot) / total)
         } else {
-            // Every priority is zero: then none is worth more than another.
+            // All priorities are zero, hence equal.
             let number = self.oldest + (point * self.len() as f64) as u64;
             (self.slot(number), 1.0 / self.len() as f64)
         };
@@ -140,23 +137,21 @@ impl Shard {
         Some(Drawn { sequence, key, probability, age: self.next - 1 - number })
     }
 
-    /// Whether the key names a sequence that this shard has, or had.
+    /// Returns whether the key names a sequence that this shard holds or held.
     pub(crate) fn issued(&self, key: Key) -> bool {
         key.generation < self.next && key.slot as usize == self.slot(key.generation)
     }
 
-    /// Sets a priority, finite and not negative; false, and counted, where the item is gone.
+    /// Sets a priority, which is finite and not negative; returns false if the sequence was evicted.
     pub(crate) fn set_priority(&mut self, key: Key, priority: f32) -> bool {
         let held = self.issued(key) && key.generation >= self.oldest;
         if held {
             self.tree.set(key.slot as usize, f64::from(priority).powf(self.priority_exponent));
-        } else {
-            self.held.late_priorities += 1;
         }
         held
     }
 
-    /// Every sequence held with its weight, oldest first.
+    /// Returns all sequences with their weights, oldest first.
     pub(crate) fn held(&self) -> impl Iterator<Item = (&Arc<Sequence>, f64)> {
         (self.oldest..self.next).filter_map(|number| {
             let slot = self.slot(number);
@@ -168,7 +163,7 @@ impl Shard {
         (number % self.slots.len() as u64) as usize
     }
 
-    /// The number of the sequence in a slot that is taken.
+    /// Number of the sequence in an occupied slot.
     fn number(&self, slot: usize) -> u64 {
         let capacity = self.slots.len() as u64;
         let behind = (self.slot(self.next) as u64 + capacity - slot as u64 - 1) % capacity;
@@ -179,33 +174,25 @@ impl Shard {
         let slot = self.slot(self.oldest);
         self.tree.set(slot, 0.0);
         if let Some(sequence) = self.slots[slot].take() {
-            self.account_removed(&sequence);
+            self.account(&sequence, false);
         }
         self.oldest += 1;
     }
 
-    fn account_added(&mut self, sequence: &Sequence) {
-        self.held.sequences += 1;
-        self.held.inserted += 1;
-        self.held.sequence_bytes += sequence.own_bytes();
+    /// Counts the bytes of a sequence that comes or goes, those of a chunk with its first and last sequence.
+    fn account(&mut self, sequence: &Sequence, comes: bool) {
+        let count = |total: &mut u64, n: u64| *total = if comes { *total + n } else { *total - n };
+        count(&mut self.held.sequence_bytes, sequence.own_bytes());
         for chunk in &sequence.chunks {
-            if chunk.uses.fetch_add(1, Ordering::Relaxed) == 0 {
-                self.held.steps += u64::from(chunk.steps);
-                self.held.frame_bytes += chunk.frames.len() as u64;
-                self.held.step_bytes += chunk.bytes_besides_frames();
-            }
-        }
-    }
-
-    fn account_removed(&mut self, sequence: &Sequence) {
-        self.held.sequences -= 1;
-        self.held.evicted += 1;
-        self.held.sequence_bytes -= sequence.own_bytes();
-        for chunk in &sequence.chunks {
-            if chunk.uses.fetch_sub(1, Ordering::Relaxed) == 1 {
-                self.held.steps -= u64::from(chunk.steps);
-                self.held.frame_bytes -= chunk.frames.len() as u64;
-                self.held.step_bytes -= chunk.bytes_besides_frames();
+            let others = if comes {
+                chunk.uses.fetch_add(1, Ordering::Relaxed)
+            } else {
+                chunk.uses.fetch_sub(1, Ordering::Relaxed) - 1
+            };
+            if others == 0 {
+                count(&mut self.held.steps, u64::from(chunk.steps));
+                count(&mut self.held.frame_bytes, chunk.frames.len() as u64);
+                count(&mut self.held.step_bytes, chunk.bytes_besides_frames());
             }
         }
     }
@@ -215,7 +202,9 @@ impl Shard {
 mod tests {
     use super::*;
     use crate::chunk::Chunk;
-    use crate::sequence::{Before, Start};
+    use crate::columns::OwnedStep;
+    use rand::SeedableRng;
+    use rand_xoshiro::Xoshiro256PlusPlus;
 
     fn chunk(bytes: usize) -> Arc<Chunk> {
         let (frames, columns) = (vec![0; bytes].into(), vec![0; 10].into());
@@ -223,9 +212,15 @@ mod tests {
     }
 
     fn sequence(chunks: &[&Arc<Chunk>]) -> Arc<Sequence> {
-        let before = Before { action: 0, scalars: [0.0; 6], embedding: [].into() };
-        let start = Start { state: [].into(), before, parameter_version: 0, policy: 0, actor: 0 };
-        Arc::new(Sequence { start, length: 4, chunks: chunks.iter().map(|&chunk| Arc::clone(chunk)).collect() })
+        Arc::new(Sequence {
+            actor: 0,
+            policy: 0,
+            parameter_version: 0,
+            before: OwnedStep::default(),
+            state: [].into(),
+            length: 4,
+            chunks: chunks.iter().map(|&chunk| Arc::clone(chunk)).collect(),
+        })
     }
 
     fn key(slot: u32, generation: u64) -> Key {
@@ -233,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_goes_first_and_shared_chunks_with_the_last_that_holds_them() {
+    fn evicts_the_oldest_and_drops_chunks_with_their_last_sequence() {
         let mut shard = Shard::new(0, 2, u64::MAX, 1.0);
         let chunks: Vec<_> = (0..4).map(|_| chunk(100)).collect();
         shard.insert(sequence(&[&chunks[0], &chunks[1]]));
@@ -242,7 +237,7 @@ mod tests {
         shard.insert(sequence(&[&chunks[2], &chunks[3]]));
         let held = shard.accounting();
         assert_eq!((held.sequences, held.steps, held.frame_bytes), (2, 12, 300));
-        assert_eq!((held.inserted, held.evicted, held.oldest_age), (3, 1, 1));
+        assert_eq!((held.inserted, held.sequences), (3, 2));
         assert_eq!(Arc::strong_count(&chunks[0]), 1, "only the test holds it");
         assert_eq!(Arc::strong_count(&chunks[1]), 2);
         shard.insert(sequence(&[&chunks[3]]));
@@ -252,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_limit_holds_whatever_the_slots_allow() {
+    fn keeps_the_memory_limit_with_free_slots_left() {
         let limit = Shard::index_bytes(64) + 10_000;
         let mut shard = Shard::new(0, 64, limit, 1.0);
         for i in 0..500 {
@@ -264,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_sequence_has_the_greatest_priority() {
+    fn gives_new_sequences_the_greatest_priority() {
         let mut shard = Shard::new(0, 4, u64::MAX, 0.5);
         shard.insert(sequence(&[&chunk(1)]));
         assert!(shard.set_priority(key(0, 0), 16.0));
@@ -277,30 +272,29 @@ mod tests {
             assert!(shard.set_priority(key(generation as u32, generation), 0.0));
         }
         shard.insert(sequence(&[&chunk(1)]));
-        assert_eq!(shard.held().last().unwrap().1, 1.0, "where all are zero");
+        assert_eq!(shard.held().last().unwrap().1, 1.0, "all are zero");
     }
 
     #[test]
-    fn a_late_priority_is_counted_and_ignored() {
+    fn ignores_late_priorities() {
         let mut shard = Shard::new(0, 2, u64::MAX, 1.0);
         for _ in 0..3 {
             shard.insert(sequence(&[&chunk(1)]));
         }
         assert!(!shard.set_priority(key(0, 0), 9.0));
         assert!(shard.set_priority(key(0, 2), 5.0));
-        assert_eq!(shard.accounting().late_priorities, 1);
         assert_eq!(shard.held().map(|(_, weight)| weight).collect::<Vec<_>>(), [1.0, 5.0]);
         assert!(shard.issued(key(0, 0)) && shard.issued(key(0, 2)));
         assert!(!shard.issued(key(1, 0)) && !shard.issued(key(1, 3)) && !shard.issued(key(0, 4)));
     }
 
     #[test]
-    fn zeros_are_drawn_only_where_all_are_zero() {
+    fn draws_zero_priorities_only_if_all_are_zero() {
         let mut shard = Shard::new(0, 3, u64::MAX, 0.6);
         for _ in 0..5 {
             shard.insert(sequence(&[&chunk(1)]));
         }
-        let mut rng = Rng::new(5);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(5);
         shard.set_priority(key(2, 2), 0.0);
         for _ in 0..1_000 {
             let drawn = shard.draw(&mut rng).unwrap();

@@ -1,9 +1,9 @@
 //! Sums and maxima over the weights of a shard's slots.
 //!
-//! A binary tree over a power of two of leaves. Every node is computed from its two children, never incremented, so
-//! the total is always the pairwise sum of the leaves as they are: there is no drift to repair, and no rebuilding.
+//! A binary tree over a power of two of leaves. Each node is recomputed from its two children, never incremented, so the
+//! total is always the pairwise sum of the present leaves: it cannot drift and needs no rebuilding.
 
-/// Weights by slot; setting, drawing and the maximum are O(log n), O(log n) and O(1).
+/// Weights by slot, in f64. Complexity for n slots: `set` and `find` O(log n), `get`, `total` and `max` O(1).
 #[derive(Clone, Debug)]
 pub(crate) struct SumTree {
     /// Nodes in heap order: 1 is the root, the leaves are the upper half.
@@ -18,18 +18,18 @@ struct Node {
 }
 
 impl SumTree {
-    /// A tree of at least `slots` leaves, all zero.
+    /// Creates a tree of at least `slots` leaves, all zero.
     pub(crate) fn new(slots: usize) -> Self {
         let leaves = slots.next_power_of_two();
         Self { nodes: vec![Node::default(); 2 * leaves], leaves }
     }
 
-    /// Bytes that a tree for so many slots takes.
+    /// Bytes of a tree for `slots` slots.
     pub(crate) fn bytes(slots: usize) -> u64 {
         (2 * slots.next_power_of_two() * size_of::<Node>()) as u64
     }
 
-    /// Sum of all weights.
+    /// The sum of all weights.
     pub(crate) fn total(&self) -> f64 {
         self.nodes[1].sum
     }
@@ -43,7 +43,7 @@ impl SumTree {
         self.nodes[self.leaves + slot].sum
     }
 
-    /// Sets the weight of a slot: finite and not negative, which the callers have checked.
+    /// Sets the weight of a slot, which is finite and not negative.
     pub(crate) fn set(&mut self, slot: usize, weight: f64) {
         debug_assert!(weight.is_finite() && weight >= 0.0, "slot {slot}: {weight}");
         let mut node = self.leaves + slot;
@@ -55,13 +55,14 @@ impl SumTree {
         }
     }
 
-    /// The slot at `point` of the weights laid end to end, 0 <= point < total; never one of weight zero while the
-    /// total is positive.
+    /// Finds the slot at `point` of the weights laid end to end, 0 <= point < total.
+    ///
+    /// Never returns a slot of weight zero while the total is positive.
     pub(crate) fn find(&self, mut point: f64) -> usize {
         let mut node = 1;
         while node < self.leaves {
             let (left, right) = (self.nodes[2 * node].sum, self.nodes[2 * node + 1].sum);
-            // The subtractions round, so a point may reach past the last positive weight: then stay left of it.
+            // Subtraction rounds, so the point may lie past the last positive weight: stay left of it.
             if point < left || right == 0.0 {
                 node *= 2;
             } else {
@@ -76,17 +77,19 @@ impl SumTree {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
 
     #[test]
-    fn the_total_is_the_sum_of_the_leaves_after_a_million_operations() {
+    fn total_is_the_sum_of_the_leaves_after_a_million_operations() {
         for slots in [1, 7, 1_000] {
             let mut tree = SumTree::new(slots);
-            let mut rng = Rng::new(slots as u64);
+            let mut rng = Xoshiro256PlusPlus::seed_from_u64(slots as u64);
             for _ in 0..1_000_000 {
-                // Seventeen orders of magnitude, and zeros: what makes an incremented sum drift.
-                let weight = if rng.below(8) == 0 { 0.0 } else { 10f64.powf(rng.uniform() * 17.0 - 8.0) };
-                tree.set(rng.below(slots), weight);
+                // Seventeen orders of magnitude and zeros make an incremented sum drift.
+                let weight =
+                    if rng.random_range(0..8) == 0 { 0.0 } else { 10f64.powf(rng.random::<f64>() * 17.0 - 8.0) };
+                tree.set(rng.random_range(0..slots), weight);
             }
             let weights: Vec<f64> = (0..slots).map(|slot| tree.get(slot)).collect();
             let mut rebuilt = SumTree::new(slots);
@@ -115,13 +118,13 @@ mod tests {
 
     #[test]
     fn never_finds_a_zero_weight() {
-        let mut rng = Rng::new(3);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(3);
         let mut tree = SumTree::new(64);
         for slot in 0..64 {
-            tree.set(slot, if rng.below(2) == 0 { 0.0 } else { rng.uniform() * 0.1 });
+            tree.set(slot, if rng.random_range(0..2) == 0 { 0.0 } else { rng.random::<f64>() * 0.1 });
         }
         for _ in 0..100_000 {
-            let slot = tree.find(rng.uniform() * tree.total());
+            let slot = tree.find(rng.random::<f64>() * tree.total());
             assert!(tree.get(slot) > 0.0);
         }
         assert!(tree.get(tree.find(tree.total())) > 0.0);

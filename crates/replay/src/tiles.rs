@@ -1,34 +1,34 @@
-//! A frame as the tiles in which it differs from the one before.
+//! A frame as the tiles that differ from the previous frame.
 //!
-//! A tile is 16 bytes of a frame, a region 8 tiles. What has changed goes to four streams:
+//! A tile is 16 bytes of a frame, a region 8 tiles. Changes go to four streams:
 //!
-//! - map: a bit for every region of a frame, set where a tile of it has changed;
-//! - marks: two bytes for each of these regions, a bit for every tile: which have changed, which of those are coarse;
-//! - coarse: four bytes for a tile in which every four bytes are equal, which is how wide an Atari game's background is
-//!   drawn;
-//! - fine: the sixteen bytes of any other tile.
+//! - map: one bit per region of a frame, set if a tile of it changed;
+//! - marks: two bytes per changed region with one bit per tile: which changed, which of those are coarse;
+//! - coarse: four bytes per changed tile in which each group of four bytes is equal, as in an Atari game's background;
+//! - fine: the sixteen bytes of every other changed tile.
 //!
-//! Most pixels of a game stand still, and most of the others are coarse, so this shrinks a frame by ten to a hundred
-//! before zstd sees it, and a band of noise to a tenth. Tiles lie on a grid because noise does not: where changes begin
-//! and end would be noise too, and cost a mispredicted branch each. Going back is a copy of the frame before and a few
-//! patches.
+//! Most pixels of a game stand still, and most of the others are coarse, so this shrinks a frame by a factor of ten to a
+//! hundred before zstd. Tiles lie on a fixed grid: positions of changes at arbitrary bytes would be noise too, at the
+//! price of a mispredicted branch each. Decoding copies the previous frame and patches it.
 
-/// Streams that frames are taken apart into: map, marks, coarse and fine tiles.
+use serde::{Deserialize, Serialize};
+
+/// Number of streams: map, marks, coarse and fine tiles.
 pub(crate) const STREAMS: usize = 4;
 
 /// Bytes of a tile.
 const TILE: usize = 16;
-/// Bytes of a tile in which every four are equal.
+/// Stored bytes of a coarse tile.
 const COARSE: usize = 4;
-/// Bytes that say what has changed in a region.
+/// Bytes of marks per changed region.
 const MARKS: usize = 2;
 /// Bytes of a region.
 const REGION: usize = size_of::<Region>();
 
-/// As many tiles as a byte has bits.
+/// As many tiles as a byte of marks has bits.
 type Region = [[u8; TILE]; 8];
 
-/// The most that one frame takes in all streams together.
+/// The most bytes of one frame in all streams together.
 pub(crate) const fn most_bytes(observation_bytes: usize) -> usize {
     let regions = observation_bytes.div_ceil(REGION);
     map_bytes(observation_bytes) + MARKS * regions + observation_bytes.next_multiple_of(TILE)
@@ -39,16 +39,12 @@ const fn map_bytes(observation_bytes: usize) -> usize {
 }
 
 /// Changed tiles of a growing number of frames; keeps its memory when cleared.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Tiles {
     streams: [Vec<u8>; STREAMS],
 }
 
 impl Tiles {
-    pub(crate) fn from_streams(streams: [Vec<u8>; STREAMS]) -> Self {
-        Self { streams }
-    }
-
     pub(crate) fn streams(&self) -> &[Vec<u8>; STREAMS] {
         &self.streams
     }
@@ -57,7 +53,7 @@ impl Tiles {
         self.streams.iter_mut().for_each(Vec::clear);
     }
 
-    /// Appends the tiles that turn `before` into `frame`, which is equally long, and does so.
+    /// Appends the tiles that turn `before` into `frame`, which has the same length, and updates `before`.
     pub(crate) fn push(&mut self, before: &mut [u8], frame: &[u8]) {
         let map = self.streams[0].len();
         self.streams[0].resize(map + map_bytes(frame.len()), 0);
@@ -92,7 +88,7 @@ impl Tiles {
     }
 }
 
-/// Whole regions, and the bytes that are left.
+/// Splits a frame into whole regions and the remaining bytes.
 fn split(frame: &[u8]) -> (&[Region], &[u8]) {
     let (whole, tail) = frame.split_at(frame.len() - frame.len() % REGION);
     (whole.as_chunks().0.as_chunks().0, tail)
@@ -103,27 +99,27 @@ fn split_mut(frame: &mut [u8]) -> (&mut [Region], &mut [u8]) {
     (whole.as_chunks_mut().0.as_chunks_mut().0, tail)
 }
 
-/// A region that begins with these bytes; the others are zero.
+/// A region that begins with these bytes, padded with zeros.
 fn padded(tail: &[u8]) -> Region {
     let mut region = [[0; TILE]; 8];
     region.as_flattened_mut()[..tail.len()].copy_from_slice(tail);
     region
 }
 
-/// A bit for every tile that differs.
+/// Sets one bit per tile that differs.
 fn changed_tiles(before: &Region, region: &Region) -> u8 {
     let pairs = before.iter().zip(region);
     pairs.rev().fold(0, |bits, (before, tile)| (bits << 1) | u8::from(before != tile))
 }
 
-/// Whether every four bytes are equal.
+/// Returns whether each group of four bytes is equal.
 fn is_coarse(tile: &[u8; TILE]) -> bool {
     const ALL_BUT_FIRST: u128 = 0xffff_ff00_ffff_ff00_ffff_ff00_ffff_ff00;
     let tile = u128::from_le_bytes(*tile);
     (tile ^ (tile << 8)) & ALL_BUT_FIRST == 0
 }
 
-/// The numbers of the bits that are set, lowest first.
+/// Indices of the set bits, lowest first.
 struct Bits(u8);
 
 impl Iterator for Bits {
@@ -143,7 +139,7 @@ pub(crate) struct TileReader<'a> {
 }
 
 impl<'a> TileReader<'a> {
-    /// All streams one after the other, of these lengths; none where they are longer than what is there.
+    /// Reads streams of these lengths that follow one another; `None` if `bytes` is too short.
     pub(crate) fn new(mut bytes: &'a [u8], lengths: [u32; STREAMS]) -> Option<Self> {
         let mut streams = [&bytes[..0]; STREAMS];
         for (stream, length) in streams.iter_mut().zip(lengths) {
@@ -152,7 +148,7 @@ impl<'a> TileReader<'a> {
         Some(Self { streams })
     }
 
-    /// Patches a frame, which holds the frame before it; none where the tiles do not fit it.
+    /// Turns the previous frame into the next one; `None` if the tiles do not fit it.
     pub(crate) fn patch(&mut self, frame: &mut [u8]) -> Option<()> {
         let (map, later) = self.streams[0].split_at_checked(map_bytes(frame.len()))?;
         self.streams[0] = later;
@@ -190,7 +186,7 @@ impl<'a> TileReader<'a> {
     }
 }
 
-/// The next bytes of a stream.
+/// Takes the next bytes of a stream.
 #[inline]
 fn take<'a, const N: usize>(stream: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     let (bytes, later) = stream.split_first_chunk()?;
@@ -201,16 +197,17 @@ fn take<'a, const N: usize>(stream: &mut &'a [u8]) -> Option<&'a [u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Rng;
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
 
-    /// Frames of the given length in which each run of `width` equal bytes changes with this probability.
-    fn frames(rng: &mut Rng, length: usize, width: usize, count: usize, changes: f64) -> Vec<Vec<u8>> {
+    /// Frames in which each run of `width` equal bytes changes with probability `changes`.
+    fn frames(rng: &mut Xoshiro256PlusPlus, length: usize, width: usize, count: usize, changes: f64) -> Vec<Vec<u8>> {
         let mut frame = vec![0; length];
         (0..count)
             .map(|_| {
                 for run in frame.chunks_mut(width) {
-                    if rng.uniform() < changes {
-                        run.fill(rng.below(256) as u8);
+                    if rng.random_bool(changes) {
+                        run.fill(rng.random());
                     }
                 }
                 frame.clone()
@@ -223,8 +220,8 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_back_whatever_changes() {
-        let mut rng = Rng::new(1);
+    fn decodes_any_change() {
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         for length in [1, 2, 7, 15, 16, 17, 31, 32, 33, 64, 112, 127, 128, 129, 160, 1_000, 1_024, 1_025, 1_100] {
             for (width, changes) in [(1, 0.0), (1, 0.002), (1, 0.05), (1, 0.5), (1, 1.0), (4, 0.1), (4, 1.0), (3, 0.5)]
             {
@@ -251,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_streams_of_a_small_change_are_as_described() {
+    fn writes_the_documented_streams() {
         let mut before = [0; 1_200];
         let mut frame = [0; 1_200];
         // Region 0: a fine tile and a coarse one. Region 9, which is not whole: a coarse one at the frame's end.
@@ -269,15 +266,15 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_as_wide_as_an_atari_background_takes_a_quarter() {
-        let frames = frames(&mut Rng::new(2), 33_600, 4, 1, 1.0);
+    fn stores_a_coarse_frame_in_a_quarter() {
+        let frames = frames(&mut Xoshiro256PlusPlus::seed_from_u64(2), 33_600, 4, 1, 1.0);
         let mut tiles = Tiles::default();
         tiles.push(&mut vec![0; 33_600], &frames[0]);
         assert_eq!(lengths(&tiles), [33, 2 * 263, 33_600 / 4, 0]);
     }
 
     #[test]
-    fn tiles_that_do_not_fit_are_refused() {
+    fn refuses_tiles_that_do_not_fit() {
         let refused: [(usize, [&[u8]; STREAMS]); 7] = [
             (8, [&[], &[], &[], &[]]),
             (8, [&[1], &[], &[], &[]]),

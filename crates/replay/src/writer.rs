@@ -1,31 +1,31 @@
 //! Turns the steps of one environment into overlapping sequences.
 //!
-//! A sequence begins every `period` observations of an episode and holds `trace` of them, fewer at the episode's end.
-//! None begins where the one before it already reaches the episode's last observation: it would hold nothing new.
-//! So every step is in at least one sequence in which it is learned from, and those in the middle are in
-//! `trace / period`.
+//! A sequence begins every `period` observations of an episode and spans `trace` of them, fewer at the episode's end.
+//! None begins where the previous one already reaches the episode's last observation: it would hold nothing new.
+//! So every step is learned from in at least one sequence, and those in the middle in `trace / period`.
 //!
-//! Steps are gathered into chunks that end where the next sequence begins. A sequence is handed over once its last
-//! chunk is closed.
+//! Steps are collected into chunks that end where the next sequence begins. A sequence is ready once its last chunk is
+//! closed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::chunk::Chunk;
+use serde::{Deserialize, Serialize};
+
+use crate::columns::{ChunkColumns, OwnedStep, Step, expect_length};
 use crate::config::Layout;
 use crate::error::{ReplayError, Result};
 use crate::replay::Replay;
-use crate::sequence::{Before, Sequence, Start};
-use crate::step::{Columns, LastStep, Step, expect_length};
+use crate::sequence::Sequence;
 use crate::tiles::Tiles;
 
-/// What must be known where a sequence begins.
+/// What a [`Writer`] needs at the first step of a sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct SequenceStart<'a> {
-    /// The recurrent state with which the observation is seen, h then c.
+    /// The recurrent state before the observation, h then c.
     pub state: &'a [f32],
-    /// Version of the parameters that act.
+    /// Version of the acting parameters.
     pub parameter_version: u64,
 }
 
@@ -34,137 +34,134 @@ pub struct SequenceStart<'a> {
 pub struct Writer {
     replay: Arc<Replay>,
     state: WriterState,
-    /// The episode before, for its memory.
-    spare: Option<Episode>,
 }
 
 /// Everything a [`Writer`] holds between two steps; part of a [`Snapshot`](crate::Snapshot).
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WriterState {
     pub(crate) actor: u32,
     pub(crate) shard: usize,
-    pub(crate) episode: Option<Episode>,
-    /// Sequences that are complete and not in the shard yet.
+    #[serde(skip)]
+    pub(crate) episode: Option<OpenEpisode>,
+    /// Complete sequences that are not in the shard yet.
+    #[serde(skip)]
     pub(crate) ready: VecDeque<Arc<Sequence>>,
 }
 
-/// An episode that goes on.
-#[derive(Clone, Debug)]
-pub(crate) struct Episode {
+/// An episode that has not ended, with its open sequences and its open chunk.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct OpenEpisode {
     pub(crate) policy: u16,
     /// Observations so far.
     pub(crate) observations: u64,
     /// Sequences that have begun, oldest first.
+    #[serde(skip)]
     pub(crate) open: VecDeque<OpenSequence>,
-    /// The last step, which a sequence that begins at the next one needs.
-    pub(crate) before: Before,
-    /// The last observation of the open chunk; zeros where it has none.
+    /// The last step before the open chunk.
+    pub(crate) before: OwnedStep,
+    /// The last observation of the open chunk; zeros if the chunk is empty.
+    #[serde(with = "serde_bytes")]
     pub(crate) frame: Box<[u8]>,
-    /// The open chunk.
     pub(crate) tiles: Tiles,
-    pub(crate) columns: Columns,
+    pub(crate) columns: ChunkColumns,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct OpenSequence {
-    pub(crate) start: Start,
-    /// The observation of the episode at which it begins.
+    /// The observation of the episode at which the sequence begins.
     pub(crate) first: u64,
-    pub(crate) chunks: Vec<Arc<Chunk>>,
+    pub(crate) sequence: Sequence,
 }
 
 impl Writer {
-    /// A writer for the environment of this actor; it writes to one shard only, the actor's number modulo the shards.
+    /// Creates a writer for one environment; its shard is `actor` modulo the number of shards.
     pub fn new(replay: &Arc<Replay>, actor: u32) -> Self {
         let shard = actor as usize % replay.config().shards;
         let state = WriterState { actor, shard, episode: None, ready: VecDeque::new() };
-        Self { replay: Arc::clone(replay), state, spare: None }
+        Self { replay: Arc::clone(replay), state }
     }
 
-    /// Goes on from a state that [`state`](Self::state) gave and a snapshot restored.
+    /// Continues from a state that a snapshot restored.
     pub fn resume(replay: &Arc<Replay>, state: WriterState) -> Result<Self> {
         let shards = replay.config().shards;
         if state.shard >= shards {
             return Err(ReplayError::NoSuchShard { shard: state.shard, shards });
         }
-        Ok(Self { replay: Arc::clone(replay), state, spare: None })
+        Ok(Self { replay: Arc::clone(replay), state })
     }
 
-    /// A copy of everything it holds, the open episode included; compressed steps are shared, not copied.
+    /// Copies everything it holds, the open episode included; chunks are shared, not copied.
     pub fn state(&self) -> WriterState {
         self.state.clone()
     }
 
-    /// Begins an episode in which this policy acts.
+    /// Begins an episode in which `policy` acts.
     pub fn begin_episode(&mut self, policy: u16) -> Result<()> {
         if self.state.episode.is_some() {
-            return Err(self.out_of_turn("an episode began before the one before it ended"));
+            return Err(self.out_of_turn("an episode began before the previous one ended"));
         }
-        let spare = self.spare.take();
-        let episode = spare.unwrap_or_else(|| Episode::new(&self.replay.config().layout));
-        self.state.episode = Some(episode.begin(policy));
+        self.state.episode = Some(OpenEpisode::new(&self.replay.config().layout, policy));
         Ok(())
     }
 
-    /// Whether the next step begins a sequence and so needs a [`SequenceStart`].
+    /// Returns whether the next step begins a sequence and so needs a [`SequenceStart`].
     pub fn wants_start(&self) -> bool {
         let period = self.replay.config().layout.period as u64;
         self.state.episode.as_ref().is_some_and(|episode| episode.observations % period == 0)
     }
 
-    /// Appends a step; never waits. `start` is needed where [`wants_start`](Self::wants_start), and unused elsewhere.
-    /// A step that is refused leaves everything as it was.
+    /// Appends a step without waiting; a refused step changes nothing.
+    ///
+    /// `start` is required if [`wants_start`](Self::wants_start), and ignored otherwise.
     pub fn append(&mut self, observation: &[u8], step: &Step<'_>, start: Option<SequenceStart<'_>>) -> Result<()> {
         let layout = self.replay.config().layout;
         let Some(episode) = &mut self.state.episode else {
-            return Err(self.out_of_turn("a step came while no episode was open"));
+            return Err(self.out_of_turn("a step came outside an episode"));
         };
-        expect_length("the observation", observation, layout.observation_bytes)?;
+        expect_length("observation", observation.len(), layout.observation_bytes)?;
         step.check(&layout, self.state.actor, episode.observations)?;
         if episode.observations % layout.period as u64 == 0 {
             episode.begin_sequence(&layout, self.state.actor, start)?;
         }
         episode.push(observation, step);
         if episode.columns.action.len() == layout.period {
-            let chunk = episode.close_chunk(&self.replay)?;
-            episode.hand_out(&chunk, &layout, &mut self.state.ready);
+            episode.close_chunk(&self.replay, &mut self.state.ready)?;
         }
         Ok(())
     }
 
-    /// Appends the observation that ended the episode and completes its sequences; never waits.
+    /// Appends the observation that ended the episode and completes its sequences, without waiting.
     ///
-    /// An episode without a step leaves nothing behind.
-    pub fn end_episode(&mut self, observation: &[u8], last: &LastStep<'_>) -> Result<()> {
+    /// [`Step::last`] makes `last`. An episode without a step leaves nothing behind.
+    pub fn end_episode(&mut self, observation: &[u8], last: &Step<'_>) -> Result<()> {
         let layout = self.replay.config().layout;
         let Some(episode) = &mut self.state.episode else {
-            return Err(self.out_of_turn("an episode ended while none was open"));
+            return Err(self.out_of_turn("an episode ended that had not begun"));
         };
-        expect_length("the observation", observation, layout.observation_bytes)?;
-        let step = last.as_step();
-        step.check(&layout, self.state.actor, episode.observations)?;
+        expect_length("observation", observation.len(), layout.observation_bytes)?;
+        last.check(&layout, self.state.actor, episode.observations)?;
         if episode.observations > 0 {
-            episode.push(observation, &step);
-            let chunk = episode.close_chunk(&self.replay)?;
-            episode.hand_out(&chunk, &layout, &mut self.state.ready);
+            episode.push(observation, last);
+            episode.close_chunk(&self.replay, &mut self.state.ready)?;
             episode.complete(&layout, &mut self.state.ready);
         }
         self.abandon_episode();
         Ok(())
     }
 
-    /// Forgets the open episode and what of it is not in a complete sequence yet.
+    /// Drops the open episode, except for its complete sequences.
     pub fn abandon_episode(&mut self) {
-        self.spare = self.state.episode.take().or(self.spare.take());
+        self.state.episode = None;
     }
 
-    /// Sequences that are complete and wait for [`flush`](Self::flush).
+    /// Number of complete sequences that wait for [`flush`](Self::flush).
     pub fn ready(&self) -> usize {
         self.state.ready.len()
     }
 
-    /// Puts complete sequences into the shard, waiting for the rate limiter at most `timeout` in all; those that are
-    /// left when it fails stay ready. With a timeout of zero it does what can be done at once.
+    /// Inserts complete sequences into the shard, waiting at most `timeout` in all for the rate limiter.
+    ///
+    /// On an error the sequences not yet inserted stay ready. A timeout of zero inserts what the limiter admits now.
     pub fn flush(&mut self, timeout: Duration) -> Result<()> {
         let begun = Instant::now();
         while let Some(sequence) = self.state.ready.front() {
@@ -176,33 +173,21 @@ impl Writer {
     }
 
     fn out_of_turn(&self, what: &'static str) -> ReplayError {
-        ReplayError::Episode { actor: self.state.actor, what }
+        ReplayError::OutOfTurn { actor: self.state.actor, what }
     }
 }
 
-impl Episode {
-    fn new(layout: &Layout) -> Self {
+impl OpenEpisode {
+    fn new(layout: &Layout, policy: u16) -> Self {
         Self {
-            policy: 0,
+            policy,
             observations: 0,
             open: VecDeque::new(),
-            before: Before::nothing(layout),
+            before: OwnedStep::zero(layout),
             frame: vec![0; layout.observation_bytes].into(),
             tiles: Tiles::default(),
-            columns: Columns::default(),
+            columns: ChunkColumns::default(),
         }
-    }
-
-    /// An episode with the memory of the one before, and nothing else of it.
-    fn begin(mut self, policy: u16) -> Self {
-        self.policy = policy;
-        self.observations = 0;
-        self.open.clear();
-        self.before.clear();
-        self.frame.fill(0);
-        self.tiles.clear();
-        self.columns.clear();
-        self
     }
 
     fn begin_sequence(&mut self, layout: &Layout, actor: u32, start: Option<SequenceStart<'_>>) -> Result<()> {
@@ -210,44 +195,50 @@ impl Episode {
         let Some(SequenceStart { state, parameter_version }) = start else {
             return Err(ReplayError::MissingState { step: first, actor });
         };
-        expect_length("the recurrent state", state, layout.state)?;
+        expect_length("state", state.len(), layout.state)?;
         if let Some(&value) = state.iter().find(|value| !value.is_finite()) {
-            let (what, rule) = ("a value of the recurrent state", "it must be finite");
-            return Err(ReplayError::Value { what, value, step: first, actor, rule });
+            let (column, expected) = ("state", "a finite number");
+            return Err(ReplayError::Value { column, value, step: first, actor, expected });
         }
-        let start =
-            Start { state: state.into(), before: self.before.clone(), parameter_version, policy: self.policy, actor };
-        self.open.push_back(OpenSequence { start, first, chunks: Vec::new() });
+        let sequence = Sequence {
+            actor,
+            policy: self.policy,
+            parameter_version,
+            before: self.before.clone(),
+            state: state.into(),
+            length: 0,
+            chunks: Vec::with_capacity(layout.trace.div_ceil(layout.period)),
+        };
+        self.open.push_back(OpenSequence { first, sequence });
         Ok(())
     }
 
     fn push(&mut self, observation: &[u8], step: &Step<'_>) {
         self.tiles.push(&mut self.frame, observation);
         self.columns.push(step);
-        self.before.set(step);
         self.observations += 1;
     }
 
-    fn close_chunk(&mut self, replay: &Replay) -> Result<Arc<Chunk>> {
-        let chunk = replay.compress(&self.tiles, &self.columns)?;
+    /// Compresses the open chunk for every open sequence; those that are full with it become ready.
+    fn close_chunk(&mut self, replay: &Replay, ready: &mut VecDeque<Arc<Sequence>>) -> Result<()> {
+        let layout = &replay.config().layout;
+        let chunk = Arc::new(replay.compress(&self.tiles, &self.columns)?);
+        if let Some(last) = self.columns.last(layout) {
+            self.before = last;
+        }
         self.tiles.clear();
         self.columns.clear();
         self.frame.fill(0);
-        Ok(Arc::new(chunk))
-    }
-
-    /// Gives a chunk to every open sequence; those that are full with it are ready.
-    fn hand_out(&mut self, chunk: &Arc<Chunk>, layout: &Layout, ready: &mut VecDeque<Arc<Sequence>>) {
         for open in &mut self.open {
-            open.chunks.push(Arc::clone(chunk));
+            open.sequence.chunks.push(Arc::clone(&chunk));
         }
-        let trace = layout.trace as u64;
-        while self.open.front().is_some_and(|open| self.observations - open.first >= trace) {
+        while self.open.front().is_some_and(|open| self.observations - open.first >= layout.trace as u64) {
             ready.extend(self.open.pop_front().map(|full| full.close(layout.trace)));
         }
+        Ok(())
     }
 
-    /// Completes what the episode's end leaves open, after its last observation.
+    /// Completes the sequences that are still open after the episode's last observation.
     fn complete(&mut self, layout: &Layout, ready: &mut VecDeque<Arc<Sequence>>) {
         for open in self.open.drain(..) {
             let nothing_new =
@@ -262,7 +253,7 @@ impl Episode {
 
 impl OpenSequence {
     fn close(self, length: usize) -> Arc<Sequence> {
-        Arc::new(Sequence { start: self.start, length: length as u32, chunks: self.chunks.into() })
+        Arc::new(Sequence { length: length as u32, ..self.sequence })
     }
 }
 
@@ -282,8 +273,6 @@ mod tests {
         discount: 1.0,
         embedding: &[f16::ONE],
     };
-    const LAST: LastStep<'static> =
-        LastStep { reward_ngu: 0.1, reward_rnd: 0.2, reward_episodic: 0.3, embedding: &[f16::ONE] };
     const START: SequenceStart<'static> = SequenceStart { state: &[0.5, -0.5], parameter_version: 7 };
 
     fn writer(trace: usize, period: usize) -> Writer {
@@ -292,18 +281,18 @@ mod tests {
         Writer::new(&Replay::new(config).unwrap(), 3)
     }
 
-    /// An episode of so many observations, the last included.
+    /// Plays an episode of `observations` observations, the last included.
     fn play(writer: &mut Writer, observations: usize) {
         writer.begin_episode(0).unwrap();
         for t in 0..observations - 1 {
             let start = writer.wants_start().then_some(START);
             writer.append(&(t as u32).to_le_bytes(), &STEP, start).unwrap();
         }
-        writer.end_episode(&[0xff; 4], &LAST).unwrap();
+        writer.end_episode(&[0xff; 4], &Step::last([0.1, 0.2, 0.3], &[f16::ONE])).unwrap();
     }
 
     #[test]
-    fn every_step_is_in_the_expected_sequences() {
+    fn puts_every_step_into_the_expected_sequences() {
         for (trace, period) in [(160, 80), (100, 80), (5, 2), (5, 4), (2, 1), (7, 3), (10, 1)] {
             for observations in 2..3 * trace + 2 {
                 let mut writer = writer(trace, period);
@@ -323,7 +312,7 @@ mod tests {
                 }
                 assert_eq!(lengths, expected, "{observations} observations, {trace} every {period}");
                 assert!(lengths.iter().all(|length| (2..=trace).contains(length)));
-                assert!(learned.iter().all(|&times| times >= 1), "a step is learned from nowhere: {learned:?}");
+                assert!(learned.iter().all(|&times| times >= 1), "some step is never learned from: {learned:?}");
             }
         }
     }
@@ -342,63 +331,63 @@ mod tests {
         writer.state.ready.pop_front();
         assert!(chunk.upgrade().is_some(), "the second sequence still holds it");
         writer.state.ready.pop_front();
-        assert!(chunk.upgrade().is_none(), "it went with the last sequence that held it");
+        assert!(chunk.upgrade().is_none(), "it is dropped with the last sequence that held it");
     }
 
     #[test]
-    fn calls_out_of_turn_are_refused() {
+    fn refuses_calls_out_of_turn() {
         let mut writer = writer(4, 2);
         let refused = writer.append(&[0; 4], &STEP, Some(START)).unwrap_err().to_string();
-        assert_eq!(refused, "actor 3: a step came while no episode was open");
-        assert!(writer.end_episode(&[0; 4], &LAST).is_err());
+        assert_eq!(refused, "actor 3: a step came outside an episode");
+        assert!(writer.end_episode(&[0; 4], &Step::last([0.1, 0.2, 0.3], &[f16::ONE])).is_err());
         writer.begin_episode(0).unwrap();
         assert!(writer.begin_episode(0).is_err());
     }
 
     #[test]
-    fn a_refused_step_changes_nothing() {
+    fn refused_steps_change_nothing() {
         let mut writer = writer(4, 2);
         writer.begin_episode(0).unwrap();
         let refused = |writer: &mut Writer, observation: &[u8], step: &Step<'_>, start| {
             writer.append(observation, step, start).unwrap_err().to_string()
         };
         let cases = [
-            (refused(&mut writer, &[0; 3], &STEP, Some(START)), "the observation has 3 elements, expected 4"),
+            (refused(&mut writer, &[0; 3], &STEP, Some(START)), "observation has 3 elements, expected 4"),
             (refused(&mut writer, &[0; 4], &STEP, None), "step 0 of an episode of actor 3 begins a sequence"),
             (
                 refused(&mut writer, &[0; 4], &Step { reward_ngu: f32::NAN, ..STEP }, Some(START)),
-                "the NGU reward is NaN at step 0 of an episode of actor 3: it must be finite",
+                "reward_ngu is NaN at step 0 of an episode of actor 3, expected a finite number",
             ),
             (
                 refused(&mut writer, &[0; 4], &Step { behaviour_probability: 1.5, ..STEP }, Some(START)),
-                "the behaviour probability is 1.5",
+                "behaviour_probability is 1.5 at step 0 of an episode of actor 3, expected a number from 0 to 1",
             ),
             (
                 refused(&mut writer, &[0; 4], &Step { embedding: &[f16::INFINITY], ..STEP }, Some(START)),
-                "a value of the embedding is inf",
+                "embedding is inf",
             ),
-            (refused(&mut writer, &[0; 4], &Step { embedding: &[], ..STEP }, Some(START)), "the embedding has 0"),
+            (refused(&mut writer, &[0; 4], &Step { embedding: &[], ..STEP }, Some(START)), "embedding has 0"),
             (
                 refused(&mut writer, &[0; 4], &STEP, Some(SequenceStart { state: &[0.0], ..START })),
-                "the recurrent state has 1 elements, expected 2",
+                "state has 1 elements, expected 2",
             ),
             (
                 refused(&mut writer, &[0; 4], &STEP, Some(SequenceStart { state: &[0.0, f32::NAN], ..START })),
-                "a value of the recurrent state is NaN",
+                "state is NaN",
             ),
         ];
-        for (sentence, expected) in cases {
-            assert!(sentence.starts_with(expected), "{sentence}");
+        for (message, expected) in cases {
+            assert!(message.starts_with(expected), "{message}");
         }
         let episode = writer.state.episode.as_ref().unwrap();
         assert!(episode.observations == 0 && episode.open.is_empty() && episode.tiles.streams().concat().is_empty());
     }
 
     #[test]
-    fn an_episode_without_a_step_or_abandoned_leaves_nothing() {
+    fn empty_and_abandoned_episodes_leave_nothing_behind() {
         let mut writer = writer(4, 2);
         writer.begin_episode(0).unwrap();
-        writer.end_episode(&[0; 4], &LAST).unwrap();
+        writer.end_episode(&[0; 4], &Step::last([0.1, 0.2, 0.3], &[f16::ONE])).unwrap();
         assert_eq!(writer.ready(), 0);
         writer.begin_episode(0).unwrap();
         writer.append(&[0; 4], &STEP, Some(START)).unwrap();

@@ -1,23 +1,23 @@
-//! Memory: sampling takes none once it is warm, and what is held is what the accounting says.
+//! Sampling allocates nothing once warm, and the accounting matches the allocated bytes.
 //!
-//! One test only: the counts are those of the whole process.
+//! A single test, because the counts are those of the whole process.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-#![expect(unsafe_code, reason = "an allocator can't be counted without being one; it only passes on to the system's")]
+#![expect(unsafe_code, reason = "counting allocations requires an allocator, which forwards to the system's")]
 
 use std::alloc::{GlobalAlloc, System};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use half::f16;
-use replay::{Batch, LastStep, Layout, RateLimiterConfig, Replay, ReplayConfig, Sampler, SequenceStart, Step, Writer};
+use replay::{Layout, RateLimiterConfig, Replay, ReplayConfig, Sampler, SequenceBatch, SequenceStart, Step, Writer};
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static LIVE_BYTES: AtomicI64 = AtomicI64::new(0);
 
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator as it came.
+// SAFETY: every call is forwarded to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: std::alloc::Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -70,52 +70,53 @@ fn play(writer: &mut Writer, layout: &Layout, seed: u32) {
         let start = SequenceStart { state: &state, parameter_version: 0 };
         writer.append(&frame, &step, Some(start)).unwrap();
     }
-    let last = LastStep { reward_ngu: 0.0, reward_rnd: 0.0, reward_episodic: 0.0, embedding: &embedding };
-    writer.end_episode(&frame, &last).unwrap();
+    writer.end_episode(&frame, &Step::last([0.0; 3], &embedding)).unwrap();
     writer.flush(Duration::ZERO).unwrap();
 }
 
 #[test]
-fn sampling_takes_no_memory_and_the_accounting_is_true() {
+fn sampling_allocates_nothing_and_the_accounting_is_true() {
     let config = config();
     let before = LIVE_BYTES.load(Ordering::Relaxed);
     let replay = Replay::new(config).unwrap();
     for round in 0..30 {
-        // Dropped at once, so that what is left belongs to the replay.
+        // Dropped at once, so that all remaining bytes belong to the replay.
         let mut writers: Vec<Writer> = (0..8).map(|actor| Writer::new(&replay, actor)).collect();
         for (actor, writer) in writers.iter_mut().enumerate() {
             play(writer, &config.layout, round * 8 + actor as u32);
         }
     }
     let held = replay.accounting();
-    assert_eq!(held.sequences, 400, "full, and {} evicted", held.evicted);
+    assert_eq!(held.sequences, 400, "full: {} inserted", held.inserted);
     let live = (LIVE_BYTES.load(Ordering::Relaxed) - before) as f64;
     let ratio = held.bytes() as f64 / live;
-    // The accounting counts the allocator's overhead too, which the live bytes leave out; the idle compressors'
-    // buffers are in the live bytes only.
+    // Only the accounting counts the allocator's overhead, only the live bytes include idle compressors' buffers.
     assert!((0.9..1.15).contains(&ratio), "the accounting says {} of {live} live bytes", held.bytes());
 
-    let mut batch = Batch::new(&config.layout, 32);
+    let mut batch = SequenceBatch::new(&config.layout, 32);
     let mut alone = Sampler::new(&replay, 1);
+    let mut keys = Vec::with_capacity(32);
     let mut allocations = |sampler: &mut Sampler, batches: u64| {
         let before = ALLOCATIONS.load(Ordering::Relaxed);
         for _ in 0..batches {
-            sampler.sample(batch.as_mut(), Duration::ZERO).unwrap();
-            replay.update_priorities(&batch.keys, &[1.0; 32]).unwrap();
+            sampler.sample(&mut batch, Duration::ZERO).unwrap();
+            keys.clear();
+            keys.extend(batch.keys());
+            replay.update_priorities(&keys, &[1.0; 32]).unwrap();
         }
         ALLOCATIONS.load(Ordering::Relaxed) - before
     };
     allocations(&mut alone, 1);
     assert_eq!(allocations(&mut alone, 100), 0);
 
-    // Each further thread is started anew for every batch: a handful of small allocations, none of them for data.
+    // Further threads are started for each batch: a few small allocations, none of them for data.
     let mut three = Sampler::new(&replay, 3);
     allocations(&mut three, 3);
     let each = allocations(&mut three, 50) / (50 * 2);
-    assert!(each <= 10, "{each} allocations a thread and batch");
+    assert!(each <= 10, "{each} allocations per thread and batch");
 
-    drop((alone, three, batch));
+    drop((alone, three, batch, keys));
     drop(replay);
     let left = LIVE_BYTES.load(Ordering::Relaxed) - before;
-    assert!(left < 100_000, "{left} bytes are left when everything is gone");
+    assert!(left < 100_000, "{left} bytes are left after everything was dropped");
 }

@@ -9,8 +9,8 @@ use crate::config::{Config, ConfigError, Difference, differences};
 use crate::error::TrainError;
 use crate::run::RunDirectory;
 use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointStore, Checkpoints};
+use crate::runtime::status::RunStatus;
 use crate::saving;
-use crate::status::Status;
 
 /// Settings that a refusal names; the others are counted.
 const NAMED: usize = 6;
@@ -79,7 +79,7 @@ pub enum Beginning {
         from: Option<Checkpoint>,
     },
     /// All frames are played.
-    Finished(Box<Status>),
+    Finished(Box<RunStatus>),
 }
 
 /// Meets a run that is there, of the config `known`, with the config of this start. A run keeps its settings, except for
@@ -115,7 +115,7 @@ pub fn meet(
         }
         // One that was killed while its end was saved has that still to do.
         if let Some(end) = saving::end(&newest)?.filter(|_| played >= budget) {
-            return Ok(Beginning::Finished(Box::new(Status { budget, ..end })));
+            return Ok(Beginning::Finished(Box::new(RunStatus { budget, ..end })));
         }
     }
     Ok(Beginning::GoesOn { budget_before, from: resume(directory, config, say)? })

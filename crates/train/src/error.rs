@@ -1,8 +1,8 @@
 //! What can stop training.
 
 use agent::AgentError;
-use agent::math::bandit::BanditError;
-use agent::math::episodic_memory::EpisodicMemoryError;
+use agent::bandit::BanditError;
+use agent::intrinsic::EpisodicMemoryError;
 use envs::EnvError;
 use replay::ReplayError;
 
@@ -101,7 +101,7 @@ pub enum TrainError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The config asks for a GPU that is not there.
-    #[error("run.device is cuda, but {reason}; `--set run.device=cpu` does without one, slowly")]
+    #[error("run.device is cuda, but {reason}")]
     NoGpu {
         /// Why.
         reason: String,
@@ -135,7 +135,7 @@ pub enum TrainError {
     NoEnvironments,
     /// A checkpoint of a run with other environments.
     #[error("the checkpoint has {saved} environments where this run's config has {configured}")]
-    OtherSeats {
+    OtherEnvironmentCount {
         /// In the checkpoint.
         saved: usize,
         /// In the config.

@@ -7,15 +7,16 @@ use replay::{ReplayConfig, Restored, Snapshot};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::bandit::BanditState;
-use crate::books::Books;
 use crate::error::{Result, TrainError};
-use crate::inference::SavedStates;
-use crate::learning::Learning;
-use crate::player::SavedPlayer;
+use crate::roles::actor::SavedActor;
+use crate::roles::bandit::BanditState;
+use crate::roles::inference::SavedStates;
+use crate::roles::learner_loop::LearnerLoop;
+use crate::roles::training_agent::TrainedDistances;
 use crate::run::RunFiles;
 use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter, Checkpoints};
-use crate::status::Status;
+use crate::runtime::metrics_accumulator::MetricsAccumulator;
+use crate::runtime::status::RunStatus;
 
 const LEARNER: &str = "learner";
 const EMBEDDING: &str = "embedding";
@@ -23,7 +24,7 @@ const ACTING: &str = "acting";
 /// What is remembered, by far the largest part.
 pub(crate) const REPLAY: &str = "replay";
 const PLAY: &str = "play";
-const BOOKS: &str = "books";
+const METRICS: &str = "metrics";
 /// How the run stood when it ended, in the checkpoint of its end only.
 const END: &str = "end";
 
@@ -35,7 +36,7 @@ pub struct Copied {
     replay: Snapshot,
     play: Play,
     acting: Option<TensorFile>,
-    end: Option<Status>,
+    end: Option<RunStatus>,
 }
 
 /// All that is neither learner nor replay.
@@ -45,16 +46,18 @@ pub struct Play {
     pub states: SavedStates,
     /// The bandit.
     pub bandit: BanditState,
+    /// The usual distances.
+    pub distances: TrainedDistances,
     /// The actors.
-    pub actors: Vec<SavedPlayer>,
+    pub actors: Vec<SavedActor>,
     /// The evaluators.
-    pub evaluators: Vec<SavedPlayer>,
+    pub evaluators: Vec<SavedActor>,
 }
 
 impl Copied {
     /// A copy of these parts, all of the same moment.
-    pub fn new(frames: u64, learning: &Learning, replay: Snapshot, play: Play) -> Result<Self> {
-        let (learner, embedding) = (learning.learner().save()?, learning.save_embedding()?);
+    pub fn new(frames: u64, learner_loop: &LearnerLoop, replay: Snapshot, play: Play) -> Result<Self> {
+        let (learner, embedding) = (learner_loop.learner().save()?, learner_loop.save_embedding()?);
         Ok(Self { frames, learner, embedding, replay, play, acting: None, end: None })
     }
 
@@ -66,8 +69,8 @@ impl Copied {
     }
 
     /// As the end of a run that stands so. A run at rest has no speed.
-    pub fn ending(self, status: &Status) -> Self {
-        let end = Status { frames_per_second: 0.0, updates_per_second: 0.0, ..status.clone() };
+    pub fn ending(self, status: &RunStatus) -> Self {
+        let end = RunStatus { frames_per_second: 0.0, updates_per_second: 0.0, ..status.clone() };
         Self { end: Some(end), ..self }
     }
 
@@ -76,10 +79,14 @@ impl Copied {
         self.frames
     }
 
-    /// Writes the copy as the parts of a checkpoint, beside the books of the same moment.
-    pub fn write(&self, books: &Books, checkpoint: &mut CheckpointWriter) -> Result<(), CheckpointError> {
+    /// Writes the copy as the parts of a checkpoint, beside the metrics of the same moment.
+    pub fn write(
+        &self,
+        metrics: &MetricsAccumulator,
+        checkpoint: &mut CheckpointWriter,
+    ) -> Result<(), CheckpointError> {
         let Self { learner, embedding, replay, play, acting, end, .. } = self;
-        checkpoint.part(BOOKS, |out| postcard::to_io(books, out).map(drop))?;
+        checkpoint.part(METRICS, |out| postcard::to_io(metrics, out).map(drop))?;
         checkpoint.part(LEARNER, |mut out: &mut dyn Write| learner.write_to(&mut out))?;
         checkpoint.part(EMBEDDING, |mut out: &mut dyn Write| embedding.write_to(&mut out))?;
         if let Some(acting) = acting {
@@ -112,7 +119,7 @@ pub fn acting(checkpoint: &Checkpoint) -> Result<Option<TensorFile>> {
 }
 
 /// How the run stood, if the checkpoint is that of its end.
-pub fn end(checkpoint: &Checkpoint) -> Result<Option<Status>> {
+pub fn end(checkpoint: &Checkpoint) -> Result<Option<RunStatus>> {
     if checkpoint.part_names().all(|name| name != END) {
         return Ok(None);
     }
@@ -137,12 +144,12 @@ pub fn play(checkpoint: &Checkpoint) -> Result<Play> {
 /// Replay and its writers, in the order of the actors' environments; it must fit `config`.
 pub fn replay(checkpoint: &Checkpoint, config: &ReplayConfig) -> Result<Restored> {
     let restored = Snapshot::restore_from(checkpoint.part(REPLAY)?, config);
-    restored.map_err(|reason| TrainError::Part { part: REPLAY, reason })
+    restored.map_err(|error| TrainError::Part { part: REPLAY, reason: error.to_string() })
 }
 
-/// What the books said.
-pub fn books(checkpoint: &Checkpoint) -> Result<Books> {
-    decode(checkpoint, BOOKS)
+/// The metrics accumulator.
+pub fn metrics(checkpoint: &Checkpoint) -> Result<MetricsAccumulator> {
+    decode(checkpoint, METRICS)
 }
 
 /// A part that `postcard` wrote.
@@ -161,7 +168,7 @@ pub(crate) fn decode<T: DeserializeOwned>(checkpoint: &Checkpoint, part: &'stati
 
 #[cfg(test)]
 mod tests {
-    use agent::math::episodic_memory::EpisodicMemory;
+    use agent::intrinsic::EpisodicMemory;
 
     use super::*;
     use crate::run::checkpoint::CheckpointStore;

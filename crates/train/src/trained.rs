@@ -2,17 +2,17 @@
 
 use std::str::FromStr;
 
-use agent::math::ngu::DistanceMean;
+use agent::intrinsic::DistanceMean;
 use agent::{Learner, ObservationSpec};
 use tch::Device;
 
-use crate::bandit::CentralBandit;
 use crate::config::Config;
 use crate::error::{Result, TrainError};
 use crate::numbers::parse_whole;
-use crate::published::Published;
+use crate::roles::bandit::CentralBandit;
 use crate::run::RunFiles;
 use crate::run::checkpoint::{Checkpoint, Checkpoints};
+use crate::runtime::published_parameters::PublishedParameters;
 use crate::{saving, weights};
 
 /// Which checkpoint of a run.
@@ -65,7 +65,7 @@ impl Which {
 #[derive(Debug)]
 pub struct Trained {
     /// The parameters.
-    pub published: Published,
+    pub published: PublishedParameters,
     /// The bandit.
     pub bandit: CentralBandit,
     /// d²_m of the f that was acted with, without which the first episodes would look newer or older than any the agent
@@ -88,11 +88,12 @@ impl Trained {
         } else {
             let saved = saving::learner(checkpoint)?;
             let learner = Learner::restore(&config.agent, observation, actions, &saved, device)?;
-            let mut published = Published::of(&learner)?;
+            let mut published = PublishedParameters::of(&learner)?;
             let mut embedding = published.embedding()?;
             embedding.restore(&saving::embedding(checkpoint)?)?;
             published.keep_embedding(&embedding)?;
-            (published, saving::play(checkpoint)?.bandit, saving::books(checkpoint)?.distances())
+            let play = saving::play(checkpoint)?;
+            (published, play.bandit, play.distances.mean())
         };
         Ok(Self { published, bandit: CentralBandit::resume(bandit), distances })
     }

@@ -3,18 +3,18 @@
 
 use std::io::Write;
 
-use agent::math::moments::Moments;
-use agent::math::ngu::DistanceMean;
+use agent::intrinsic::DistanceMean;
+use agent::moments::Moments;
 use agent::weights::import;
 use agent::{AgentConfig, AgentError, NetworkParameters, Networks, ObservationSpec, TensorFile};
 use serde::{Deserialize, Serialize};
 use tch::Device;
 
-use crate::bandit::BanditState;
 use crate::error::{Result, TrainError};
-use crate::learning::Learning;
-use crate::published::Published;
+use crate::roles::bandit::BanditState;
+use crate::roles::training_agent::TrainingAgent;
 use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointWriter};
+use crate::runtime::published_parameters::PublishedParameters;
 use crate::saving;
 
 const WEIGHTS: &str = "weights";
@@ -40,13 +40,14 @@ pub struct Copied {
 
 impl Copied {
     /// A copy of these parts, all of the same moment.
-    pub fn new(learning: &Learning, bandit: BanditState, distances: DistanceMean) -> Result<Self> {
-        let learner = learning.learner();
+    pub fn new(agent: &TrainingAgent) -> Result<Self> {
+        let (learner_loop, distances) = (&agent.learner_loop, agent.distances.mean());
+        let learner = learner_loop.learner();
         let numbers = Numbers { updates: learner.updates(), rnd_errors: learner.rnd_errors().clone(), distances };
-        let mut weights = learning.averaged_weights()?;
+        let mut weights = learner_loop.averaged_weights()?;
         let numbers = serde_json::to_string(&numbers).map_err(|error| broken(error.to_string()))?;
         weights.metadata.insert(METADATA.to_owned(), numbers);
-        Ok(Self { weights, bandit })
+        Ok(Self { weights, bandit: agent.bandit.state() })
     }
 
     /// Writes the copy as the parts of a checkpoint.
@@ -69,7 +70,7 @@ pub fn read(
     observation: &ObservationSpec,
     actions: usize,
     device: Device,
-) -> Result<(Published, DistanceMean)> {
+) -> Result<(PublishedParameters, DistanceMean)> {
     let file = TensorFile::read_from(&mut checkpoint.part(WEIGHTS)?)?;
     let numbers = file.metadata.get(METADATA).ok_or_else(|| TrainError::Part {
         part: WEIGHTS,
@@ -83,7 +84,7 @@ pub fn read(
         import(&file, &mut parameters.sets_mut().map(|set| ("", set)))?;
         Ok(parameters)
     };
-    Ok((Published::new(updates, parameters()?, parameters()?, rnd_errors)?, distances))
+    Ok((PublishedParameters::new(updates, parameters()?, parameters()?, rnd_errors)?, distances))
 }
 
 /// The bandit beside them.

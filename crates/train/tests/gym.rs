@@ -10,11 +10,11 @@ use std::path::Path;
 use support::{Scratch, files, sources, train_watched};
 use train::run::stop::Stop;
 use train::run::{Row, Rows, Value};
-use train::status::Status;
+use train::runtime::status::RunStatus;
 
 /// Trains with the preset `tiny`, for so many frames with `MEME_TEST_ALL=1` and else for a few, or until the evaluation
 /// reaches `bar`. Gives back whether it was the former.
-fn train(environment: &str, settings: &[&str], frames: u64, bar: f64) -> (Status, Vec<Row>, bool) {
+fn train(environment: &str, settings: &[&str], frames: u64, bar: f64) -> (RunStatus, Vec<Row>, bool) {
     // Where the modules are.
     env::set_current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/examples")).unwrap();
     let whole = env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1");
@@ -22,7 +22,7 @@ fn train(environment: &str, settings: &[&str], frames: u64, bar: f64) -> (Status
     config.run.frames = if whole { frames } else { 3_000 };
     let scratch = Scratch::new();
     let stop = Stop::new();
-    let reached = |status: &Status| {
+    let reached = |status: &RunStatus| {
         if status.evaluation_score.is_some_and(|score| score >= bar) {
             stop.request();
         }

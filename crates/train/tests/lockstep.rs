@@ -15,7 +15,7 @@ use train::run::stop::Stop;
 use train::saving;
 use train::trained::Trained;
 
-/// Every part of the newest checkpoint: learner, replay, environments, recurrent states, random generators, books.
+/// Every part of the newest checkpoint: learner, replay, environments, recurrent states, random generators, metrics accumulator.
 fn last_state(root: &Path, name: &str) -> BTreeMap<String, Vec<u8>> {
     let checkpoint = Checkpoint::open(checkpoints(root, name).last().unwrap()).unwrap();
     let names: Vec<String> = checkpoint.part_names().map(str::to_owned).collect();
@@ -26,7 +26,7 @@ fn last_state(root: &Path, name: &str) -> BTreeMap<String, Vec<u8>> {
 fn assert_same_state(root: &Path, one: &str, other: &str) {
     let (one, other) = (last_state(root, one), last_state(root, other));
     assert_eq!(one.keys().collect::<Vec<_>>(), other.keys().collect::<Vec<_>>());
-    let parts = ["acting", "books", "embedding", "end", "learner", "play", "replay"];
+    let parts = ["acting", "embedding", "end", "learner", "metrics", "play", "replay"];
     assert_eq!(one.keys().map(String::as_str).collect::<Vec<_>>(), parts);
     for (part, bytes) in &one {
         assert!(bytes == &other[part], "the part {part} differs");
@@ -69,7 +69,7 @@ fn a_run_that_was_stopped_goes_on_as_if_it_had_not_been() {
         assert_eq!(metrics(root, "broken").lines().count(), 1, "a run that ends before its first row still has one");
         for at in [unbroken.updates / 5, unbroken.updates / 2 + 1, unbroken.updates / 2 + 2] {
             let stop = Stop::new();
-            let request = |status: &train::status::Status| {
+            let request = |status: &train::runtime::status::RunStatus| {
                 if status.updates >= at {
                     stop.request();
                 }
@@ -128,7 +128,7 @@ fn a_damaged_checkpoint_falls_back_to_the_one_before() {
     assert_same_state(root, "unbroken", "broken");
 }
 
-/// With threads of their own players may have played by the time that anybody looks for a stop.
+/// With threads of their own actors may have played by the time that anybody looks for a stop.
 #[test]
 fn a_stop_before_the_first_frame_saves_nothing() {
     let scratch = Scratch::new();

@@ -32,7 +32,7 @@ fn the_built_in_tasks_are_learned() {
         let mut config = sources("tiny", &["run.lockstep=true", "run.device=cpu", "run.threads=1", "run.seed=1"]);
         config.run.frames = frames;
         let stop = Stop::new();
-        let reached = |status: &train::status::Status| {
+        let reached = |status: &train::runtime::status::RunStatus| {
             if status.evaluation_score.is_some_and(|score| score >= bar) {
                 stop.request();
             }

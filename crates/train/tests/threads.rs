@@ -13,19 +13,18 @@ use envs::{EnvError, EnvSpec, Environments, Step, WorkerConfig};
 use replay::Writer;
 use support::{Scratch, checkpoints, config, task, train, train_watched};
 use train::TrainError;
-use train::assembly::Parts;
 use train::config::Config;
-use train::learning::Update;
-use train::messages::{EpisodeReport, Position, Role};
-use train::player::Player;
-use train::published::Published;
+use train::roles::actor::Actor;
+use train::roles::actor_env::{EnvActor, EnvActorSpec};
+use train::roles::messages::Role;
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
 use train::run::{Row, Rows};
-use train::seat::{Seat, SeatPlace};
-use train::session::{Afterwards, Session, Watch};
-use train::status::Status;
-use train::threads::Threads;
+use train::runtime::assembly::Parts;
+use train::runtime::published_parameters::PublishedParameters;
+use train::runtime::status::RunStatus;
+use train::runtime::threads::Threads;
+use train::runtime::{AfterCopy, TrainingRuntime};
 
 /// Runs `test` on a thread of its own, and fails if it takes so long that somebody must be waiting for ever.
 fn within_patience<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
@@ -71,7 +70,7 @@ fn the_f_that_was_acted_with_is_held_when_a_run_goes_on() {
         let root = scratch.path();
         let mut config = config(&["run.frames=400", "intrinsic.embedding_every=1000"]);
         let f = |parts: &Parts| {
-            let Published { embedding_version, online, average, .. } = &parts.published;
+            let PublishedParameters { embedding_version, online, average, .. } = &parts.published;
             (*embedding_version, [online, average].map(|all| all.action_prediction.flat().copy()))
         };
         let parts = |config: &Config, checkpoint: Option<&Checkpoint>| {
@@ -84,14 +83,14 @@ fn the_f_that_was_acted_with_is_held_when_a_run_goes_on() {
         assert!(resumed.published.version > 0, "nothing was learned");
         assert_eq!(begun, f(&resumed));
         // Held on, until its turn comes.
-        resumed.published = resumed.learning.publish().unwrap();
+        resumed.published = resumed.agent.learner_loop.publish().unwrap();
         assert_eq!(begun, f(&resumed));
 
         // Its turn has come, but no publication yet: the next one hands it over, and not the resume.
         config.intrinsic.embedding_every = 1;
         let mut resumed = parts(&config, Some(&checkpoint));
         assert_eq!(begun, f(&resumed));
-        resumed.published = resumed.learning.publish().unwrap();
+        resumed.published = resumed.agent.learner_loop.publish().unwrap();
         let (version, newest) = f(&resumed);
         assert_eq!(version, resumed.published.version);
         assert_ne!(newest, begun.1);
@@ -126,9 +125,9 @@ fn saves_in_quick_succession_hold_nobody_up() {
 }
 
 /// Stops as soon as something was played.
-fn train_a_moment(root: &Path, config: &Config) -> (Status, Vec<String>) {
+fn train_a_moment(root: &Path, config: &Config) -> (RunStatus, Vec<String>) {
     let stop = Stop::new();
-    let begun = |status: &Status| {
+    let begun = |status: &RunStatus| {
         if status.frames > 0 {
             stop.request();
         }
@@ -232,29 +231,20 @@ impl Environments for Fragile {
     }
 }
 
-struct Nobody;
-
-impl Watch for Nobody {
-    fn episode(&mut self, _: &EpisodeReport) {}
-    fn positions(&mut self, _: &[Position]) {}
-    fn update(&mut self, _: &Update) {}
-    fn fault(&mut self, _: &str) {}
-}
-
 /// An actor with one environment that stops working after a few steps.
-fn fragile_player(config: &Config, parts: &Parts, fail: Failure) -> Player {
+fn fragile_actor(config: &Config, parts: &Parts, fail: Failure) -> Actor {
     let task = task("catch");
     let inner = envs::make(&WorkerConfig::new(task.environment, task.python, task.package)).unwrap();
-    let place = SeatPlace { role: Role::Actor, environment: 0, slot: 0, epsilon: 0.1, hides_rewards: false };
+    let spec = EnvActorSpec { role: Role::Actor, environment: 0, slot: 0, epsilon: 0.1, hides_rewards: false };
     let embedding = config.agent.network.intrinsic.embedding;
-    let writer = Writer::new(&parts.replay, 0);
-    let seat = Seat::new(place, &config.intrinsic, embedding, 1, Some(writer), &parts.bandit).unwrap();
+    let writer = Writer::new(parts.agent.learner_loop.replay(), 0);
+    let env_actor = EnvActor::new(spec, &config.intrinsic, embedding, 1, Some(writer), &parts.agent.bandit).unwrap();
     let observations = ObservationRows::on_host(1, inner.spec().observation_bytes());
-    Player::new(Box::new(Fragile { inner, steps_left: 20, fail }), vec![seat], observations).unwrap()
+    Actor::new(Box::new(Fragile { inner, steps_left: 20, fail }), vec![env_actor], observations).unwrap()
 }
 
 #[test]
-fn a_player_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
+fn an_actor_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
     let gave_up = || EnvError::GaveUp {
         name: "catch".to_owned(),
         attempts: 3,
@@ -263,7 +253,7 @@ fn a_player_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
     };
     let panics = || panic!("this panic belongs to the test");
     let cases: [(Failure, &str); 2] =
-        [(gave_up, "it is tired"), (panics, "the thread for a player ended unexpectedly")];
+        [(gave_up, "it is tired"), (panics, "the thread for an actor ended unexpectedly")];
     for (fail, expected) in cases {
         for copying in [false, true] {
             let sentence = within_patience(move || {
@@ -271,18 +261,18 @@ fn a_player_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
                 // Learning never begins, so that nothing else can end.
                 let config = config(&["replay.minimum_fill=100", "evaluation.evaluators=0"]);
                 let mut parts = Parts::new(&task("catch"), &config, tch::Device::Cpu, None).unwrap();
-                parts.actors[0] = fragile_player(&config, &parts, fail);
-                let mut session = Threads::start(parts, &config).unwrap();
+                parts.actors[0] = fragile_actor(&config, &parts, fail);
+                let mut runtime = Threads::start(parts, &config).unwrap();
                 loop {
                     let outcome = if copying {
-                        session.copy(Afterwards::GoOn, &mut Nobody).map(drop)
+                        runtime.copy(AfterCopy::Continue, &mut |_| {}).map(drop)
                     } else {
-                        session.advance(&mut Nobody)
+                        runtime.advance(&mut |_| {})
                     };
                     if let Err(error) = outcome {
                         if let TrainError::Environment(_) = error {
-                            // What the others have, and the player itself but for its episode, can still be saved.
-                            session.copy(Afterwards::Rest, &mut Nobody).unwrap();
+                            // What the others have, and the actor itself but for its episode, can still be saved.
+                            runtime.copy(AfterCopy::StayPaused, &mut |_| {}).unwrap();
                         }
                         return error.to_string();
                     }

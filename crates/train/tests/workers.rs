@@ -13,7 +13,7 @@ use train::config::Config;
 use train::run::Rows;
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
-use train::trainer;
+use train::runtime::trainer;
 
 /// One test at a time: a process does not tell whose worker it is.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -44,7 +44,7 @@ fn a_killed_worker_does_not_stop_the_run() {
     let _alone = ALONE.lock();
     let scratch = Scratch::new();
     let mut killed = false;
-    let kill = |status: &train::status::Status| {
+    let kill = |status: &train::runtime::status::RunStatus| {
         if !killed && status.frames > 100 {
             let workers = workers();
             assert!(workers.len() >= 2, "{workers:?}");
@@ -88,7 +88,7 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
         // Nor is there anything to tell, however long it took: without a row the making of the run can be taken back.
         assert!(metrics(root, run).is_empty());
 
-        let later = |status: &train::status::Status| {
+        let later = |status: &train::runtime::status::RunStatus| {
             if status.frames >= 150 {
                 fall_ill(&sick, "");
             }
@@ -116,7 +116,7 @@ fn every_failure_of_a_worker_that_is_given_up_is_told() {
         let lockstep = format!("run.lockstep={}", run == "lockstep");
         let config =
             small(&["run.frames=600", "evaluation.evaluators=0", "actors.environments_per_worker=4", &lockstep]);
-        let seen = |status: &train::status::Status| {
+        let seen = |status: &train::runtime::status::RunStatus| {
             if status.frames >= 150 {
                 fall_ill(&sick, "die");
             }
@@ -176,8 +176,8 @@ fn environments_that_can_not_go_on_from_what_was_saved_begin_new_episodes() {
     let name = "gym:tests.train_envs:Moved-v0";
     let settings = ["actors.environments_per_worker=4", "run.lockstep=true", "run.frames=100"];
     let refused = format!(
-        "{name} cannot restore: it cannot be unpickled (AttributeError: there is no class of that name any more); the \
-         episodes that can't go on, "
+        "{name} cannot restore: it cannot be unpickled (AttributeError: there is no class of that name any more); 4 \
+         episodes of this worker were abandoned"
     );
     let died = format!("the environment worker of {name} was lost during `restore` (");
     for (how, said_by_actors, said_in_all) in [("refuse", &refused, 2), ("die", &died, 1)] {

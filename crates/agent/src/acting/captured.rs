@@ -23,7 +23,7 @@ use super::{ActingOutput, ActingRow, RecurrentStates};
 use crate::error::Result;
 use crate::nets::agent_net::{StepInput, StepWeights};
 use crate::nets::core::CellStates;
-use crate::nets::intrinsic_form::{IntrinsicForm, IntrinsicWeights};
+use crate::nets::folded_intrinsic::{FoldedIntrinsic, IntrinsicWeights};
 use crate::nets::parameters::{ParameterSet, Weights};
 use crate::networks::{NetworkParameters, Networks};
 
@@ -69,7 +69,7 @@ struct DerivedWeights {
     /// Of f, RND's target and its predictor.
     intrinsic: [Weights; 3],
     /// The same in 16 bits, where the network computes in them and sees images.
-    folded_intrinsic: Option<(IntrinsicForm, IntrinsicWeights)>,
+    folded_intrinsic: Option<(FoldedIntrinsic, IntrinsicWeights)>,
 }
 
 /// What belongs to one table of recurrent states.
@@ -129,7 +129,7 @@ impl DerivedWeights {
         let intrinsic = sets.map(ParameterSet::weights);
         let form = networks.acting_intrinsic();
         tch::no_grad(|| {
-            let fold = |form: IntrinsicForm| form.fold(intrinsic.each_ref()).map(|weights| (form, weights));
+            let fold = |form: FoldedIntrinsic| form.fold(intrinsic.each_ref()).map(|weights| (form, weights));
             Ok(Self {
                 agent: networks.agent.fold(&parameters.agent, beta)?,
                 folded_intrinsic: form.map(fold).transpose()?,
@@ -142,7 +142,7 @@ impl DerivedWeights {
     fn intrinsic(&self, networks: &Networks, observations: &Tensor) -> Result<(Tensor, Tensor)> {
         if let Some((form, weights)) = &self.folded_intrinsic {
             let frames = form.frames(observations)?;
-            return Ok((weights.f.embed(&frames)?, weights.rnd.error(&frames)?));
+            return Ok((weights.f.forward(&frames)?, weights.rnd.error(&frames)?));
         }
         let frames = networks.input().prepare(observations)?;
         let [f, target, predictor] = &self.intrinsic;
@@ -154,9 +154,9 @@ impl DerivedWeights {
         let newer = Self::new(networks, parameters, beta)?;
         tch::no_grad(|| {
             if let (Some((_, mine)), Some((_, newer))) = (&mut self.folded_intrinsic, &newer.folded_intrinsic) {
-                mine.take_over(newer)?;
+                mine.copy_from(newer)?;
             }
-            self.agent.take_over(&newer.agent)
+            self.agent.copy_from(&newer.agent)
         })
     }
 }

@@ -1,6 +1,4 @@
-//! The choice of an action.
-
-use crate::math::policy::argmax;
+//! Action selection.
 
 /// An action and the probability that it had.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,4 +21,45 @@ pub fn choose_action(preferences: &[f32], epsilon: f64, uniforms: [f64; 2]) -> C
     let spread = epsilon / actions as f64;
     let probability = if action == greedy { 1.0 - epsilon + spread } else { spread };
     ChosenAction { action, probability: probability as f32 }
+}
+
+/// The first action with the largest value; 0 for an empty slice.
+fn argmax(values: &[f32]) -> usize {
+    let mut best = 0;
+    for (action, &value) in values.iter().enumerate() {
+        if value > values[best] {
+            best = action;
+        }
+    }
+    best
+}
+
+/// π(a) = exp(z_a) / Σ_b exp(z_b) of one row of logits, without overflow.
+pub fn softmax(logits: &[f32]) -> Vec<f32> {
+    let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let exponentials: Vec<f32> = logits.iter().map(|&logit| (logit - largest).exp()).collect();
+    let sum: f32 = exponentials.iter().sum();
+    exponentials.into_iter().map(|exponential| exponential / sum).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_equal_maxima_is_greedy() {
+        assert_eq!(argmax(&[1.0, 3.0, 3.0, 2.0]), 1);
+        assert_eq!(argmax(&[0.0; 5]), 0);
+        assert_eq!(argmax(&[-2.0]), 0);
+        assert_eq!(argmax(&[f32::NEG_INFINITY, -1e30]), 1);
+    }
+
+    #[test]
+    fn softmax_of_literal_numbers() {
+        let found = softmax(&[1.0, 2.0, 0.0]);
+        for (found, expected) in found.iter().zip([-1.407_606_f32, -0.407_605_98, -2.407_606]) {
+            assert!((found.ln() - expected).abs() < 1e-6, "{found}");
+        }
+        assert_eq!(softmax(&[1e6, -1e6, 1e6]), [0.5, 0.0, 0.5]);
+    }
 }

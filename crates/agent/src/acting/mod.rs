@@ -9,17 +9,18 @@ mod states;
 mod table;
 
 use half::f16;
+use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
 use crate::config::AgentConfig;
 use crate::error::{AgentError, Result};
-use crate::math::ladders::beta_ladder;
 use crate::networks::{NetworkParameters, Networks};
 use crate::observation::ObservationSpec;
+use crate::policy_family::beta_ladder;
 use captured::{Captured, Going};
 use plain::Plain;
 
-pub use choice::{ChosenAction, choose_action};
+pub use choice::{ChosenAction, choose_action, softmax};
 pub use observations::{Observation, ObservationRows};
 pub use states::RecurrentStates;
 
@@ -37,7 +38,7 @@ pub struct ActingRow<'a> {
     /// a_{t-1}; 0 at an episode's start, as all that follows.
     pub action: i64,
     /// What a_{t-1} led to.
-    pub rewards: PreviousRewards,
+    pub rewards: StepRewards,
     /// f(x_{t-1}).
     pub embedding: &'a [f16],
     /// The policy that acts.
@@ -45,8 +46,8 @@ pub struct ActingRow<'a> {
 }
 
 /// The rewards of the step before.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct PreviousRewards {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StepRewards {
     /// r_e,t-1.
     pub extrinsic: f32,
     /// r_NGU(x_{t-1}).
@@ -57,7 +58,7 @@ pub struct PreviousRewards {
     pub episodic: f32,
 }
 
-impl PreviousRewards {
+impl StepRewards {
     /// As the network is fed them.
     fn in_order(&self) -> [f32; 4] {
         [self.extrinsic, self.ngu, self.rnd, self.episodic]

@@ -6,8 +6,8 @@ use tch::{Kind, Tensor};
 
 use super::{ActingRow, RecurrentStates};
 use crate::error::Result;
-use crate::math::rescaling::rescale_f32;
 use crate::networks::Networks;
+use crate::rescaling::rescale_value;
 
 /// Parts begin at multiples of this many bytes, so that kernels may read them in wide words.
 const ALIGNMENT: usize = 256;
@@ -108,7 +108,7 @@ impl Packing {
             let from = if row.first { states.zero_row() } else { row.environment };
             add(from, row.environment, row.policy, seen);
             features.extend((0..self.actions).map(|action| if action as i64 == row.action { 1.0 } else { 0.0 }));
-            features.extend(row.rewards.in_order().map(rescale_f32));
+            features.extend(row.rewards.in_order().map(|x| rescale_value(f64::from(x)) as f32));
             features.extend(row.embedding.iter().map(|value| value.to_f32()));
         }
         for _ in rows.len()..self.rows {
@@ -133,7 +133,7 @@ mod tests {
     use half::f16;
     use tch::Device;
 
-    use super::super::PreviousRewards;
+    use super::super::StepRewards;
     use super::*;
     use crate::config::{AgentConfig, NetworkPreset};
     use crate::observation::{ObservationKind, ObservationSpec};
@@ -148,7 +148,7 @@ mod tests {
         let networks = Networks::new(&config, &spec, ACTIONS).unwrap();
         let states = RecurrentStates::new(&networks, ENVIRONMENTS, Device::Cpu).unwrap();
         let embedding = vec![f16::from_f32(0.5); networks.embedding_length()];
-        let rewards = PreviousRewards { extrinsic: 3.0, ngu: -2.0, rnd: 1.0, episodic: 0.0 };
+        let rewards = StepRewards { extrinsic: 3.0, ngu: -2.0, rnd: 1.0, episodic: 0.0 };
         let row = |environment, first, action, policy| ActingRow {
             environment,
             first,
@@ -172,7 +172,7 @@ mod tests {
         assert_eq!(values(&unpacked.policy), [2, 0, 1, 0]);
         assert_eq!(values(&unpacked.seen), [9, 1, 7, blank as i64]);
         let features = Vec::<f32>::try_from(unpacked.features.get(2)).unwrap();
-        let rescaled = [3.0, -2.0, 1.0, 0.0].map(rescale_f32);
+        let rescaled = [3.0, -2.0, 1.0, 0.0].map(|x| rescale_value(x) as f32);
         assert_eq!(features[..ACTIONS + 4], [&[0.0, 0.0, 1.0], &rescaled[..]].concat());
         assert_eq!(features[ACTIONS + 4..], vec![0.5; embedding.len()]);
     }

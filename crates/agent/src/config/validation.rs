@@ -3,7 +3,7 @@
 use super::AgentConfig;
 use super::network::{ConvConfig, NetworkConfig, TorsoKind};
 use crate::error::{AgentError, Result};
-use crate::observation::{InputShape, ObservationInput, ObservationSpec};
+use crate::observation::{ImageShape, InputShape, ObservationInput, ObservationSpec};
 
 /// A field whose value can't work.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -198,7 +198,7 @@ impl NetworkConfig {
             found.add("the observation's shape", format!("{shape:?}"), rule);
             return;
         }
-        if let InputShape::Image { height, width, .. } =
+        if let InputShape::Image(ImageShape { height, width, .. }) =
             ObservationInput::new(observation.clone(), self.max_side).shape()
         {
             check_fit("network.intrinsic.convolutions", &self.intrinsic.convolutions, (height, width), found);

@@ -3,42 +3,41 @@
 //! An update is one call, [`Learner::step`]; or it is [begun](Learner::begin) and [finished](Learner::finish), so that
 //! a GPU has the next update's work before the report of the last one is read.
 
-mod intrinsic;
-mod numbers;
-mod recorded;
+mod intrinsic_loss;
 mod report;
 mod state;
-mod streams;
-mod target;
+mod target_network;
 mod update;
+mod update_graphs;
 
 use std::sync::Arc;
 
+use rand::SeedableRng;
 use tch::Device;
+use torch_ext::{Priority, Stream};
 
+use crate::Random;
 use crate::batch::{Batch, BatchShape};
 use crate::config::AgentConfig;
 use crate::error::{AgentError, Result};
 use crate::loader::{LoadedBatch, Loader};
 use crate::loss::AgentLoss;
-use crate::math::moments::Moments;
-use crate::math::td_scale::TdScale;
+use crate::loss::TdScale;
+use crate::moments::Moments;
 use crate::nets::parameters::ParameterSet;
 use crate::networks::{NetworkParameters, Networks};
 use crate::observation::ObservationSpec;
 use crate::optimizer::{AdamConfig, AdamW};
-use crate::random::Random;
 use crate::tensor_file::TensorFile;
 use crate::weights::export;
-use intrinsic::IntrinsicForms;
-use recorded::RecordedUpdate;
-use streams::Streams;
-use target::TargetNetwork;
-use update::UnderWay;
+use intrinsic_loss::LearnerIntrinsic;
+use target_network::TargetNetwork;
+use update::PendingUpdate;
+use update_graphs::UpdateGraphs;
 
 pub use report::{GradientNorms, Losses, RndStatistics, StepReport};
 
-/// A network that is trained: an optimizer and a place for the gradient.
+/// A trained network's optimizer and gradients.
 #[derive(Debug)]
 struct Training {
     optimizer: AdamW,
@@ -52,18 +51,38 @@ impl Training {
     }
 }
 
-/// Where the parameters of the value and policy network are taken from.
+/// A learner's CUDA streams besides the current one.
+#[derive(Debug)]
+struct LearnerStreams {
+    /// For work beside the rest of an update.
+    side: Stream,
+    /// For capturing CUDA graphs.
+    capture: Stream,
+}
+
+impl LearnerStreams {
+    /// The streams of a learner on a GPU; none on a CPU.
+    fn new(device: Device) -> Result<Option<Arc<Self>>> {
+        if !(device.is_cuda() && torch_ext::available()) {
+            return Ok(None);
+        }
+        let stream = || Stream::new(Priority::Normal);
+        Ok(Some(Arc::new(Self { side: stream()?, capture: stream()? })))
+    }
+}
+
+/// Which parameters of the value and policy network to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterSource {
-    /// Those that are trained; actors use them.
+    /// The trained parameters, which actors use.
     Online,
-    /// Their moving average; evaluators use it.
+    /// Their exponential moving average, which evaluators use.
     Ema,
 }
 
 /// The parts of an update, in their order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum UpdatePart {
     /// Forward pass of the online network's torso.
     OnlineTorso,
     /// Forward pass of the target network's torso.
@@ -80,13 +99,13 @@ pub enum Part {
     Optimizer,
 }
 
-/// What tests and benchmarks ask of an update besides its result.
+/// Options of an update for tests and benchmarks.
 #[derive(Default)]
 pub struct StepOptions<'a> {
-    /// Blocks kept, `[blocks][B]` of 0 and 1, instead of drawn ones.
-    pub keep: Option<&'a [u8]>,
+    /// Stochastic-depth mask instead of a drawn one, `[blocks][B]`: 0 where a block is dropped for a sequence.
+    pub depth_mask: Option<&'a [u8]>,
     /// Called at the end of every part.
-    pub observer: Option<&'a mut dyn FnMut(Part)>,
+    pub observer: Option<&'a mut dyn FnMut(UpdatePart)>,
 }
 
 /// Everything that persists between updates.
@@ -94,9 +113,9 @@ pub struct StepOptions<'a> {
 pub struct Learner {
     config: AgentConfig,
     networks: Networks,
-    /// f and RND in other forms, where those are faster.
-    intrinsic_forms: Option<IntrinsicForms>,
-    recorded: RecordedUpdate,
+    /// f and RND with folded weights, where that is faster.
+    folded_intrinsic: Option<LearnerIntrinsic>,
+    graphs: UpdateGraphs,
     device: Device,
     loss: AgentLoss,
     online: NetworkParameters,
@@ -109,17 +128,17 @@ pub struct Learner {
     td_scales: Vec<TdScale>,
     rnd_errors: Moments,
     /// On a GPU.
-    streams: Option<Arc<Streams>>,
-    /// Finished ones.
+    streams: Option<Arc<LearnerStreams>>,
+    /// Number of finished updates.
     updates: u64,
     /// The update that was begun and not finished.
-    under_way: Option<UnderWay>,
-    /// Draws the blocks that stochastic depth leaves out.
+    pending: Option<PendingUpdate>,
+    /// Draws the stochastic-depth masks.
     random: Random,
 }
 
 impl Learner {
-    /// A learner that has learned nothing yet; its parameters are a function of the seed.
+    /// An untrained learner, whose parameters are a function of the seed.
     pub fn new(
         config: &AgentConfig,
         observation: &ObservationSpec,
@@ -128,7 +147,7 @@ impl Learner {
         device: Device,
     ) -> Result<Self> {
         let networks = Networks::new(config, observation, actions)?.on(config.network.precision, device)?;
-        let mut random = Random::new(seed);
+        let mut random = Random::seed_from_u64(seed);
         let NetworkParameters { agent, action_prediction, rnd_target, rnd_predictor } =
             NetworkParameters::initialised(&networks, &mut random, device)?;
         let (target, ema) = (agent.duplicate()?, agent.duplicate()?);
@@ -154,16 +173,16 @@ impl Learner {
                 rnd_target,
                 rnd_predictor: rnd_predictor.trainable()?,
             },
-            intrinsic_forms: IntrinsicForms::of(&networks),
-            recorded: RecordedUpdate::default(),
+            folded_intrinsic: LearnerIntrinsic::of(&networks),
+            graphs: UpdateGraphs::default(),
             networks,
             device,
             loss,
             target: TargetNetwork::new(target),
             ema,
-            streams: Streams::new(device)?,
+            streams: LearnerStreams::new(device)?,
             updates: 0,
-            under_way: None,
+            pending: None,
             random,
         })
     }
@@ -178,13 +197,12 @@ impl Learner {
         &self.config
     }
 
-    /// Number of updates that its parameters hold, the one under way included.
+    /// Number of updates, including the pending one.
     pub fn updates(&self) -> u64 {
-        self.updates + u64::from(self.under_way.is_some())
+        self.updates + u64::from(self.pending.is_some())
     }
 
-    /// Running mean and deviation of the RND error after the last finished update; actors turn errors into novelty with
-    /// them.
+    /// Running mean and deviation of the RND error after the last finished update, by which actors judge novelty.
     pub fn rnd_errors(&self) -> &Moments {
         &self.rnd_errors
     }
@@ -194,7 +212,7 @@ impl Learner {
         &self.td_scales
     }
 
-    /// A copy of the parameters for acting, the update under way included.
+    /// A copy of the parameters for acting, including the pending update.
     pub fn parameters(&self, source: ParameterSource) -> Result<NetworkParameters> {
         let agent = match source {
             ParameterSource::Online => &self.online.agent,
@@ -208,7 +226,7 @@ impl Learner {
         })
     }
 
-    /// The same as a safetensors file with readable names.
+    /// The same parameters as a safetensors file with readable names.
     pub fn weights(&self, source: ParameterSource) -> Result<TensorFile> {
         let mut file = TensorFile::default();
         for set in self.parameters(source)?.sets() {
@@ -227,26 +245,25 @@ impl Learner {
         [&self.action_prediction.gradients, &self.rnd.gradients]
     }
 
-    /// Begins an update and returns before it is done; the report is that of the one before, if it was not finished.
+    /// Begins an update and returns before it is done, with the report of the previous update if that was pending.
     ///
-    /// Of an update that fails, here or in [`finish`](Self::finish), nothing remains but the scratch space of the
-    /// gradients. If it was the one before, this one is not begun.
+    /// An update that fails, here or in [`finish`](Self::finish), changes nothing but the scratch space of the gradients.
+    /// If the previous update fails, this one is not begun.
     pub fn begin(&mut self, batch: &LoadedBatch) -> Result<Option<StepReport>> {
-        self.begin_with(batch.tensors()?, batch.sequences())
+        self.begin_on(batch.tensors()?, batch.sequences())
     }
 
-    /// Waits for the update under way, if there is one.
+    /// Waits for the pending update, if there is one.
     pub fn finish(&mut self) -> Result<Option<StepReport>> {
-        self.under_way.take().map(|under_way| self.settle(under_way)).transpose()
+        self.pending.take().map(|pending| self.complete(pending)).transpose()
     }
 
-    /// Whether the device works on while the host does other things, so that it pays to begin an update before the last
-    /// one is finished.
+    /// Whether the device runs ahead of the host, so that it pays to begin an update before the last one is finished.
     pub fn runs_ahead(&self) -> bool {
         self.streams.is_some()
     }
 
-    /// Bytes of a GPU's memory that libtorch has reserved, for whomever; nothing on a CPU.
+    /// Bytes of GPU memory that libtorch has reserved in this process; `None` on a CPU.
     pub fn device_memory(&self) -> Result<Option<u64>> {
         let counted = self.device.is_cuda() && torch_ext::available();
         Ok(if counted { Some(torch_ext::memory_statistics()?.reserved) } else { None })
@@ -257,28 +274,28 @@ impl Learner {
         self.step_with(batch, StepOptions::default())
     }
 
-    /// One update, watched, of a batch that is not on the device yet.
+    /// One update with options, of a batch that is not on the device yet.
     pub fn step_with(&mut self, batch: &Batch<'_>, options: StepOptions<'_>) -> Result<StepReport> {
         let (input, shape) = (self.networks.input(), self.batch_shape());
         batch.check(input, &shape)?;
         let tensors = batch.upload(input, &shape, self.device)?;
-        self.learn(&tensors, batch.sequences, options)
+        self.step_on(&tensors, batch.sequences, options)
     }
 
     /// One update with a batch that was loaded ahead.
     pub fn step_loaded(&mut self, batch: &LoadedBatch, options: StepOptions<'_>) -> Result<StepReport> {
-        self.learn(batch.tensors()?, batch.sequences(), options)
+        self.step_on(batch.tensors()?, batch.sequences(), options)
     }
 
-    /// What brings batches to the device while the learner works.
+    /// A loader that copies batches to the device while the learner works.
     pub fn loader(&self) -> Result<Loader> {
         Loader::new(self.networks.input().clone(), self.batch_shape(), self.device)
     }
 
-    /// Fails while an update is under way.
-    fn expect_rest(&self) -> Result<()> {
-        match &self.under_way {
-            Some(_) => Err(AgentError::UnderWay { update: self.updates() }),
+    /// Fails while an update is pending.
+    fn expect_idle(&self) -> Result<()> {
+        match &self.pending {
+            Some(_) => Err(AgentError::PendingUpdate { update: self.updates() }),
             None => Ok(()),
         }
     }

@@ -4,13 +4,13 @@ use serde::{Deserialize, Serialize};
 use tch::Device;
 
 use super::{Learner, Training};
+use crate::Random;
 use crate::config::AgentConfig;
 use crate::error::{AgentError, Result};
-use crate::math::moments::Moments;
-use crate::math::td_scale::TdScale;
+use crate::loss::TdScale;
+use crate::moments::Moments;
 use crate::nets::parameters::ParameterSet;
 use crate::observation::ObservationSpec;
-use crate::random::Random;
 use crate::tensor_file::TensorFile;
 use crate::weights::{export, import};
 
@@ -35,7 +35,7 @@ struct Numbers {
 impl Learner {
     /// A copy of everything that persists, on the host; no update may be under way.
     pub fn save(&self) -> Result<TensorFile> {
-        self.expect_rest()?;
+        self.expect_idle()?;
         let mut file = TensorFile::default();
         for set in self.online.sets() {
             export(&mut file, "online.", set)?;
@@ -77,7 +77,7 @@ impl Learner {
         }
         let policies = config.policies.count;
         if numbers.td_scales.len() != learner.td_scales.len()
-            || numbers.td_scales.iter().any(|scale| scale.policies() != policies)
+            || numbers.td_scales.iter().any(|scale| scale.running().len() != policies)
         {
             return Err(invalid("its TD scales are those of other value heads or policies".to_owned()));
         }

@@ -1,166 +1,154 @@
-//! One update, in two halves: what the device is given to do, and what the host takes over when it has the report.
+//! One update, in two halves: the work given to the device, and what the host does when it has the report.
 //!
-//! Everything that depends on the numbers of an update, such as whether they are finite, is decided on the device. So a
-//! GPU can be given the update as a whole, and the next forward passes behind it, before the host has read a number.
+//! Everything that depends on the values of an update, such as whether they are finite, is decided on the device. A GPU
+//! can therefore be given the whole update, and the next forward passes after it, before the host has read a value.
 
+use rand::seq::index::sample;
 use tch::{Kind, Tensor};
 
-use super::intrinsic::IntrinsicLoss;
-use super::numbers::Numbers;
-use super::report::{RndStatistics, SentReport, StepReport};
-use super::streams::beside;
-use super::{Learner, Part, StepOptions};
+use super::intrinsic_loss::IntrinsicLoss;
+use super::report::{DeviceReport, PendingReport, RndStatistics, StepReport};
+use super::{Learner, StepOptions, UpdatePart};
+use crate::Random;
 use crate::batch::BatchTensors;
 use crate::error::{AgentError, Result};
-use crate::loss::least_scales;
-use crate::loss::statistics::policy_table;
-use crate::nets::agent_net::{Keep, NetOutput};
+use crate::loss::running_sigmas;
+use crate::nets::agent_net::{DepthMask, NetOutput};
 use crate::optimizer::Gate;
-use crate::random::Random;
+use crate::streams::fork;
 
-/// An update that the device was given, and whose report has not been read.
+/// An update that was given to the device and whose report has not been read.
 #[derive(Debug)]
-pub(super) struct UnderWay {
-    pub report: SentReport,
+pub(super) struct PendingUpdate {
+    report: PendingReport,
     /// The generator as the next update finds it.
-    pub random: Random,
+    random: Random,
 }
 
-/// What both networks say of a batch.
-pub(super) struct Passes {
+/// Outputs of both networks for a batch.
+pub(super) struct ForwardPasses {
     online: NetOutput,
     target: NetOutput,
 }
 
-/// What an update finds besides the gradients, on the device.
+/// What an update computes besides the gradients, on the device.
 #[derive(Debug)]
-pub(super) struct Found {
-    numbers: Numbers,
-    /// Whether all of them are finite: one bool.
+pub(super) struct UpdateResults {
+    report: DeviceReport,
+    /// Whether every value of the report is finite: one bool.
     finite: Tensor,
-    /// What the agent's gradient is multiplied with.
+    /// The factor that clips the agent's gradient.
     clip: Tensor,
-    heads: usize,
-    distillation: bool,
 }
 
 impl Learner {
-    /// One update, watched.
-    pub(super) fn learn(
+    /// One update from start to end.
+    pub(super) fn step_on(
         &mut self,
         tensors: &BatchTensors,
         sequences: usize,
-        mut options: StepOptions<'_>,
+        options: StepOptions<'_>,
     ) -> Result<StepReport> {
-        self.expect_rest()?;
-        let mut nobody = |_| ();
-        let finished: &mut dyn FnMut(Part) = match &mut options.observer {
-            Some(observer) => *observer,
-            None => &mut nobody,
-        };
-        let (keep, random) = self.keep(tensors, sequences, options.keep)?;
-        let passes = self.passes(tensors, keep.as_ref(), finished)?;
-        let found = self.find_gradients(passes, tensors, &self.least_scales()?, finished)?;
-        let report = self.apply(&found, tensors)?;
-        let report = self.settle(UnderWay { report, random })?;
-        finished(Part::Optimizer);
+        self.expect_idle()?;
+        let mut ignore = |_| ();
+        let observe = options.observer.unwrap_or(&mut ignore);
+        let (mask, random) = self.depth_mask(tensors, sequences, options.depth_mask)?;
+        let (_, pending) = self.begin_update(tensors, mask.as_ref(), random, observe)?;
+        let report = self.complete(pending)?;
+        observe(UpdatePart::Optimizer);
         Ok(report)
     }
 
-    /// Begins an update, and finishes the one before while the device has the forward passes to do.
-    pub(super) fn begin_with(&mut self, tensors: &BatchTensors, sequences: usize) -> Result<Option<StepReport>> {
-        let (keep, random) = self.keep(tensors, sequences, None)?;
-        if let Some(mut recording) = self.recording(tensors, keep.as_ref())? {
-            let begun = self.replay(&mut recording, tensors, keep.as_ref(), random);
-            self.recorded.put_back(recording);
-            return begun;
-        }
-        let passes = self.passes(tensors, keep.as_ref(), &mut |_| ())?;
-        // The loss needs σ_j, which the report of the update before moves.
-        let before = self.finish()?;
-        let found = self.find_gradients(passes, tensors, &self.least_scales()?, &mut |_| ())?;
-        let report = self.apply(&found, tensors)?;
-        self.under_way = Some(UnderWay { report, random });
-        Ok(before)
+    /// Begins an update, by CUDA graphs where there are some for its size; the report is that of the previous update.
+    pub(super) fn begin_on(&mut self, tensors: &BatchTensors, sequences: usize) -> Result<Option<StepReport>> {
+        let (mask, random) = self.depth_mask(tensors, sequences, None)?;
+        let mask = mask.as_ref();
+        let (previous, pending) = match self.captured_update(tensors, mask)? {
+            Some(mut captured) => {
+                let begun = self.replay(&mut captured, tensors, mask, random);
+                self.graphs.put_back(captured);
+                begun?
+            }
+            None => self.begin_update(tensors, mask, random, &mut |_| ())?,
+        };
+        self.pending = Some(pending);
+        Ok(previous)
     }
 
-    /// The forward passes, of which nothing persists.
-    pub(super) fn passes(
+    /// Gives an update to the device, and finishes the previous one while the device does the forward passes.
+    pub(super) fn begin_update(
         &mut self,
         tensors: &BatchTensors,
-        keep: Option<&Keep>,
-        finished: &mut dyn FnMut(Part),
-    ) -> Result<Passes> {
+        mask: Option<&DepthMask>,
+        random: Random,
+        observe: &mut dyn FnMut(UpdatePart),
+    ) -> Result<(Option<StepReport>, PendingUpdate)> {
+        let passes = self.forward_passes(tensors, mask, observe)?;
+        // The loss needs σ_j, which the report of the previous update changes.
+        let previous = self.finish()?;
+        let results = self.compute_gradients(passes, tensors, &self.running_sigmas()?, observe)?;
+        Ok((previous, self.apply(&results, tensors, random)?))
+    }
+
+    /// The forward passes, which change nothing of the learner.
+    pub(super) fn forward_passes(
+        &mut self,
+        tensors: &BatchTensors,
+        mask: Option<&DepthMask>,
+        observe: &mut dyn FnMut(UpdatePart),
+    ) -> Result<ForwardPasses> {
         let net = &self.networks.agent;
         let (input, weights) = (&tensors.input, net.prepare(&self.online.agent)?);
-        let torso = net.torso(&weights, input, keep)?;
-        finished(Part::OnlineTorso);
+        let torso = net.torso(&weights, input, mask)?;
+        observe(UpdatePart::OnlineTorso);
         let target = self.target.weights(net)?;
         let target_torso = tch::no_grad(|| net.torso(target, input, None))?;
-        finished(Part::TargetTorso);
-        // An LSTM takes one step after the other, too small for a GPU; so do both networks' at the same time.
+        observe(UpdatePart::TargetTorso);
+        // An LSTM takes one step after the other, each too small for a GPU, so both networks' run at the same time.
         let rest = || tch::no_grad(|| net.unroll_from(target, input, target_torso.shallow_clone()));
-        let (target, joined) = beside(self.streams.as_deref().map(|streams| &streams.side), rest)?;
+        let (target, forked) = fork(self.streams.as_deref().map(|streams| &streams.side), rest)?;
         let online = net.unroll_from(&weights, input, torso)?;
-        joined.join()?;
-        // Until here the other stream has read it, unknown to whoever gives its memory to the next tensor.
+        forked.join()?;
+        // Dropped only now: the allocator does not know that the side stream reads it.
         drop(target_torso);
-        finished(Part::CoresAndHeads);
-        Ok(Passes { online, target })
+        observe(UpdatePart::CoresAndHeads);
+        Ok(ForwardPasses { online, target })
     }
 
-    /// Losses and gradients. `scales` holds the least σ_j of each value head.
-    pub(super) fn find_gradients(
+    /// Losses and gradients. `scales` holds max(σ_running, ε) of each value head.
+    pub(super) fn compute_gradients(
         &mut self,
-        passes: Passes,
+        passes: ForwardPasses,
         tensors: &BatchTensors,
         scales: &[Tensor],
-        finished: &mut dyn FnMut(Part),
-    ) -> Result<Found> {
-        let Passes { online, target } = passes;
-        // Losses and the LSTM's backward pass are many small kernels, which leave room on a GPU for these. Earlier they
-        // could not be: the gradients of the update before had to stay until it was known whether they are finite.
+        observe: &mut dyn FnMut(UpdatePart),
+    ) -> Result<UpdateResults> {
+        let ForwardPasses { online, target } = passes;
+        // The loss and the LSTM's backward pass are many small kernels, which leave room on a GPU for these. They cannot
+        // start earlier: the gradients of the previous update had to stay until it was known whether they are finite.
         let streams = self.streams.clone();
         let side = streams.as_deref().map(|streams| &streams.side);
-        let (intrinsic, joined) = beside(side, || self.intrinsic_gradients_of(tensors))?;
-        finished(Part::Intrinsic);
+        let (intrinsic, forked) = fork(side, || self.compute_intrinsic_gradients(tensors))?;
+        observe(UpdatePart::Intrinsic);
         let loss = self.loss.evaluate(&online.heads, &target.heads, tensors, scales)?;
         drop((online, target));
-        finished(Part::Loss);
+        observe(UpdatePart::Loss);
         self.agent.gradients.fill_with_gradients(&loss.total, &self.online.agent)?;
-        finished(Part::Backward);
-        joined.join()?;
+        observe(UpdatePart::Backward);
+        forked.join()?;
         tch::no_grad(|| {
             let trainings = [&self.agent, &self.action_prediction, &self.rnd];
-            let norms = trainings.map(|training| training.gradients.norm());
-            let [agent, f, rnd] = norms;
+            let [agent, f, rnd] = trainings.map(|training| training.gradients.norm());
             let norms = [agent?, f?, rnd?];
-            let table = policy_table(&loss, tensors)?;
-            let mut told = vec![
-                &loss.total,
-                &loss.td,
-                &loss.distillation,
-                &intrinsic.action_prediction,
-                &intrinsic.rnd,
-                &intrinsic.accuracy,
-            ];
-            told.extend(&norms);
-            told.extend([intrinsic.moments(), &loss.priorities, &table]);
-            told.extend(loss.heads.iter().map(|head| head.td.statistics()));
-            let numbers = Numbers::gather(&told)?;
-            Ok(Found {
-                finite: numbers.finite()?,
-                numbers,
-                clip: clip_factor(&norms[0], self.config.optimizer.clip_norm)?,
-                heads: loss.heads.len(),
-                distillation: loss.policy.is_some(),
-            })
+            let report = DeviceReport::gather(&loss, &intrinsic, &norms, tensors)?;
+            let clip = clip_factor(&norms[0], self.config.optimizer.clip_norm)?;
+            Ok(UpdateResults { finite: report.finite()?, report, clip })
         })
     }
 
     /// Losses of the networks behind the intrinsic reward, and their gradients.
-    fn intrinsic_gradients_of(&mut self, tensors: &BatchTensors) -> Result<IntrinsicLoss> {
-        let intrinsic = IntrinsicLoss::evaluate(&self.networks, self.intrinsic_forms.as_ref(), &self.online, tensors)?;
+    fn compute_intrinsic_gradients(&mut self, tensors: &BatchTensors) -> Result<IntrinsicLoss> {
+        let intrinsic = IntrinsicLoss::evaluate(&self.networks, self.folded_intrinsic.as_ref(), &self.online, tensors)?;
         self.action_prediction
             .gradients
             .fill_with_gradients(&intrinsic.action_prediction, &self.online.action_prediction)?;
@@ -168,9 +156,14 @@ impl Learner {
         Ok(intrinsic)
     }
 
-    /// Moves all parameters, if every number of the update is finite, and sends those numbers to the host.
-    pub(super) fn apply(&mut self, found: &Found, tensors: &BatchTensors) -> Result<SentReport> {
-        let Found { numbers, finite: apply, clip, heads, distillation } = found;
+    /// Moves all parameters, if every value of the update is finite, and sends the report to the host.
+    pub(super) fn apply(
+        &mut self,
+        results: &UpdateResults,
+        tensors: &BatchTensors,
+        random: Random,
+    ) -> Result<PendingUpdate> {
+        let UpdateResults { report, finite: apply, clip } = results;
         let (f, rnd) = (&mut self.action_prediction, &mut self.rnd);
         let average = (&mut self.ema, 1.0 - self.config.copies.ema_decay);
         let (clipped, whole) = (Gate { apply, scale: Some(clip) }, Gate { apply, scale: None });
@@ -182,24 +175,18 @@ impl Learner {
             if self.config.copies.renews_target(update) {
                 self.target.parameters_mut().copy_where(apply, &self.online.agent)?;
             }
-            Ok(SentReport {
-                numbers: numbers.send()?,
-                update,
-                steps: tensors.total_steps as u64,
-                heads: *heads,
-                distillation: *distillation,
-            })
+            Ok(PendingUpdate { report: report.send(update, tensors.total_steps as u64)?, random })
         })
     }
 
-    /// The least σ_j of each value head, on the device.
-    pub(super) fn least_scales(&self) -> Result<Vec<Tensor>> {
-        self.td_scales.iter().map(|scale| least_scales(scale, self.device)).collect()
+    /// max(σ_running, ε) of each value head, on the device.
+    pub(super) fn running_sigmas(&self) -> Result<Vec<Tensor>> {
+        self.td_scales.iter().map(|scale| running_sigmas(scale, self.device)).collect()
     }
 
-    /// Waits for the report of an update and, if it was applied, takes over what the host keeps of it.
-    pub(super) fn settle(&mut self, under_way: UnderWay) -> Result<StepReport> {
-        let UnderWay { report, random } = under_way;
+    /// Waits for the report of an update and, if it was applied, updates what the host keeps.
+    pub(super) fn complete(&mut self, pending: PendingUpdate) -> Result<StepReport> {
+        let PendingUpdate { report, random } = pending;
         let mut received = report.receive()?;
         received.check_finite([
             ("agent", &self.agent.gradients),
@@ -210,8 +197,8 @@ impl Learner {
             training.optimizer.count();
         }
         self.updates = received.report.update;
-        for (scale, head) in self.td_scales.iter_mut().zip(&received.heads) {
-            for (policy, &moments) in head.moments.iter().enumerate() {
+        for (scale, td) in self.td_scales.iter_mut().zip(&received.td) {
+            for (policy, &moments) in td.moments.iter().enumerate() {
                 scale.update(policy, moments);
             }
         }
@@ -221,25 +208,28 @@ impl Learner {
         Ok(received.report)
     }
 
-    /// The blocks that stochastic depth keeps, those `given` or drawn, and the generator afterwards. Exactly
-    /// round(rate · B) sequences of a block are left out.
-    fn keep(&self, tensors: &BatchTensors, sequences: usize, given: Option<&[u8]>) -> Result<(Option<Keep>, Random)> {
-        let mut random = self.under_way.as_ref().map_or(&self.random, |update| &update.random).clone();
+    /// The stochastic-depth mask, `given` or drawn, and the generator afterwards; `None` where every block is kept. Exactly
+    /// round(rate · B) sequences drop a block.
+    fn depth_mask(
+        &self,
+        tensors: &BatchTensors,
+        sequences: usize,
+        given: Option<&[u8]>,
+    ) -> Result<(Option<DepthMask>, Random)> {
+        let mut random = self.pending.as_ref().map_or(&self.random, |pending| &pending.random).clone();
         let blocks = self.networks.agent.droppable_blocks();
         let mut keep = vec![1f32; blocks * sequences];
         match given {
             Some(given) if given.len() != keep.len() => {
                 let what = format!("{blocks} blocks of {sequences} sequences");
-                return Err(AgentError::Length { field: "keep", what, expected: keep.len(), found: given.len() });
+                return Err(AgentError::Length { field: "depth_mask", what, expected: keep.len(), found: given.len() });
             }
             Some(given) => keep = given.iter().map(|&kept| f32::from(kept)).collect(),
             None => {
-                for block in 0..blocks {
+                for (block, keep) in keep.chunks_exact_mut(sequences.max(1)).enumerate() {
                     let rate = self.config.network.torso.stochastic_depth.block_rate(block, blocks);
                     let dropped = (rate * sequences as f64).round() as usize;
-                    for sequence in random.choose(dropped, sequences) {
-                        keep[block * sequences + sequence] = 0.0;
-                    }
+                    sample(&mut random, sequences, dropped).into_iter().for_each(|sequence| keep[sequence] = 0.0);
                 }
             }
         }
@@ -248,11 +238,11 @@ impl Learner {
         }
         let keep = Tensor::f_from_slice(&keep)?.f_view([blocks as i64, sequences as i64])?;
         let steps = tensors.valid.size()[1];
-        Ok((Some(self.networks.agent.keep(&keep, steps, self.device)?), random))
+        Ok((Some(self.networks.agent.depth_mask(&keep, steps, self.device)?), random))
     }
 }
 
-/// What a gradient of this norm is multiplied with, f64; the same as torch.nn.utils.clip_grad_norm_.
+/// The factor that clips a gradient of this norm, f64; the same as torch.nn.utils.clip_grad_norm_.
 fn clip_factor(norm: &Tensor, clip_norm: f64) -> Result<Tensor> {
     let norm = norm.f_to_kind(Kind::Double)?.f_add_scalar(1e-6)?;
     Ok(norm.f_full_like(clip_norm)?.f_div(&norm)?.f_clamp_max(1.0)?)

@@ -1,27 +1,39 @@
-//! The loss of the value and policy network, from what the online and the target network say of a batch.
+//! The loss of the value and policy network, from the online and the target network's outputs for a batch.
 //!
-//! It is read from top to bottom in [`AgentLoss::evaluate`]: target policy, traces, returns, TD loss of each value
-//! head, distillation, mixture over the policies, priorities.
+//! [`AgentLoss::evaluate`] reads from top to bottom: target policy, traces, returns, TD loss of each value head,
+//! distillation, mixture over the policies, priorities. The doc comment of each function it calls holds the equation and
+//! its place in "Human-level Atari 200x faster": sections are named by their titles; A1, A2, B1, B2 and D are the labels
+//! that the section "MEME: Improving the data efficiency of Agent57" gives to its parts. Where the paper has a misprint,
+//! the equation is the corrected one. `tests/specification` holds the loss against the same equations over single steps.
 
 pub(crate) mod distillation;
 pub mod statistics;
 pub mod targets;
 pub(crate) mod td;
+mod td_scale;
 
 use tch::{Device, Kind, Tensor};
 
 use crate::batch::BatchTensors;
 use crate::config::{AgentConfig, Bootstrap, QHeads, ReturnKind};
 use crate::error::Result;
-use crate::math::ladders::{beta_ladder, gamma_ladder};
-use crate::math::mixture::mixture_weight;
 use crate::nets::heads::HeadOutputs;
+use crate::policy_family::{beta_ladder, gamma_ladder};
 use crate::rescaling::unscale;
 use distillation::{DistillationLoss, distillation_loss};
 use targets::{Trajectories, expected_value, returns, taken, target_policy, trace_coefficients};
 use td::{TdInput, TdLoss, priorities, td_loss};
 
-pub use td::least_scales;
+pub use td::{TdStatistics, running_sigmas};
+pub use td_scale::TdScale;
+
+/// The weight of L_j in L = η L_{jμ} + (1−η)/N Σ_j L_j for a sequence that policy jμ acted in. Section B2.
+///
+/// The weights of all policies sum to 1. η = 1 trains the behaviour policy only, η = 0 all alike.
+pub fn mixture_weight(policy: usize, behaviour_policy: usize, policies: usize, eta: f64) -> f64 {
+    let shared = (1.0 - eta) / policies as f64;
+    if policy == behaviour_policy { eta + shared } else { shared }
+}
 
 /// The loss with its constants on a device.
 #[derive(Debug)]
@@ -31,11 +43,11 @@ pub struct AgentLoss {
     beta: Tensor,
     /// γ_j, `[N]`.
     gamma: Tensor,
-    /// Weight of L_j for a sequence of policy i, `[N, N]`.
+    /// Row jμ holds the [`mixture_weight`] of every policy, `[N, N]`.
     mixture: Tensor,
 }
 
-/// What one value head was trained towards.
+/// The loss of one value head and what it was trained towards.
 #[derive(Debug)]
 pub struct HeadLoss {
     /// `combined`, or `extrinsic` and `intrinsic`.
@@ -48,10 +60,10 @@ pub struct HeadLoss {
     pub td: TdLoss,
 }
 
-/// The loss of a batch and everything it was made of; all but `total` is without gradient.
+/// The loss of a batch and its ingredients; only `total` carries a gradient.
 #[derive(Debug)]
 pub struct LossOutput {
-    /// What is minimised.
+    /// The loss that is minimised.
     pub total: Tensor,
     /// Its TD part.
     pub td: Tensor,
@@ -100,8 +112,9 @@ impl AgentLoss {
         if self.config.loss.q_heads == QHeads::Separate { 2 } else { 1 }
     }
 
-    /// The loss of a batch. `scales` holds the [`least_scales`] of each value head. Nothing here waits for the device or
-    /// sends anything to it.
+    /// L = η L_{jμ} + (1−η)/N Σ_j L_j, where L_j is the TD loss of policy j plus its weighted distillation loss.
+    ///
+    /// `scales` holds the [`running_sigmas`] of each value head. Nothing here waits for the device or sends anything to it.
     pub fn evaluate(
         &self,
         online: &HeadOutputs,
@@ -154,7 +167,7 @@ impl AgentLoss {
             _ => None,
         };
 
-        // w · (η 1[j = jμ] + (1-η)/N) / number of valid steps, for each sequence and policy.
+        // Mixture weight times importance weight, divided by the number of valid steps, for each sequence and policy.
         let mixture = self.mixture.f_index_select(0, &batch.policy)?;
         let mixture = mixture.f_mul(&batch.weight.f_unsqueeze(-1)?)?.f_div(&batch.steps_in_all()?)?.f_unsqueeze(1)?;
         let mixed = |loss: &Tensor| -> Result<Tensor> { Ok(loss.f_mul(&mixture)?.f_sum(Kind::Float)?) };
@@ -236,11 +249,38 @@ impl AgentLoss {
     }
 }
 
-/// One value head with what it is trained on: action values `[B, T, N, A]`, rewards `[B, T, N]` or `[B, T, 1]`.
+/// One value head and its rewards: action values `[B, T, N, A]`, rewards `[B, T, N]` or `[B, T, 1]`.
 struct ValueHead {
     name: &'static str,
     q: Tensor,
     q_target: Tensor,
     q_bootstrap: Tensor,
     rewards: Tensor,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::mixture_weight;
+
+    #[test]
+    fn sixteen_policies_share_half_and_the_one_that_acted_has_the_other_half() {
+        let weights: Vec<f64> = (0..16).map(|policy| mixture_weight(policy, 5, 16, 0.5)).collect();
+        for (policy, &weight) in weights.iter().enumerate() {
+            assert_eq!(weight, if policy == 5 { 0.53125 } else { 0.03125 });
+        }
+        assert_eq!(weights.iter().sum::<f64>(), 1.0);
+    }
+
+    #[test]
+    fn one_policy_has_all_the_weight() {
+        for eta in [0.0, 0.5, 1.0] {
+            assert_eq!(mixture_weight(0, 0, 1, eta), 1.0);
+        }
+    }
+
+    #[test]
+    fn eta_1_trains_the_behaviour_policy_only_and_eta_0_all_alike() {
+        assert_eq!((mixture_weight(2, 2, 4, 1.0), mixture_weight(1, 2, 4, 1.0)), (1.0, 0.0));
+        assert_eq!((mixture_weight(2, 2, 4, 0.0), mixture_weight(1, 2, 4, 0.0)), (0.25, 0.25));
+    }
 }

@@ -1,14 +1,14 @@
-//! What a researcher wants to know of a loss, by policy.
+//! Statistics of a loss for each policy, as the metrics report them.
 
 use serde::Serialize;
 use tch::{Kind, Tensor};
 
 use super::LossOutput;
-use super::td::TdNumbers;
+use super::td::TdStatistics;
 use crate::batch::BatchTensors;
 use crate::error::Result;
 
-/// How one policy fares on a batch. Means are over the batch's valid steps.
+/// Statistics of one policy on a batch. Means are over the batch's valid steps.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicyStatistics {
     /// Mean |δ|, of the extrinsic head with separate losses.
@@ -18,9 +18,9 @@ pub struct PolicyStatistics {
     /// σ_j of the intrinsic head, with separate losses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sigma_intrinsic: Option<f64>,
-    /// Share of steps that the trust region took the loss from.
+    /// Share of steps that the trust region masks.
     pub trust_region_share: f64,
-    /// Share of steps that the KL bound took the distillation loss from.
+    /// Share of steps whose distillation loss the KL bound masks.
     pub kl_share: f64,
     /// Mean trace coefficient λ_t.
     pub trace_coefficient: f64,
@@ -35,10 +35,10 @@ pub struct PolicyStatistics {
     pub entropy: Option<f64>,
 }
 
-/// Rows of the table that is brought to the host at once.
+/// Rows of the table that is copied to the host at once.
 const ROWS: usize = 8;
 
-/// What [`policy_statistics`] makes sense of, on the device: `[ROWS, N]`.
+/// The values of [`policy_statistics`] on the device, `[ROWS, N]`.
 pub fn policy_table(loss: &LossOutput, batch: &BatchTensors) -> Result<Tensor> {
     let (valid, steps) = (batch.valid.f_unsqueeze(-1)?, batch.steps_in_all()?);
     let mean = |x: &Tensor| -> Result<Tensor> {
@@ -46,7 +46,7 @@ pub fn policy_table(loss: &LossOutput, batch: &BatchTensors) -> Result<Tensor> {
         Ok(sum.f_div(&steps)?)
     };
     let td = &loss.heads[0].td;
-    let dropped = |keep: &Tensor| keep.f_rsub_scalar(1.0);
+    let masked = |mask: &Tensor| mask.f_rsub_scalar(1.0);
     let padding = valid.f_unsqueeze(-1)?.f_eq(0.0)?;
     let extreme = |x: Tensor| x.f_amax([0i64, 1, 3], false);
     let q_max = extreme(loss.q.f_masked_fill(&padding, f64::NEG_INFINITY)?)?;
@@ -55,13 +55,13 @@ pub fn policy_table(loss: &LossOutput, batch: &BatchTensors) -> Result<Tensor> {
         Some(policy) => {
             let each = policy.log_policy.f_exp()?.f_mul(&policy.log_policy)?;
             let entropy = each.f_sum_dim_intlist(&[-1i64][..], false, Kind::Float)?.f_neg()?;
-            (mean(&dropped(&policy.keep)?)?, mean(&entropy)?)
+            (mean(&masked(&policy.mask)?)?, mean(&entropy)?)
         }
         None => (q_max.f_zeros_like()?, q_max.f_zeros_like()?),
     };
     let rows: [Tensor; ROWS] = [
         mean(&td.error.f_abs()?)?,
-        mean(&dropped(&td.keep)?)?,
+        mean(&masked(&td.mask)?)?,
         kl_share,
         mean(&loss.traces)?,
         mean(&loss.q.f_mean_dim(&[-1i64][..], false, Kind::Float)?)?,
@@ -73,14 +73,14 @@ pub fn policy_table(loss: &LossOutput, batch: &BatchTensors) -> Result<Tensor> {
 }
 
 /// Statistics of every policy, from the values of [`policy_table`] and of each value head.
-pub fn policy_statistics(table: &[f64], numbers: &[TdNumbers], distillation: bool) -> Vec<PolicyStatistics> {
+pub fn policy_statistics(table: &[f64], td: &[TdStatistics], distillation: bool) -> Vec<PolicyStatistics> {
     let policies = table.len() / ROWS;
     let statistics = |j: usize| {
         let row = |r: usize| table[r * policies + j];
         PolicyStatistics {
             td_error: row(0),
-            sigma: numbers[0].sigma[j],
-            sigma_intrinsic: numbers.get(1).map(|intrinsic| intrinsic.sigma[j]),
+            sigma: td[0].sigma[j],
+            sigma_intrinsic: td.get(1).map(|intrinsic| intrinsic.sigma[j]),
             trust_region_share: row(1),
             kl_share: row(2),
             trace_coefficient: row(3),

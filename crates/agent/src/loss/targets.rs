@@ -1,6 +1,7 @@
 //! What the values are trained towards: target policy, trace coefficients and returns, for all policies at once.
 //!
-//! Tensor forms of `math::policy`, `math::traces` and `math::returns`; nothing here carries a gradient.
+//! Everything is `[B, T, N]` or `[B, T, N, A]`: sequences, steps, policies, actions. Nothing here carries a gradient.
+//! `tests/specification` holds these functions against the same equations over single sequences.
 
 use tch::{Kind, Tensor};
 
@@ -8,7 +9,11 @@ use crate::config::{LossConfig, ReturnKind, ReturnsConfig};
 use crate::error::Result;
 use crate::rescaling::unscale;
 
-/// π' `[B, T, N, A]` of the returns, from Q_j and the policy's logits, both of the network that is bootstrapped from.
+/// π' = softmax(log π / τ), the target policy of the returns. Section D.
+///
+/// `q` is Q_j and `logits` are those of π, both of the network that is bootstrapped from. τ = 1 gives π itself, τ → 0 its
+/// greedy policy. Watkins' Q(λ) has the greedy policy of Q_j instead; without distillation there is no π, and π' is the
+/// ε-greedy policy of Q_j.
 pub fn target_policy(
     returns: &ReturnsConfig,
     loss: &LossConfig,
@@ -22,7 +27,7 @@ pub fn target_policy(
     }
 }
 
-/// 1 - ε + ε/A on the first greedy action, ε/A on the others.
+/// G_ε(Q): 1 − ε + ε/A on the first greedy action, ε/A on the others. Section D.
 pub fn epsilon_greedy(q: &Tensor, epsilon: f64) -> Result<Tensor> {
     let actions = q.size().last().copied().unwrap_or(1) as f64;
     let others = q.f_full_like(epsilon / actions)?;
@@ -36,7 +41,16 @@ pub fn taken(x: &Tensor, action: &Tensor) -> Result<Tensor> {
     Ok(x.f_gather(-1, &index, false)?.f_squeeze_dim(-1)?)
 }
 
-/// λ_t `[B, T, N]` of the configured estimator.
+/// λ_t, how much of what happened after step t enters the return. Section A2.
+///
+/// - Soft Watkins: λ_t = λ Σ_a π'(a|x_t) 1[Q(x_t,a_t) ≥ Q(x_t,a) − κ|Q(x_t,a)|]. The paper's indices
+///   mix two steps here; everything belongs to one.
+/// - Watkins' Q(λ): λ_t = λ 1[a_t ∈ argmax_a Q(x_t,a)], which is Soft Watkins with κ = 0 and greedy π'. Every maximal
+///   action counts as greedy.
+/// - Peng's Q(λ): λ_t = λ; traces are never cut.
+/// - Retrace: λ_t = λ min(1, π'(a_t|x_t) / μ(a_t|x_t)), with the stored behaviour probability μ.
+///
+/// With λ = 0 every estimator gives the one-step return. `q` is Q_j as the network gives it, in rescaled space.
 pub fn trace_coefficients(
     returns: &ReturnsConfig,
     q: &Tensor,
@@ -59,7 +73,9 @@ pub fn trace_coefficients(
     Ok(share.f_mul_scalar(returns.lambda)?)
 }
 
-/// V_t = Σ_a π'(a|x_t) h⁻¹(Q(x_t, a)), `[B, T, N]`.
+/// V_t = Σ_a π'(a|x_t) h⁻¹(Q(x_t,a)), the value of x_t in real (not rescaled) units. Section A2.
+///
+/// With the greedy π' of Watkins' Q(λ) this is max_a h⁻¹(Q(x_t,a)).
 pub fn expected_value(q: &Tensor, policy: &Tensor) -> Result<Tensor> {
     Ok(policy.f_mul(&unscale(q)?)?.f_sum_dim_intlist(&[-1i64][..], false, Kind::Float)?)
 }
@@ -67,20 +83,27 @@ pub fn expected_value(q: &Tensor, policy: &Tensor) -> Result<Tensor> {
 /// What the recursion of the returns needs, each `[B, T, N]`; rewards that all policies share may be `[B, T, 1]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Trajectories<'a> {
-    /// r_t.
+    /// r_t, the reward that a_t led to.
     pub rewards: &'a Tensor,
-    /// γ_j d_t.
+    /// γ_j d_t, where d_t is 0 if a_t ended the game, else 1.
     pub discounts: &'a Tensor,
-    /// V_t.
+    /// V_t: see [`expected_value`].
     pub values: &'a Tensor,
-    /// h⁻¹(Q(x_t, a_t)), which Retrace measures G_t against; the others take V_t.
+    /// B_t = h⁻¹(Q(x_t,a_t)) for Retrace; V_t for the others.
     pub baselines: Option<&'a Tensor>,
-    /// λ_t, 0 from the last valid observation on: there G = V.
+    /// λ_t: see [`trace_coefficients`]. 0 from the last valid observation on, where G = V.
     pub traces: &'a Tensor,
 }
 
-/// G_t = r_t + γ_j d_t [V_{t+1} + λ_{t+1} (G_{t+1} - B_{t+1})], `[B, T, N]`; V at the last step of the trace. B is V or
-/// the baseline.
+/// G_t = r_t + γ_j d_t [V_{t+1} + λ_{t+1} (G_{t+1} − B_{t+1})], and G = V at the last step of the trace. Section A2.
+///
+/// λ = 0 gives the one-step target r_t + γ_j d_t V_{t+1}; λ = 1 at every step gives the discounted sum of rewards with one
+/// bootstrap at the end of the sequence.
+///
+/// The baseline B is V, and G unrolls to r_t + γd_t V_{t+1} + Σ_{k≥1} c_k (r_{t+k} + γd_{t+k} V_{t+k+1} − V_{t+k}), where
+/// c_k is the product of γd_{t+i−1} λ_{t+i} over i = 1..k. (The paper's product starts at i = 0, the step whose action is
+/// being evaluated; that is a misprint.) Retrace's B is the value of the action taken, so that what a_{t+1} is worth
+/// cancels out and no behaviour policy biases G_t where the values are right.
 pub fn returns(trajectories: Trajectories<'_>) -> Result<Tensor> {
     let Trajectories { discounts, values, traces, .. } = trajectories;
     let rewards = &against_values(trajectories)?;
@@ -100,8 +123,7 @@ pub fn returns(trajectories: Trajectories<'_>) -> Result<Tensor> {
     Ok(Tensor::f_stack(&backwards, 1)?)
 }
 
-/// Rewards with which the recursion over V comes to what it is over the baselines: r_t + γ_j d_t λ_{t+1} (V_{t+1} -
-/// B_{t+1}).
+/// r_t + γ_j d_t λ_{t+1} (V_{t+1} − B_{t+1}): rewards with which the recursion over V gives that over the baselines.
 fn against_values(trajectories: Trajectories<'_>) -> Result<Tensor> {
     let Trajectories { rewards, discounts, values, baselines, traces } = trajectories;
     let Some(baselines) = baselines else { return Ok(rewards.shallow_clone()) };

@@ -1,13 +1,13 @@
-//! The TD loss: errors, their scale σ_j, the trust region.
+//! The TD loss: errors, their scale σ_j, the trust region, and the priorities that follow from them.
 
 use tch::{Device, Kind, Tensor};
 use torch_ext::upload::upload;
 
+use super::td_scale::TdScale;
 use crate::batch::BatchTensors;
 use crate::config::LossConfig;
 use crate::error::Result;
-use crate::math::moments::BatchMoments;
-use crate::math::td_scale::TdScale;
+use crate::moments::BatchMoments;
 use crate::rescaling::rescale;
 
 /// What one value head is trained with, each `[B, T, N]`.
@@ -15,13 +15,13 @@ use crate::rescaling::rescale;
 pub struct TdInput {
     /// Online Q(x_t, a_t), which carries the gradient.
     pub q: Tensor,
-    /// The target network's.
+    /// The target network's Q(x_t, a_t).
     pub q_target: Tensor,
     /// G_t.
     pub returns: Tensor,
 }
 
-/// The TD loss of one value head, and what it was made of.
+/// The TD loss of one value head and its ingredients.
 #[derive(Debug)]
 pub struct TdLoss {
     /// ½ (δ/σ_j)² where a step carries loss, else 0; `[B, T, N]`.
@@ -30,17 +30,17 @@ pub struct TdLoss {
     pub error: Tensor,
     /// δ_t / σ_j as priorities use it, `[B, T, N]`, without gradient.
     pub normalised: Tensor,
-    /// 1 where the trust region lets a step keep its loss, f32 `[B, T, N]`.
-    pub keep: Tensor,
-    /// σ_j that was used, the batch's deviation, and importance-weighted mean and mean square, f64 `[4, N]`. It stays on
-    /// the device until somebody asks, so that the learner need not wait in the middle of an update.
-    statistics: Tensor,
+    /// 1 where the trust region lets a step keep its loss, else 0; f32 `[B, T, N]`.
+    pub mask: Tensor,
+    /// f64 `[4, N]`, read by [`TdStatistics::new`]. It stays on the device, so that the learner need not wait for it in the
+    /// middle of an update.
+    pub statistics: Tensor,
 }
 
-/// The statistics of a TD loss, by policy.
+/// Statistics of the TD errors of each policy.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TdNumbers {
-    /// σ_j that was used.
+pub struct TdStatistics {
+    /// σ_j that the errors were divided by.
     pub sigma: Vec<f64>,
     /// Standard deviation of the batch's errors.
     pub sigma_batch: Vec<f64>,
@@ -48,20 +48,8 @@ pub struct TdNumbers {
     pub moments: Vec<BatchMoments>,
 }
 
-impl TdLoss {
-    /// What [`TdNumbers::new`] takes, still on the device.
-    pub fn statistics(&self) -> &Tensor {
-        &self.statistics
-    }
-
-    /// Its statistics, brought to the host.
-    pub fn numbers(&self) -> Result<TdNumbers> {
-        Ok(TdNumbers::new(&Vec::<f64>::try_from(self.statistics.f_reshape([-1])?)?))
-    }
-}
-
-impl TdNumbers {
-    /// From the values of [`TdLoss::statistics`].
+impl TdStatistics {
+    /// Reads the values of [`TdLoss::statistics`].
     pub fn new(values: &[f64]) -> Self {
         let policies = values.len() / 4;
         let row = |i: usize| &values[i * policies..(i + 1) * policies];
@@ -74,29 +62,30 @@ impl TdNumbers {
     }
 }
 
-/// What σ_j is at least, whatever the errors of a batch: f64 `[N]` on the device.
-pub fn least_scales(scale: &TdScale, device: Device) -> Result<Tensor> {
-    let least: Vec<f64> = (0..scale.policies()).map(|policy| scale.sigma(policy, 0.0)).collect();
-    Ok(upload(&Tensor::f_from_slice(&least)?, device)?)
+/// [`TdScale::running_sigmas`] on the device, f64 `[N]`.
+pub fn running_sigmas(scale: &TdScale, device: Device) -> Result<Tensor> {
+    Ok(upload(&Tensor::f_from_slice(&scale.running_sigmas())?, device)?)
 }
 
-/// δ_t = Q - h(G_t), its scale, the trust region and the loss of each step. `least` is of [`least_scales`].
-pub fn td_loss(config: &LossConfig, input: &TdInput, batch: &BatchTensors, least: &Tensor) -> Result<TdLoss> {
+/// ½ (δ_t/σ_j)² with δ_t = Q_j(x_t,a_t) − h(G_t), where the trust region permits. Sections A1 and B1.
+///
+/// σ_j = max(σ_running, σ_batch, ε); `running` holds max(σ_running, ε), from [`running_sigmas`]. A NaN among the errors
+/// makes σ_j NaN.
+pub fn td_loss(config: &LossConfig, input: &TdInput, batch: &BatchTensors, running: &Tensor) -> Result<TdLoss> {
     let target = tch::no_grad(|| rescale(&input.returns))?;
     let error = input.q.f_sub(&target)?;
     let detached = error.f_detach()?;
     let [std, mean, mean_square] = batch_moments(&detached, batch)?;
-    // The same as `TdScale::sigma`: the largest of running deviation, floor and the batch's deviation, or NaN.
-    let sigma = least.f_maximum(&std)?;
+    let sigma = running.f_maximum(&std)?;
     let sigma_used = sigma.f_to_kind(Kind::Float)?;
-    let keep = tch::no_grad(|| keeps_loss(config, input, &detached, &sigma_used))?;
+    let mask = tch::no_grad(|| trust_region_mask(config, input, &detached, &sigma_used))?;
     let normalised = if config.td_normalisation { error.f_div(&sigma_used)? } else { error };
-    let counted = batch.valid.f_unsqueeze(-1)?.f_mul(&keep)?.f_gt(0.0)?;
+    let counted = batch.valid.f_unsqueeze(-1)?.f_mul(&mask)?.f_gt(0.0)?;
     let loss = normalised.f_square()?.f_mul_scalar(0.5)?;
-    // Chosen, not multiplied by 0, so that nothing a padded step holds can get through.
+    // Selected, not multiplied by 0, so that a NaN in a padded step cannot get through.
     let loss = loss.f_where_self(&counted, &loss.f_zeros_like()?)?;
     let statistics = Tensor::f_stack(&[sigma, std, mean, mean_square], 0)?;
-    Ok(TdLoss { loss, error: detached, normalised: normalised.f_detach()?, keep, statistics })
+    Ok(TdLoss { loss, error: detached, normalised: normalised.f_detach()?, mask, statistics })
 }
 
 /// Population standard deviation and importance-weighted mean and mean square of the errors of valid steps, each `[N]`.
@@ -119,8 +108,12 @@ fn batch_moments(error: &Tensor, batch: &BatchTensors) -> Result<[Tensor; 3]> {
     })
 }
 
-/// 0 where |Q - Q_T| > α σ_j and sgn(Q - Q_T) != sgn(δ), else 1.
-fn keeps_loss(config: &LossConfig, input: &TdInput, error: &Tensor, sigma: &Tensor) -> Result<Tensor> {
+/// 0 where |Q − Q_T| > ασ_j and sgn(Q − Q_T) ≠ sgn(Q − h(G)), else 1. Section A1.
+///
+/// A step loses its loss only where the online value has left the region around the target network's and its TD error
+/// would push it further out. sgn(0) = 0, so a TD error of exactly 0 outside the region is masked too; it has no gradient
+/// anyway.
+fn trust_region_mask(config: &LossConfig, input: &TdInput, error: &Tensor, sigma: &Tensor) -> Result<Tensor> {
     if !config.trust_region {
         return Ok(error.f_ones_like()?);
     }
@@ -130,7 +123,10 @@ fn keeps_loss(config: &LossConfig, input: &TdInput, error: &Tensor, sigma: &Tens
     Ok(inside.f_logical_or(&returning)?.f_to_kind(Kind::Float)?)
 }
 
-/// share · max_t |e_t| + (1 - share) · mean_t |e_t| over the valid steps, `[B]`, with |e_t| `[B, T]`.
+/// p = η max_t |δ_t/σ| + (1−η) mean_t |δ_t/σ| over the valid steps, `[B]`, η = 0.9 ("Max Priority Weight").
+///
+/// R2D2's rule, with TD errors normalised as in section B1; `errors` are |δ_t/σ|, `[B, T]`. A NaN among them makes the
+/// priority NaN.
 pub fn priorities(config: &LossConfig, errors: &Tensor, batch: &BatchTensors) -> Result<Tensor> {
     let errors = errors.f_where_self(&batch.valid.f_gt(0.0)?, &errors.f_zeros_like()?)?;
     let largest = errors.f_amax(-1, false)?;

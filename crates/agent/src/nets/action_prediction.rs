@@ -1,22 +1,21 @@
-//! The embedding f(x), trained to tell which action led from one observation to the next.
+//! The embedding f(x), trained to predict which action led from one observation to the next.
 
 use std::sync::Arc;
 
 use tch::Tensor;
 
-use super::encoder::{Encoder, EncoderShape};
-use super::layers::Linear;
+use super::layers::{Encoder, EncoderLinear, LayerInit, Linear};
 use super::parameters::{Layout, Weights};
 use crate::config::NetworkConfig;
 use crate::error::Result;
 use crate::observation::InputShape;
 
-/// Description of the action prediction network. What it can't tell apart, the agent can't influence.
+/// Description of the action prediction network: its embedding ignores what the agent cannot influence.
 #[derive(Clone, Debug)]
 pub struct ActionPrediction {
     layout: Arc<Layout>,
-    encoder: Encoder,
-    embedding: Linear,
+    /// f.
+    pub embedding: EncoderLinear,
     hidden: Linear,
     output: Linear,
 }
@@ -27,13 +26,12 @@ impl ActionPrediction {
         let mut layout = Layout::default();
         let mut scope = layout.scope("action_prediction");
         let intrinsic = &config.intrinsic;
-        let shape = EncoderShape { convolutions: &intrinsic.convolutions, hidden: &config.torso.hidden };
-        let encoder = Encoder::new(&mut scope, shape, input);
-        let (length, hidden) = (intrinsic.embedding as i64, intrinsic.action_hidden as i64);
-        let embedding = Linear::new(scope.scope("embedding"), encoder.outputs(), length);
-        let hidden_layer = Linear::before_relu(scope.scope("hidden"), 2 * length, hidden);
-        let output = Linear::new(scope.scope("output"), hidden, actions as i64);
-        Self { layout: Arc::new(layout), encoder, embedding, hidden: hidden_layer, output }
+        let encoder = Encoder::new(&mut scope, &intrinsic.convolutions, &config.torso.hidden, input);
+        let (length, width) = (intrinsic.embedding as i64, intrinsic.action_hidden as i64);
+        let embedding = EncoderLinear::new(&mut scope, "embedding", encoder, length);
+        let hidden = Linear::new(scope.scope("hidden"), 2 * length, width, LayerInit::BeforeRelu);
+        let output = Linear::new(scope.scope("output"), width, actions as i64, LayerInit::FanIn);
+        Self { layout: Arc::new(layout), embedding, hidden, output }
     }
 
     /// Names, shapes and places of the parameters.
@@ -41,14 +39,9 @@ impl ActionPrediction {
         &self.layout
     }
 
-    /// The layers that make f.
-    pub fn embedding_layers(&self) -> (&Encoder, Linear) {
-        (&self.encoder, self.embedding)
-    }
-
     /// f(x): `[frames, ..]` as prepared from observations to `[frames, embedding]`.
     pub fn embed(&self, weights: &Weights, input: &Tensor) -> Result<Tensor> {
-        self.embedding.forward(weights, &self.encoder.forward(weights, input)?)
+        self.embedding.forward(weights, input)
     }
 
     /// Logits of the action between two observations, from their embeddings.

@@ -1,4 +1,4 @@
-//! The whole value and policy network: torso, features, core and heads.
+//! The value and policy network: torso, features, core and heads.
 
 mod step;
 
@@ -8,17 +8,17 @@ use tch::{Device, Kind, Tensor};
 use torch_ext::nf_torso::{Kept, NfTorso};
 
 use super::core::Core;
-use super::features::{FeatureInput, FeatureSizes, Features};
+use super::features::{FeatureInput, Features};
 use super::heads::{HeadOutputs, HeadSizes, Heads};
 use super::parameters::{Layout, ParameterSet, Weights};
-use super::torso::Torso;
+use super::torso::{Torso, TorsoLayers};
 use crate::config::{AgentConfig, Precision, QHeads};
 use crate::error::Result;
-use crate::observation::ObservationInput;
+use crate::observation::{InputShape, ObservationInput};
 
 pub use step::{StepInput, StepOutput, StepWeights};
 
-/// Description of the value and policy network; it runs with any set of its parameters.
+/// Description of the value and policy network.
 #[derive(Clone, Debug)]
 pub struct AgentNet {
     layout: Arc<Layout>,
@@ -37,12 +37,12 @@ enum Compute {
     Plain,
     /// In 16 bits with f32 master weights and f32 outputs, on a GPU.
     Mixed {
-        /// The torso's kernels, where there are some for its shape.
+        /// The torso's fused kernels, where they support its shape.
         torso: Option<NfTorso>,
     },
 }
 
-/// What the network is fed: sequences of equal length, one after the other.
+/// Input of the network: sequences of equal length, one after the other.
 #[derive(Debug)]
 pub struct NetInput {
     /// Observations as uploaded, `[batch · steps, values]`.
@@ -53,7 +53,7 @@ pub struct NetInput {
     pub state: Tensor,
 }
 
-/// What the network says.
+/// Output of the network.
 #[derive(Debug)]
 pub struct NetOutput {
     /// Values and logits, each `[batch, steps, policies, actions]`.
@@ -62,7 +62,7 @@ pub struct NetOutput {
     pub state: Tensor,
 }
 
-/// The stages of a pass, each `[batch, steps, ..]`.
+/// Intermediate outputs of a forward pass, each `[batch, steps, ..]`.
 #[derive(Debug)]
 pub struct NetStages {
     /// Output of the torso.
@@ -81,14 +81,8 @@ impl AgentNet {
         let network = &config.network;
         let mut layout = Layout::default();
         let torso = Torso::new(layout.scope("torso"), &network.torso, input.shape());
-        let sizes = FeatureSizes {
-            actions: actions as i64,
-            action_embedding: network.action_embedding as i64,
-            embedding: network.intrinsic.embedding as i64,
-            outputs: network.features as i64,
-        };
-        let features = Features::new(layout.scope("features"), sizes);
-        let core_inputs = torso.outputs() + features.outputs();
+        let features = Features::new(layout.scope("features"), network, actions as i64);
+        let core_inputs = torso.outputs + features.outputs;
         let core = Core::new(&mut layout, network.recurrent, core_inputs, network.core as i64);
         let sizes = HeadSizes {
             inputs: core_inputs + core.width(),
@@ -101,21 +95,20 @@ impl AgentNet {
         Self { layout: Arc::new(layout), input, torso, features, core, heads, compute: Compute::Plain }
     }
 
-    /// The same network, computing as fast as the device can with this precision.
+    /// The network set up for a device: with fused kernels and 16 bits on a GPU, unless `precision` is f32.
     pub fn on(mut self, precision: Precision, device: Device) -> Result<Self> {
         if precision == Precision::F32 || !device.is_cuda() || !torch_ext::available() {
             return Ok(self);
         }
         torch_ext::prefer_speed()?;
-        let bytes = self.input.takes_bytes();
-        let spec = match &self.torso {
-            Torso::NfNet(net) if bytes => net.fused_spec(&self.layout, self.input.shape()),
+        let spec = match (&self.torso.layers, self.input.shape()) {
+            (TorsoLayers::NfNet(net), InputShape::Image(image)) if self.input.takes_bytes() => {
+                net.fused_spec(&self.layout, image)
+            }
             _ => None,
         };
-        let torso = match spec.filter(|spec| spec.unsupported().is_none()) {
-            Some(spec) => Some(NfTorso::new(&spec, device)?),
-            None => None,
-        };
+        let spec = spec.filter(|spec| spec.unsupported().is_none());
+        let torso = spec.map(|spec| NfTorso::new(&spec, device)).transpose()?;
         self.compute = Compute::Mixed { torso };
         Ok(self)
     }
@@ -145,18 +138,12 @@ impl AgentNet {
         self.torso.droppable_blocks()
     }
 
-    /// Operations (multiplications and additions) of one forward pass of one frame, the small layers left out.
+    /// Floating-point operations of one forward pass of one frame.
     pub fn flops(&self) -> f64 {
-        let inputs = self.torso.outputs() + self.features.outputs();
-        let width = self.core.width();
-        let core = match self.core {
-            Core::Lstm(_) => 8 * width * (inputs + width),
-            Core::FeedForward { .. } => 2 * width * inputs,
-        };
-        self.torso.flops() + core as f64 + self.heads.flops()
+        self.layout.flops()
     }
 
-    /// The parameters as a pass uses them. Gradients flow through it to trainable parameters.
+    /// The parameters as a forward pass uses them. Gradients flow to trainable parameters.
     pub fn prepare(&self, parameters: &ParameterSet) -> Result<Weights> {
         let mut weights = parameters.weights();
         match &self.compute {
@@ -173,31 +160,31 @@ impl AgentNet {
         Ok(weights)
     }
 
-    /// Which blocks stochastic depth leaves out, as a pass over sequences of `steps` observations takes it. `keep` is
-    /// `[blocks, batch]` on the host: 0 where a block is left out for a sequence.
-    pub fn keep(&self, keep: &Tensor, steps: i64, device: Device) -> Result<Keep> {
+    /// The stochastic-depth mask of a forward pass over sequences of `steps` observations. `keep` is `[blocks, batch]` on the
+    /// host: 0 where a block is dropped for a sequence, else 1.
+    pub fn depth_mask(&self, keep: &Tensor, steps: i64, device: Device) -> Result<DepthMask> {
         if let Compute::Mixed { torso: Some(_) } = &self.compute {
             let rows: Vec<Vec<f32>> = Vec::try_from(keep)?;
             let rows: Vec<Vec<bool>> = rows.iter().map(|row| row.iter().map(|&kept| kept != 0.0).collect()).collect();
-            return Ok(Keep::Fused(Kept::new(&rows, steps as usize, device)?));
+            return Ok(DepthMask::Fused(Kept::new(&rows, steps as usize, device)?));
         }
         let frames = keep.size()[1] * steps;
-        Ok(Keep::Plain(keep.f_to_device(device)?.f_repeat_interleave_self_int(steps, 1, frames)?))
+        Ok(DepthMask::Plain(keep.f_to_device(device)?.f_repeat_interleave_self_int(steps, 1, frames)?))
     }
 
-    /// Runs whole sequences, without the blocks that are not kept.
-    pub fn unroll(&self, weights: &Weights, input: &NetInput, keep: Option<&Keep>) -> Result<NetOutput> {
-        self.unroll_from(weights, input, self.torso(weights, input, keep)?)
+    /// Forward pass over whole sequences.
+    pub fn unroll(&self, weights: &Weights, input: &NetInput, mask: Option<&DepthMask>) -> Result<NetOutput> {
+        self.unroll_from(weights, input, self.torso(weights, input, mask)?)
     }
 
-    /// What the torso says of whole sequences, `[batch, steps, outputs]`: the most work of a pass.
-    pub fn torso(&self, weights: &Weights, input: &NetInput, keep: Option<&Keep>) -> Result<Tensor> {
+    /// Output of the torso for whole sequences, `[batch, steps, outputs]`: most of the work of a pass.
+    pub fn torso(&self, weights: &Weights, input: &NetInput, mask: Option<&DepthMask>) -> Result<Tensor> {
         let batch = input.state.size()[0];
         let steps = if batch == 0 { 0 } else { input.observations.size()[0] / batch };
-        Ok(self.torso_of_frames(weights, &input.observations, keep)?.f_view([batch, steps, -1])?)
+        Ok(self.torso_of_frames(weights, &input.observations, mask)?.f_view([batch, steps, -1])?)
     }
 
-    /// The rest of a pass, from what the torso says.
+    /// The rest of a forward pass, from the output of the torso.
     pub fn unroll_from(&self, weights: &Weights, input: &NetInput, torso: Tensor) -> Result<NetOutput> {
         let stages = self.stages(weights, input, torso)?;
         let heads = self.heads.forward(weights, &Tensor::f_cat(&[stages.core, stages.torso, stages.features], -1)?)?;
@@ -215,13 +202,14 @@ impl AgentNet {
     }
 
     /// `[frames, outputs]`, in bf16 with mixed precision.
-    fn torso_of_frames(&self, weights: &Weights, observations: &Tensor, keep: Option<&Keep>) -> Result<Tensor> {
+    fn torso_of_frames(&self, weights: &Weights, observations: &Tensor, mask: Option<&DepthMask>) -> Result<Tensor> {
         if let (Compute::Mixed { torso: Some(torso) }, Some(packed)) = (&self.compute, &weights.packed.torso) {
-            let kept = keep.and_then(Keep::fused);
+            let kept = mask.and_then(DepthMask::fused);
             let own: Vec<_> = weights.first(torso.parameters()).iter().collect();
             return Ok(torso.forward(weights.flat(), packed, &own, observations, kept)?);
         }
-        let output = self.torso.forward(weights, &self.input.prepare(observations)?, keep.and_then(Keep::plain))?;
+        let output =
+            self.torso.forward(weights, &self.input.prepare(observations)?, mask.and_then(DepthMask::plain))?;
         match self.compute {
             Compute::Plain => Ok(output),
             Compute::Mixed { .. } => Ok(output.f_to_kind(Kind::BFloat16)?),
@@ -229,16 +217,16 @@ impl AgentNet {
     }
 }
 
-/// Which blocks a pass computes for which sequences; made by [`AgentNet::keep`].
+/// Stochastic-depth mask: which blocks a pass computes for which sequences; made by [`AgentNet::depth_mask`].
 #[derive(Debug)]
-pub enum Keep {
-    /// As the fused torso takes it.
+pub enum DepthMask {
+    /// For the fused torso.
     Fused(Kept),
     /// `[blocks, frames]` of 0 and 1.
     Plain(Tensor),
 }
 
-impl Keep {
+impl DepthMask {
     fn fused(&self) -> Option<&Kept> {
         if let Self::Fused(kept) = self { Some(kept) } else { None }
     }
@@ -247,7 +235,7 @@ impl Keep {
         if let Self::Plain(keep) = self { Some(keep) } else { None }
     }
 
-    /// Memory for others of the same size.
+    /// Uninitialised memory of the same size.
     pub fn room(&self) -> Result<Self> {
         Ok(match self {
             Self::Fused(kept) => Self::Fused(kept.room()?),
@@ -255,8 +243,8 @@ impl Keep {
         })
     }
 
-    /// Takes over others of the same network in the memory that these have.
-    pub fn take_over(&mut self, other: &Self) -> Result<()> {
+    /// Copies a mask of the same network into this memory.
+    pub fn copy_from(&mut self, other: &Self) -> Result<()> {
         match (self, other) {
             (Self::Fused(mine), Self::Fused(other)) => mine.take_over(other)?,
             (Self::Plain(mine), Self::Plain(other)) => mine.f_copy_(other)?,

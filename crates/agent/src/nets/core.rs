@@ -1,18 +1,18 @@
-//! What remembers: an LSTM or, with memory switched off, a linear layer of the same width.
+//! The recurrent core: an LSTM or, with recurrence switched off, a linear layer of the same width.
 
 use tch::{Kind, Tensor};
 use torch_ext::lstm_cell::{LstmCell, lstm_cell};
 
-use super::layers::{Linear, fan_in_uniform, linear_relu};
-use super::parameters::{ParameterId, Scope, Weights};
+use super::layers::{LayerInit, Linear, linear_relu};
+use super::parameters::{Init, Layout, ParameterId, Weights};
 use crate::error::Result;
 
 /// The core between torso and heads.
 #[derive(Clone, Copy, Debug)]
 pub enum Core {
-    /// Remembers.
+    /// One LSTM layer.
     Lstm(Lstm),
-    /// Does not.
+    /// A linear layer with a relu.
     FeedForward {
         /// The layer.
         linear: Linear,
@@ -33,12 +33,14 @@ pub struct Lstm {
 
 impl Core {
     /// Declares `lstm.*` or `core.*`.
-    pub fn new(layout: &mut super::parameters::Layout, recurrent: bool, inputs: i64, width: i64) -> Self {
+    pub fn new(layout: &mut Layout, recurrent: bool, inputs: i64, width: i64) -> Self {
         if !recurrent {
-            return Self::FeedForward { linear: Linear::new(layout.scope("core"), inputs, width), width };
+            let linear = Linear::new(layout.scope("core"), inputs, width, LayerInit::FanIn);
+            return Self::FeedForward { linear, width };
         }
-        let mut scope: Scope<'_> = layout.scope("lstm");
-        let init = fan_in_uniform(width);
+        let mut scope = layout.scope("lstm");
+        scope.count_multiplications(4 * width * (inputs + width));
+        let init = Init::fan_in_uniform(width as f64);
         Self::Lstm(Lstm {
             weight_ih: scope.declare("weight_ih", &[4 * width, inputs], init),
             weight_hh: scope.declare("weight_hh", &[4 * width, width], init),
@@ -64,7 +66,7 @@ impl Core {
         }
     }
 
-    /// Lets the core compute in 16 bits on a GPU.
+    /// Packs the weights for 16-bit computation on a GPU.
     pub fn pack(&self, weights: &mut Weights) -> Result<()> {
         match self {
             Self::Lstm(lstm) => {
@@ -88,7 +90,7 @@ impl Core {
                 let part = |start| state.f_narrow(1, start, lstm.width)?.f_unsqueeze(0)?.f_contiguous();
                 let parameters = lstm.parameters().map(|id| weights.get(id).shallow_clone());
                 let initial = [part(0)?, part(lstm.width)?];
-                // On a GPU libtorch wants the weights in one piece of memory of its own, and says so at every call.
+                // On a GPU libtorch warns at every call that the weights are not one contiguous chunk.
                 let lstm = || input.f_lstm(&initial, &parameters, true, 1, 0.0, true, false, true);
                 let (output, h, c) = torch_ext::silently(lstm)?;
                 Ok((output, Tensor::f_cat(&[h.f_squeeze_dim(0)?, c.f_squeeze_dim(0)?], 1)?))
@@ -111,14 +113,14 @@ pub enum FoldedCore {
     FeedForward([Tensor; 2]),
 }
 
-/// Recurrent states of the rows of a step.
+/// Recurrent states before a step and the table for those after it.
 #[derive(Debug)]
 pub struct CellStates {
-    /// Those before it, h then c, `[rows, state]` in f32.
+    /// States before the step, h then c, `[rows, state]` in f32.
     pub before: Tensor,
-    /// Where those after it go to, `[.., state]` in f32.
+    /// Table that the states after the step are written to, `[.., state]` in f32.
     pub table: Tensor,
-    /// Each row's place there, `[rows]`, i64.
+    /// Each row's place in the table, `[rows]`, i64.
     pub places: Tensor,
 }
 
@@ -144,7 +146,7 @@ impl Core {
                 }
             }
             Self::FeedForward { linear, .. } => {
-                let [weight, bias] = linear.parameters().map(|id| weights.get(id).f_to_kind(kind));
+                let [weight, bias] = linear.parameters.map(|id| weights.get(id).f_to_kind(kind));
                 FoldedCore::FeedForward([weight?, bias?])
             }
         })
@@ -187,7 +189,7 @@ impl Lstm {
         [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
     }
 
-    /// The same with f16 weights, for GPUs.
+    /// The forward pass with packed f16 weights, on a GPU.
     fn forward_fused(
         &self,
         weights: &Weights,

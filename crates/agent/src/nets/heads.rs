@@ -4,7 +4,7 @@ mod folded;
 
 use tch::{Kind, Tensor};
 
-use super::layers::Linear;
+use super::layers::{LayerInit, Linear};
 use super::parameters::{Scope, Weights};
 use crate::error::Result;
 
@@ -12,18 +12,18 @@ pub use folded::{FoldedHeads, FoldedOutputs};
 
 /// Two hidden layers and an output.
 #[derive(Clone, Copy, Debug)]
-struct Stream {
+struct HeadMlp {
     hidden1: Linear,
     hidden2: Linear,
     output: Linear,
 }
 
-impl Stream {
+impl HeadMlp {
     fn new(mut scope: Scope<'_>, inputs: i64, hidden: i64, outputs: i64) -> Self {
         Self {
-            hidden1: Linear::new(scope.scope("hidden1"), inputs, hidden),
-            hidden2: Linear::new(scope.scope("hidden2"), hidden, hidden),
-            output: Linear::new(scope.scope("output"), hidden, outputs),
+            hidden1: Linear::new(scope.scope("hidden1"), inputs, hidden, LayerInit::FanIn),
+            hidden2: Linear::new(scope.scope("hidden2"), hidden, hidden, LayerInit::FanIn),
+            output: Linear::new(scope.scope("output"), hidden, outputs, LayerInit::FanIn),
         }
     }
 
@@ -37,8 +37,8 @@ impl Stream {
 /// Q(x, a) = V(x) + A(x, a) - mean_a A(x, a).
 #[derive(Clone, Copy, Debug)]
 struct Dueling {
-    value: Stream,
-    advantage: Stream,
+    value: HeadMlp,
+    advantage: HeadMlp,
 }
 
 /// Sizes that all heads share.
@@ -54,16 +54,16 @@ pub struct HeadSizes {
     pub actions: i64,
 }
 
-/// All heads of the network. Those that nothing is trained through are not there.
+/// All heads of the network. Heads that no loss trains are absent.
 #[derive(Clone, Copy, Debug)]
 pub struct Heads {
     extrinsic: Dueling,
     intrinsic: Option<Dueling>,
-    policy: Option<Stream>,
+    policy: Option<HeadMlp>,
     sizes: HeadSizes,
 }
 
-/// What the heads say, each `[.., policies, actions]`.
+/// Outputs of the heads, each `[.., policies, actions]`.
 #[derive(Debug)]
 pub struct HeadOutputs {
     /// Rescaled extrinsic action values, or those of the only head.
@@ -75,7 +75,7 @@ pub struct HeadOutputs {
 }
 
 impl HeadOutputs {
-    /// The same values, through which no gradient flows.
+    /// The same values without gradient.
     pub fn detach(&self) -> Result<Self> {
         let detach = |x: &Option<Tensor>| x.as_ref().map(Tensor::f_detach).transpose();
         Ok(Self {
@@ -85,7 +85,7 @@ impl HeadOutputs {
         })
     }
 
-    /// Q_j = Qe_j + β_j Qi_j, with β `[policies, 1]`; the only head's values where there is one.
+    /// Q_j = Qe_j + β_j Qi_j, with β `[policies, 1]`; the extrinsic head's values where it is the only one.
     pub fn combined(&self, beta: &Tensor) -> Result<Tensor> {
         match &self.intrinsic {
             Some(intrinsic) => Ok(self.extrinsic.f_add(&intrinsic.f_mul(beta)?)?),
@@ -95,19 +95,19 @@ impl HeadOutputs {
 }
 
 impl Heads {
-    /// Declares the heads that are asked for.
+    /// Declares the extrinsic head, and the others where they are trained.
     pub fn new(mut scope: Scope<'_>, sizes: HeadSizes, intrinsic: bool, policy: bool) -> Self {
         let HeadSizes { inputs, hidden, policies, actions } = sizes;
         let mut dueling = |name: &str| {
             let mut scope = scope.scope(name);
             Dueling {
-                value: Stream::new(scope.scope("value"), inputs, hidden, policies),
-                advantage: Stream::new(scope.scope("advantage"), inputs, hidden, policies * actions),
+                value: HeadMlp::new(scope.scope("value"), inputs, hidden, policies),
+                advantage: HeadMlp::new(scope.scope("advantage"), inputs, hidden, policies * actions),
             }
         };
         let extrinsic = dueling("extrinsic");
         let intrinsic = intrinsic.then(|| dueling("intrinsic"));
-        let policy = policy.then(|| Stream::new(scope.scope("policy"), inputs, hidden, policies * actions));
+        let policy = policy.then(|| HeadMlp::new(scope.scope("policy"), inputs, hidden, policies * actions));
         Self { extrinsic, intrinsic, policy, sizes }
     }
 
@@ -117,27 +117,18 @@ impl Heads {
     }
 
     /// Those of the action values, the value's before its advantage's, then the policy's.
-    fn streams(&self) -> Vec<Stream> {
+    fn mlps(&self) -> Vec<HeadMlp> {
         let dueling = [Some(self.extrinsic), self.intrinsic].into_iter().flatten();
         dueling.flat_map(|head| [head.value, head.advantage]).chain(self.policy).collect()
     }
 
-    /// Lets the hidden layers compute in `kind`; the outputs stay as they are.
+    /// Lets the hidden layers compute in `kind`; the output layers stay in f32.
     pub fn convert(&self, weights: &mut Weights, kind: Kind) -> Result<()> {
-        for stream in self.streams() {
-            stream.hidden1.convert(weights, kind)?;
-            stream.hidden2.convert(weights, kind)?;
+        for mlp in self.mlps() {
+            mlp.hidden1.convert(weights, kind)?;
+            mlp.hidden2.convert(weights, kind)?;
         }
         Ok(())
-    }
-
-    /// Operations of one forward pass of one frame.
-    pub fn flops(&self) -> f64 {
-        let HeadSizes { inputs, hidden, policies, actions } = self.sizes;
-        let streams = 2 + 2 * i64::from(self.intrinsic.is_some()) + i64::from(self.policy.is_some());
-        let values = 1 + i64::from(self.intrinsic.is_some());
-        let outputs = policies * (values + (streams - values) * actions);
-        2.0 * (hidden * (streams * (inputs + hidden) + outputs)) as f64
     }
 
     /// `[.., inputs]` to action values and logits.
@@ -155,7 +146,7 @@ impl Heads {
             extrinsic: dueling(&self.extrinsic)?,
             intrinsic: self.intrinsic.as_ref().map(dueling).transpose()?,
             policy: match &self.policy {
-                Some(stream) => Some(stream.forward(weights, x)?.f_view(&shape[..])?),
+                Some(mlp) => Some(mlp.forward(weights, x)?.f_view(&shape[..])?),
                 None => None,
             },
         })

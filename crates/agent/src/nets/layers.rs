@@ -1,36 +1,51 @@
-//! Linear layers and plain convolutions, the pieces most networks are made of.
+//! Linear layers and convolutions, and an encoder made of them.
 
 use tch::{Kind, Tensor};
 
 use super::parameters::{Init, ParameterId, Scope, Weights};
+use crate::config::{ConvConfig, StemConfig};
 use crate::error::Result;
+use crate::observation::{ImageShape, InputShape};
+
+/// How a layer's weight and bias start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LayerInit {
+    /// Both uniform in ±1/√fan_in.
+    FanIn,
+    /// Weights normal with variance 2/fan_in, of which a relu leaves half, and biases 0: a relu's output is as large as the
+    /// layer's input.
+    BeforeRelu,
+}
+
+impl LayerInit {
+    /// Declares `weight` and `bias`.
+    fn declare(self, scope: &mut Scope<'_>, shape: &[i64]) -> [ParameterId; 2] {
+        let fan_in = shape[1..].iter().product::<i64>() as f64;
+        let (weight, bias) = match self {
+            Self::FanIn => (Init::fan_in_uniform(fan_in), Init::fan_in_uniform(fan_in)),
+            Self::BeforeRelu => (Init::Normal { std: (2.0 / fan_in).sqrt() }, Init::Constant(0.0)),
+        };
+        [scope.declare("weight", shape, weight), scope.declare("bias", &shape[..1], bias)]
+    }
+}
 
 /// y = W x + b.
 #[derive(Clone, Copy, Debug)]
 pub struct Linear {
-    weight: ParameterId,
-    bias: ParameterId,
+    /// Weight and bias.
+    pub parameters: [ParameterId; 2],
 }
 
 impl Linear {
-    /// Declares `weight` and `bias`, uniform in ±1/√inputs.
-    pub fn new(mut scope: Scope<'_>, inputs: i64, outputs: i64) -> Self {
-        let init = fan_in_uniform(inputs);
-        let weight = scope.declare("weight", &[outputs, inputs], init);
-        let bias = scope.declare("bias", &[outputs], init);
-        Self { weight, bias }
+    /// Declares `weight` and `bias`.
+    pub fn new(mut scope: Scope<'_>, inputs: i64, outputs: i64, init: LayerInit) -> Self {
+        scope.count_multiplications(inputs * outputs);
+        Self { parameters: init.declare(&mut scope, &[outputs, inputs]) }
     }
 
-    /// The same in front of a relu, with weights that keep the size of what they are fed, and biases of 0.
-    pub fn before_relu(mut scope: Scope<'_>, inputs: i64, outputs: i64) -> Self {
-        let weight = scope.declare("weight", &[outputs, inputs], kept_by_relu(inputs));
-        let bias = scope.declare("bias", &[outputs], Init::Constant(0.0));
-        Self { weight, bias }
-    }
-
-    /// Computes with weights of this kind from now on; gradients go on to the parameters as they are.
+    /// Computes with weights of this kind from now on; gradients still flow to the parameters.
     pub fn convert(&self, weights: &mut Weights, kind: Kind) -> Result<()> {
-        for id in [self.weight, self.bias] {
+        for id in self.parameters {
             let converted = weights.get(id).f_to_kind(kind)?;
             weights.replace(id, converted);
         }
@@ -39,22 +54,9 @@ impl Linear {
 
     /// `[.., inputs]` to `[.., outputs]`, in the kind of the weights.
     pub fn forward(&self, weights: &Weights, x: &Tensor) -> Result<Tensor> {
-        let weight = weights.get(self.weight);
-        Ok(x.f_to_kind(weight.kind())?.f_linear(weight, Some(weights.get(self.bias)))?)
+        let [weight, bias] = self.parameters.map(|id| weights.get(id));
+        Ok(x.f_to_kind(weight.kind())?.f_linear(weight, Some(bias))?)
     }
-
-    /// Places of weight and bias.
-    pub fn parameters(&self) -> [ParameterId; 2] {
-        [self.weight, self.bias]
-    }
-}
-
-/// A convolution with a bias.
-#[derive(Clone, Copy, Debug)]
-pub struct Conv {
-    weight: ParameterId,
-    bias: ParameterId,
-    window: Window,
 }
 
 /// Kernel side, stride and zero padding of a convolution, the same in both directions.
@@ -74,45 +76,55 @@ impl Window {
         Self { kernel, stride, padding: kernel / 2 }
     }
 
-    /// Pixels a side after the convolution; 0 where the kernel does not fit.
+    /// Pixels per side after the convolution; 0 where the kernel does not fit.
     pub fn output(&self, side: i64) -> i64 {
         let free = side + 2 * self.padding - self.kernel;
         if free < 0 { 0 } else { free / self.stride + 1 }
     }
 }
 
-impl Conv {
-    /// Declares `weight` and `bias`, uniform in ±1/√(inputs · kernel²).
-    pub fn new(mut scope: Scope<'_>, inputs: i64, outputs: i64, window: Window) -> Self {
-        let kernel = window.kernel;
-        let init = fan_in_uniform(inputs * kernel * kernel);
-        let weight = scope.declare("weight", &[outputs, inputs, kernel, kernel], init);
-        let bias = scope.declare("bias", &[outputs], init);
-        Self { weight, bias, window }
+impl ConvConfig {
+    /// Kernel, stride and padding.
+    pub fn window(&self) -> Window {
+        Window { kernel: self.kernel as i64, stride: self.stride as i64, padding: self.padding as i64 }
     }
+}
 
-    /// The same in front of a relu, with weights that keep the size of what they are fed, and biases of 0.
-    pub fn before_relu(mut scope: Scope<'_>, inputs: i64, outputs: i64, window: Window) -> Self {
-        let (kernel, init) = (window.kernel, kept_by_relu(inputs * window.kernel * window.kernel));
-        let weight = scope.declare("weight", &[outputs, inputs, kernel, kernel], init);
-        let bias = scope.declare("bias", &[outputs], Init::Constant(0.0));
-        Self { weight, bias, window }
+impl StemConfig {
+    /// Kernel, stride and padding.
+    pub fn window(&self) -> Window {
+        Window::same(self.kernel as i64, self.stride as i64)
+    }
+}
+
+/// Counts a convolution and returns the shape of its kernel; `image` becomes the shape of the output.
+pub fn kernel_shape(scope: &mut Scope<'_>, image: &mut ImageShape, outputs: i64, window: Window) -> [i64; 4] {
+    let shape = [outputs, image.channels, window.kernel, window.kernel];
+    *image = ImageShape { channels: outputs, height: window.output(image.height), width: window.output(image.width) };
+    scope.count_multiplications(shape.iter().product::<i64>() * image.height * image.width);
+    shape
+}
+
+/// A convolution with a bias.
+#[derive(Clone, Copy, Debug)]
+pub struct Conv {
+    /// Weight and bias.
+    pub parameters: [ParameterId; 2],
+    /// Kernel, stride and padding.
+    pub window: Window,
+}
+
+impl Conv {
+    /// Declares `weight` and `bias`; `image` becomes the shape of the output.
+    pub fn new(mut scope: Scope<'_>, image: &mut ImageShape, outputs: i64, window: Window, init: LayerInit) -> Self {
+        let shape = kernel_shape(&mut scope, image, outputs, window);
+        Self { parameters: init.declare(&mut scope, &shape), window }
     }
 
     /// `[frames, inputs, h, w]` to `[frames, outputs, h', w']`.
     pub fn forward(&self, weights: &Weights, x: &Tensor) -> Result<Tensor> {
-        let Window { stride, padding, .. } = self.window;
-        convolve(x, weights.get(self.weight), weights.get(self.bias), stride, padding)
-    }
-
-    /// Places of weight and bias.
-    pub fn parameters(&self) -> [ParameterId; 2] {
-        [self.weight, self.bias]
-    }
-
-    /// Kernel side, stride and padding.
-    pub fn window(&self) -> Window {
-        self.window
+        let [weight, bias] = self.parameters.map(|id| weights.get(id));
+        convolve(x, weight, bias, self.window.stride, self.window.padding)
     }
 }
 
@@ -120,8 +132,8 @@ impl Conv {
 pub fn convolve(x: &Tensor, weight: &Tensor, bias: &Tensor, stride: i64, padding: i64) -> Result<Tensor> {
     let (_, _, height, width) = weight.size4()?;
     if stride > 1 && (height, width, padding) == (1, 1, 0) {
-        // The pixels it sees, taken first. Left to stride, the gradient of oneDNN's kernel for AVX2 is written past the
-        // end of its memory where there are 4 channels.
+        // The pixels it sees are taken first: oneDNN's strided kernel for AVX2 writes the gradient past the end of its
+        // memory where there are 4 channels.
         let seen = x.f_slice(2, None, None, stride)?.f_slice(3, None, None, stride)?;
         return convolve(&seen, weight, bias, 1, 0);
     }
@@ -130,16 +142,111 @@ pub fn convolve(x: &Tensor, weight: &Tensor, bias: &Tensor, stride: i64, padding
 
 /// relu(x Wᵀ + b), which on a GPU is one kernel.
 pub fn linear_relu(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
-    // The binding hands its one flag on as β, the factor of the bias: `true` is 1, and the activation stays relu.
+    // The binding passes its one flag on as β, the factor of the bias: `true` is 1, and the activation stays relu.
     Ok(bias.f_internal_addmm_activation(x, &weight.f_transpose(0, 1)?, true)?)
 }
 
-/// Uniform in ±1/√fan_in.
-pub fn fan_in_uniform(fan_in: i64) -> Init {
-    Init::Uniform { bound: 1.0 / (fan_in as f64).sqrt() }
+/// Convolutions for images, or linear layers for flat observations, with a relu after each.
+///
+/// The body of the action prediction and RND networks and of the plainer torsos.
+#[derive(Clone, Debug)]
+pub struct Encoder {
+    /// Layers `conv1`, `conv2`, ...; none for flat observations.
+    pub convolutions: Vec<Conv>,
+    /// Layers `linear1`, `linear2`, ...; none for images.
+    linears: Vec<Linear>,
+    /// Number of output values.
+    pub outputs: i64,
 }
 
-/// Normal with variance 2/fan_in: a relu leaves half of it.
-fn kept_by_relu(fan_in: i64) -> Init {
-    Init::Normal { std: (2.0 / fan_in as f64).sqrt() }
+impl Encoder {
+    /// Declares the layers for observations of this shape; validation has made sure that the convolutions fit.
+    pub fn new(scope: &mut Scope<'_>, convolutions: &[ConvConfig], hidden: &[usize], input: InputShape) -> Self {
+        let (mut encoder, init) = (Self { convolutions: vec![], linears: vec![], outputs: 0 }, LayerInit::BeforeRelu);
+        match input {
+            InputShape::Image(mut image) => {
+                for (i, conv) in convolutions.iter().enumerate() {
+                    let scope = scope.scope(&format!("conv{}", i + 1));
+                    encoder.convolutions.push(Conv::new(scope, &mut image, conv.channels as i64, conv.window(), init));
+                }
+                encoder.outputs = image.values();
+            }
+            InputShape::Flat(inputs) => {
+                encoder.outputs = inputs;
+                for (i, &width) in hidden.iter().enumerate() {
+                    let inputs = std::mem::replace(&mut encoder.outputs, width as i64);
+                    let scope = scope.scope(&format!("linear{}", i + 1));
+                    encoder.linears.push(Linear::new(scope, inputs, width as i64, init));
+                }
+            }
+        }
+        encoder
+    }
+
+    /// `[frames, ..]` as prepared from observations to `[frames, outputs]`.
+    pub fn forward(&self, weights: &Weights, input: &Tensor) -> Result<Tensor> {
+        let mut x = input.shallow_clone();
+        for layer in &self.convolutions {
+            x = layer.forward(weights, &x)?.f_relu()?;
+        }
+        for layer in &self.linears {
+            x = layer.forward(weights, &x)?.f_relu()?;
+        }
+        Ok(x.f_flatten(1, -1)?)
+    }
+}
+
+/// An encoder and a linear layer: f, each network of RND, and the plain convolutional torso.
+#[derive(Clone, Debug)]
+pub struct EncoderLinear {
+    /// The convolutions or hidden layers.
+    pub encoder: Encoder,
+    /// The output layer.
+    pub output: Linear,
+}
+
+impl EncoderLinear {
+    /// Declares the output layer `name` above an encoder.
+    pub fn new(scope: &mut Scope<'_>, name: &str, encoder: Encoder, outputs: i64) -> Self {
+        let output = Linear::new(scope.scope(name), encoder.outputs, outputs, LayerInit::FanIn);
+        Self { encoder, output }
+    }
+
+    /// `[frames, ..]` as prepared from observations to `[frames, outputs]`.
+    pub fn forward(&self, weights: &Weights, input: &Tensor) -> Result<Tensor> {
+        self.output.forward(weights, &self.encoder.forward(weights, input)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rand::SeedableRng;
+    use tch::{Device, Kind};
+
+    use super::*;
+    use crate::Random;
+    use crate::nets::parameters::{Layout, ParameterSet};
+
+    #[test]
+    fn an_encoders_output_is_about_as_large_as_its_input() {
+        let mut layout = Layout::default();
+        let convolutions = [64, 64, 64].map(|channels| ConvConfig { channels, kernel: 3, stride: 1, padding: 0 });
+        let hidden = [256, 256, 256];
+        let shape = InputShape::Image(ImageShape { channels: 4, height: 9, width: 9 });
+        let image = Encoder::new(&mut layout.scope("image"), &convolutions, &hidden, shape);
+        let flat = Encoder::new(&mut layout.scope("flat"), &convolutions, &hidden, InputShape::Flat(256));
+        let parameters =
+            ParameterSet::initialised(&Arc::new(layout), &mut Random::seed_from_u64(1), Device::Cpu).unwrap();
+        let weights = parameters.weights();
+        tch::manual_seed(1);
+        for (encoder, size) in [(image, &[8, 4, 9, 9][..]), (flat, &[32, 256][..])] {
+            let x = Tensor::randn(size, (Kind::Float, Device::Cpu));
+            let y = encoder.forward(&weights, &x).unwrap();
+            let share = (y.square().mean(Kind::Double) / x.square().mean(Kind::Double)).double_value(&[]);
+            // In expectation 1; three layers of weights in ±1/√inputs would leave 1/216.
+            assert!((0.5..2.0).contains(&share), "{share}");
+        }
+    }
 }

@@ -1,20 +1,22 @@
 //! Named parameters in one flat f32 buffer.
 //!
-//! A network is a description: it holds the places of its parameters, not their values. The same description runs
-//! with the online, target, EMA and acting values. Every set of values is one contiguous buffer with a named view for
-//! each parameter, so that the optimizer, the EMA and copies between sets are single operations over the buffer.
+//! A network is a description: it holds the places of its parameters, not their values. The same description runs with
+//! the online, target, EMA and acting values. Every set of values is one contiguous buffer with a named view of each
+//! parameter, so that the optimizer, the EMA and copies between sets are single operations over the buffer.
 
 use std::sync::Arc;
 
+use rand::RngExt;
+use rand_distr::StandardNormal;
 use tch::{Device, Kind, Tensor};
 
+use crate::Random;
 use crate::error::Result;
-use crate::random::Random;
 
 /// Parameters start at multiples of this many elements, so that kernels may read them in wide, aligned words.
-const ALIGNMENT: i64 = 64;
+const ALIGNMENT: u64 = 64;
 
-/// How a parameter starts.
+/// Initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
     /// All elements the same.
@@ -31,6 +33,13 @@ pub enum Init {
     },
 }
 
+impl Init {
+    /// Uniform in ±1/√fan_in.
+    pub fn fan_in_uniform(fan_in: f64) -> Self {
+        Self::Uniform { bound: 1.0 / fan_in.sqrt() }
+    }
+}
+
 /// Place of one parameter in a [`Layout`] and in every set of values that follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParameterId(usize);
@@ -43,7 +52,8 @@ pub struct Parameter {
     /// Its shape.
     pub shape: Vec<i64>,
     init: Init,
-    offset: i64,
+    /// Where it begins in the buffer.
+    pub offset: i64,
 }
 
 impl Parameter {
@@ -52,12 +62,7 @@ impl Parameter {
         self.shape.iter().product()
     }
 
-    /// Where it begins in the buffer.
-    pub fn offset(&self) -> i64 {
-        self.offset
-    }
-
-    /// Whether AdamW decays it: matrices and convolution kernels, but no gains, biases and scalars.
+    /// Whether AdamW decays it: matrices and convolution kernels do, gains, biases and scalars do not.
     pub fn decays(&self) -> bool {
         let own_name = self.name.rsplit('.').next().unwrap_or_default();
         self.shape.len() >= 2 && own_name.starts_with("weight")
@@ -69,10 +74,11 @@ impl Parameter {
 pub struct Layout {
     parameters: Vec<Parameter>,
     length: i64,
+    multiplications: i64,
 }
 
 impl Layout {
-    /// The part of the layout whose names begin with `prefix`.
+    /// A scope for parameters whose names begin with `prefix`.
     pub fn scope(&mut self, prefix: &str) -> Scope<'_> {
         Scope { layout: self, prefix: prefix.to_owned() }
     }
@@ -92,6 +98,11 @@ impl Layout {
         self.parameters.iter().map(Parameter::elements).sum()
     }
 
+    /// Floating-point operations (multiplications and additions) of the layers in one forward pass of one frame.
+    pub fn flops(&self) -> f64 {
+        2.0 * self.multiplications as f64
+    }
+
     /// Views of every parameter in a flat buffer of this layout.
     fn views(&self, flat: &Tensor) -> Result<Vec<Tensor>> {
         let view = |p: &Parameter| flat.f_narrow(0, p.offset, p.elements())?.f_view(&p.shape[..])?.f_detach();
@@ -99,16 +110,21 @@ impl Layout {
     }
 }
 
-/// A part of a layout, where a network declares its parameters.
+/// A prefix of names in a layout, under which a network declares its parameters.
 pub struct Scope<'a> {
     layout: &'a mut Layout,
     prefix: String,
 }
 
 impl Scope<'_> {
-    /// A part of this part.
+    /// A scope within this one.
     pub fn scope(&mut self, name: &str) -> Scope<'_> {
         Scope { prefix: format!("{}.{name}", self.prefix), layout: self.layout }
+    }
+
+    /// Counts multiplications with declared parameters in one forward pass of one frame.
+    pub fn count_multiplications(&mut self, count: i64) {
+        self.layout.multiplications += count;
     }
 
     /// Adds a parameter.
@@ -119,7 +135,7 @@ impl Scope<'_> {
             init,
             offset: self.layout.length,
         };
-        self.layout.length += (parameter.elements() + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        self.layout.length += (parameter.elements() as u64).next_multiple_of(ALIGNMENT) as i64;
         self.layout.parameters.push(parameter);
         ParameterId(self.layout.parameters.len() - 1)
     }
@@ -141,7 +157,7 @@ impl ParameterSet {
         Ok(Self { layout: layout.clone(), flat, views })
     }
 
-    /// Fresh values, drawn parameter by parameter as each was declared to start.
+    /// Initial values, drawn parameter by parameter.
     pub fn initialised(layout: &Arc<Layout>, random: &mut Random, device: Device) -> Result<Self> {
         let mut values = vec![0f32; layout.length as usize];
         for parameter in &layout.parameters {
@@ -149,8 +165,8 @@ impl ParameterSet {
             for value in &mut values[start..start + parameter.elements() as usize] {
                 *value = match parameter.init {
                     Init::Constant(constant) => constant,
-                    Init::Normal { std } => (std * random.normal()) as f32,
-                    Init::Uniform { bound } => (bound * (2.0 * random.uniform() - 1.0)) as f32,
+                    Init::Normal { std } => (std * random.sample::<f64, _>(StandardNormal)) as f32,
+                    Init::Uniform { bound } => (bound * (2.0 * random.random::<f64>() - 1.0)) as f32,
                 };
             }
         }
@@ -166,7 +182,7 @@ impl ParameterSet {
         Ok(copy)
     }
 
-    /// Marks the parameters as what gradients are taken for.
+    /// Makes gradients flow to the parameters.
     pub fn trainable(mut self) -> Result<Self> {
         self.views = self.views.iter().map(|v| v.f_set_requires_grad(true)).collect::<std::result::Result<_, _>>()?;
         Ok(self)
@@ -192,12 +208,12 @@ impl ParameterSet {
         self.layout.parameters.iter().map(|p| p.name.as_str()).zip(&self.views)
     }
 
-    /// Takes over the values of another set of the same layout.
+    /// Copies the values of another set of the same layout.
     pub fn copy_from(&mut self, other: &Self) -> Result<()> {
         Ok(self.flat.f_copy_(&other.flat)?)
     }
 
-    /// The same where `chosen`, one bool on the device, is set; else everything stays as it is.
+    /// Copies the values of another set if `chosen`, one bool on the device, is set.
     pub fn copy_where(&mut self, chosen: &Tensor, other: &Self) -> Result<()> {
         let values = other.flat.f_where_self(chosen, &self.flat)?;
         Ok(self.flat.f_copy_(&values)?)
@@ -241,26 +257,26 @@ impl ParameterSet {
         Ok(None)
     }
 
-    /// The values as a network computes with them.
+    /// The values as a forward pass uses them.
     pub fn weights(&self) -> Weights {
         let values = self.views.iter().map(Tensor::shallow_clone).collect();
         Weights { values, flat: self.flat.shallow_clone(), packed: Packed::default() }
     }
 }
 
-/// Parameters as one pass of a network uses them, in the places of the layout.
+/// Parameters as a forward pass uses them, in the places of the layout.
 ///
-/// What has to be derived from a parameter (a standardised kernel) is computed once a pass, or once a refresh of the
-/// acting parameters, and stands here in the parameter's place.
+/// What has to be derived from a parameter (a standardised kernel) is computed once per pass, or once per refresh of the
+/// acting parameters, and takes the parameter's place here.
 #[derive(Debug)]
 pub struct Weights {
     values: Vec<Tensor>,
     flat: Tensor,
-    /// What fused pieces derived from many parameters at once.
+    /// Weights that fused kernels derive from many parameters at once.
     pub packed: Packed,
 }
 
-/// Weights in 16 bits, as the fused pieces of a GPU want them.
+/// 16-bit weights of the fused GPU kernels.
 #[derive(Debug, Default)]
 pub struct Packed {
     /// All of the torso.
@@ -275,13 +291,13 @@ impl Weights {
         &self.values[id.0]
     }
 
-    /// Puts what was derived from a parameter in its place.
+    /// Replaces a parameter by what was derived from it.
     pub fn replace(&mut self, id: ParameterId, derived: Tensor) {
         self.values[id.0] = derived;
     }
 
-    /// Takes over newer values in the memory that these have.
-    pub fn take_over(&mut self, newer: &Self) -> Result<()> {
+    /// Copies newer values into this memory.
+    pub fn copy_from(&mut self, newer: &Self) -> Result<()> {
         let packed = [(&self.packed.torso, &newer.packed.torso), (&self.packed.lstm, &newer.packed.lstm)];
         let packed = packed.into_iter().filter_map(|(mine, newer)| Some((mine.as_ref()?, newer.as_ref()?)));
         for (mine, newer) in self.values.iter().zip(&newer.values).chain(packed) {
@@ -295,13 +311,13 @@ impl Weights {
         &self.values[..count]
     }
 
-    /// The whole buffer that the parameters lie in.
+    /// The whole buffer that holds the parameters.
     pub fn flat(&self) -> &Tensor {
         &self.flat
     }
 }
 
-/// Puts values in the place of others, unless they are the same memory.
+/// Copies values over others, unless they share their memory.
 pub(super) fn overwrite(mine: &Tensor, newer: &Tensor) -> Result<()> {
     if mine.data_ptr() != newer.data_ptr() {
         mine.shallow_clone().f_copy_(newer)?;
@@ -311,6 +327,8 @@ pub(super) fn overwrite(mine: &Tensor, newer: &Tensor) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+
     use super::*;
 
     fn layout() -> (Arc<Layout>, ParameterId, ParameterId) {
@@ -326,7 +344,7 @@ mod tests {
         let (layout, gain, weight) = layout();
         assert_eq!(layout.elements(), 7);
         assert_eq!(layout.parameters()[1].name, "a.b.weight");
-        let mut set = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap();
+        let mut set = ParameterSet::initialised(&layout, &mut Random::seed_from_u64(0), Device::Cpu).unwrap();
         assert_eq!(set.flat().size(), [128]);
         assert_eq!(set.weights().get(weight).double_value(&[0, 0]), set.flat().double_value(&[64]));
         let _ = set.flat_mut().fill_(5.0);
@@ -335,9 +353,12 @@ mod tests {
     }
 
     #[test]
-    fn gradients_land_in_their_places_and_unused_parameters_get_zero() {
+    fn gradients_fill_their_views_and_unused_parameters_get_zero() {
         let (layout, gain, weight) = layout();
-        let set = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap().trainable().unwrap();
+        let set = ParameterSet::initialised(&layout, &mut Random::seed_from_u64(0), Device::Cpu)
+            .unwrap()
+            .trainable()
+            .unwrap();
         let mut gradients = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
         let _ = gradients.flat_mut().fill_(9.0);
         let loss = (set.weights().get(gain) * set.weights().get(gain)).sum(Kind::Float);
@@ -348,9 +369,9 @@ mod tests {
     }
 
     #[test]
-    fn a_nan_is_named_with_its_parameter() {
+    fn a_nan_is_reported_with_its_parameter() {
         let (layout, _, weight) = layout();
-        let set = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap();
+        let set = ParameterSet::initialised(&layout, &mut Random::seed_from_u64(0), Device::Cpu).unwrap();
         assert!(set.first_non_finite().unwrap().is_none());
         let _ = set.weights().get(weight).view([-1]).get(2).fill_(f64::NAN);
         let (name, value) = set.first_non_finite().unwrap().unwrap();
@@ -360,7 +381,7 @@ mod tests {
     #[test]
     fn the_moving_average_moves_by_its_share() {
         let (layout, gain, _) = layout();
-        let online = ParameterSet::initialised(&layout, &mut Random::new(0), Device::Cpu).unwrap();
+        let online = ParameterSet::initialised(&layout, &mut Random::seed_from_u64(0), Device::Cpu).unwrap();
         let mut average = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
         average.move_towards(&online, 0.25).unwrap();
         assert_eq!(average.weights().get(gain).double_value(&[0]), 0.5);

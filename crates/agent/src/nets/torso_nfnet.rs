@@ -3,13 +3,14 @@
 use tch::{Kind, Tensor};
 use torch_ext::nf_torso::{BlockSpec, ConvSpec, LinearSpec, TorsoSpec};
 
-use super::layers::{Linear, Window, convolve};
+use super::layers::{LayerInit, Linear, Window, convolve, kernel_shape};
 use super::parameters::{Init, Layout, ParameterId, Scope, Weights};
+use super::torso::{BlockPlan, block_plans};
 use crate::config::{Activation, TorsoConfig};
 use crate::error::Result;
-use crate::observation::InputShape;
+use crate::observation::ImageShape;
 
-/// Variance below which a kernel is not scaled up any further.
+/// Variance times fan-in below which a kernel is not scaled up any further.
 const VARIANCE_FLOOR: f64 = 1e-4;
 
 /// A convolution whose kernel is standardised before use.
@@ -23,11 +24,13 @@ struct StandardisedConv {
 }
 
 impl StandardisedConv {
-    fn new(mut scope: Scope<'_>, inputs: i64, outputs: i64, window: Window) -> Self {
-        let fan_in = inputs * window.kernel * window.kernel;
+    /// Declares `weight`, `gain` and `bias`; `image` becomes the shape of the output.
+    fn new(mut scope: Scope<'_>, image: &mut ImageShape, outputs: i64, window: Window) -> Self {
+        let shape = kernel_shape(&mut scope, image, outputs, window);
+        let fan_in = shape[1..].iter().product();
         let std = 1.0 / (fan_in as f64).sqrt();
         Self {
-            weight: scope.declare("weight", &[outputs, inputs, window.kernel, window.kernel], Init::Normal { std }),
+            weight: scope.declare("weight", &shape, Init::Normal { std }),
             gain: scope.declare("gain", &[outputs], Init::Constant(1.0)),
             bias: scope.declare("bias", &[outputs], Init::Constant(0.0)),
             fan_in,
@@ -37,8 +40,8 @@ impl StandardisedConv {
 
     /// scale · gain · (W - mean) / √max(var · fan_in, 1e-4), mean and population variance for each output channel.
     ///
-    /// `scale` holds the constant factors of the convolution's input: multiplying the kernel is cheaper than another
-    /// pass over the activations. The kernel comes out channels-last, and with it everything that is computed from it.
+    /// `scale` holds the constant factors of the convolution's input: scaling the kernel is cheaper than another pass over
+    /// the activations. The kernel comes out channels-last, and so does everything computed from it.
     fn standardise(&self, weights: &mut Weights, scale: f64) -> Result<()> {
         let weight = weights.get(self.weight);
         let (variance, mean) = weight.f_var_mean_correction(&[1i64, 2, 3][..], 0, true)?;
@@ -58,7 +61,7 @@ impl StandardisedConv {
 
 /// One residual block: two 3x3 convolutions and squeeze-excite on the main path.
 #[derive(Clone, Debug)]
-struct Block {
+struct NfBlock {
     conv1: StandardisedConv,
     conv2: StandardisedConv,
     /// Where stride or channels change.
@@ -75,63 +78,48 @@ struct Block {
 #[derive(Clone, Debug)]
 pub struct NfNet {
     stem: StandardisedConv,
-    blocks: Vec<Block>,
+    blocks: Vec<NfBlock>,
     activation: Activation,
     alpha: f64,
-    outputs: i64,
-    flops: f64,
 }
 
 impl NfNet {
-    /// Declares stem and stages for images of any size.
-    pub fn new(mut scope: Scope<'_>, config: &TorsoConfig, input: InputShape) -> Self {
-        let (mut channels, mut height, mut width) = input.image();
-        let window = config.stem.window();
-        let stem_channels = config.stem.channels as i64;
-        let stem = StandardisedConv::new(scope.scope("stem"), channels, stem_channels, window);
-        (height, width) = (window.output(height), window.output(width));
-        let mut flops = 2.0 * (height * width * stem_channels * stem.fan_in) as f64;
-        channels = stem_channels;
-        let mut blocks = vec![];
-        for (s, stage) in config.stages.iter().enumerate() {
-            let mut variance = 1.0f64;
-            let outputs = stage.channels as i64;
-            for b in 0..stage.blocks {
-                let stride = if b == 0 { stage.stride as i64 } else { 1 };
-                let mut scope = scope.scope(&format!("stage{s}.block{b}"));
-                let window = Window::same(3, stride);
-                let single = Window::same(3, 1);
-                let changes = stride > 1 || channels != outputs;
-                let squeezed = ((outputs as f64 * config.squeeze_excite_ratio) as i64).max(1);
-                blocks.push(Block {
-                    conv1: StandardisedConv::new(scope.scope("conv1"), channels, outputs, window),
-                    conv2: StandardisedConv::new(scope.scope("conv2"), outputs, outputs, single),
-                    shortcut: changes
-                        .then(|| StandardisedConv::new(scope.scope("shortcut"), channels, outputs, single)),
-                    squeeze: Linear::new(scope.scope("squeeze_excite.down"), outputs, squeezed),
-                    excite: Linear::new(scope.scope("squeeze_excite.up"), squeezed, outputs),
-                    skip_gain: scope.declare("skip_gain", &[1], Init::Constant(0.0)),
-                    stride,
-                    beta: 1.0 / variance.sqrt(),
-                });
-                (height, width) = (window.output(height), window.output(width));
-                let kernels = channels * (1 + i64::from(changes)) + outputs;
-                flops += 2.0 * (height * width * 9 * outputs * kernels) as f64;
-                variance += config.alpha * config.alpha;
-                channels = outputs;
+    /// Declares stem and stages for images of any size; `image` becomes the shape of the output.
+    pub fn new(mut scope: Scope<'_>, config: &TorsoConfig, image: &mut ImageShape) -> Self {
+        let stem = StandardisedConv::new(scope.scope("stem"), image, config.stem.channels as i64, config.stem.window());
+        let (mut blocks, mut variance) = (vec![], 1.0f64);
+        for BlockPlan { name, channels: outputs, stride, first } in block_plans(config) {
+            if first {
+                variance = 1.0;
             }
+            let (mut scope, channels) = (scope.scope(&name), image.channels);
+            let (window, single) = (Window::same(3, stride), Window::same(3, 1));
+            let squeezed = ((outputs as f64 * config.squeeze_excite_ratio) as i64).max(1);
+            let conv1 = StandardisedConv::new(scope.scope("conv1"), image, outputs, window);
+            let mut pooled = ImageShape { channels, ..*image };
+            blocks.push(NfBlock {
+                conv1,
+                conv2: StandardisedConv::new(scope.scope("conv2"), image, outputs, single),
+                shortcut: (stride > 1 || channels != outputs)
+                    .then(|| StandardisedConv::new(scope.scope("shortcut"), &mut pooled, outputs, single)),
+                squeeze: Linear::new(scope.scope("squeeze_excite.down"), outputs, squeezed, LayerInit::FanIn),
+                excite: Linear::new(scope.scope("squeeze_excite.up"), squeezed, outputs, LayerInit::FanIn),
+                skip_gain: scope.declare("skip_gain", &[1], Init::Constant(0.0)),
+                stride,
+                beta: 1.0 / variance.sqrt(),
+            });
+            variance += config.alpha * config.alpha;
         }
-        let outputs = channels * height * width;
-        Self { stem, blocks, activation: config.activation, alpha: config.alpha, outputs, flops }
+        Self { stem, blocks, activation: config.activation, alpha: config.alpha }
     }
 
-    /// The same torso as the fused kernels of a GPU take it, for images of one channel of bytes.
+    /// The specification of this torso for the fused GPU kernels, for images of one channel of bytes.
     ///
-    /// `layout` begins with the torso's parameters.
-    pub fn fused_spec(&self, layout: &Layout, input: InputShape) -> Option<TorsoSpec> {
-        let InputShape::Image { height, width, .. } = input else { return None };
+    /// `layout` begins with the torso's parameters. `None` where there are no kernels for this activation or stem.
+    pub fn fused_spec(&self, layout: &Layout, image: ImageShape) -> Option<TorsoSpec> {
+        let ImageShape { height, width, .. } = image;
         let gamma = self.gamma();
-        let place = |id| layout.parameter(id).offset();
+        let place = |id| layout.parameter(id).offset;
         let conv = |conv: &StandardisedConv, scale| {
             let [outputs, inputs, ..] = layout.parameter(conv.weight).shape[..] else {
                 unreachable!("a kernel has four dimensions")
@@ -146,7 +134,7 @@ impl NfNet {
             }
         };
         let linear = |linear: &Linear| {
-            let [weight, bias] = linear.parameters().map(place);
+            let [weight, bias] = linear.parameters.map(place);
             LinearSpec { weight, bias }
         };
         let blocks = self
@@ -161,13 +149,13 @@ impl NfNet {
                     .map(|shortcut| conv(shortcut, gamma * block.beta * block.stride as f64)),
                 down: linear(&block.squeeze),
                 up: linear(&block.excite),
-                squeezed: layout.parameter(block.squeeze.parameters()[0]).shape[0],
+                squeezed: layout.parameter(block.squeeze.parameters[0]).shape[0],
                 skip_gain: place(block.skip_gain),
                 stride: block.stride,
             })
             .collect();
         let own = layout.parameters().iter().take_while(|parameter| parameter.name.starts_with("torso."));
-        let parameters: Vec<_> = own.map(|parameter| (parameter.offset(), parameter.shape.clone())).collect();
+        let parameters: Vec<_> = own.map(|parameter| (parameter.offset, parameter.shape.clone())).collect();
         let length = parameters.iter().map(|(place, shape)| place + shape.iter().product::<i64>()).max()?;
         let stem = conv(&self.stem, 1.0);
         let window = self.stem.window;
@@ -183,22 +171,12 @@ impl NfNet {
         })
     }
 
-    /// Number of values that come out.
-    pub fn outputs(&self) -> i64 {
-        self.outputs
-    }
-
     /// Number of residual blocks.
     pub fn blocks(&self) -> usize {
         self.blocks.len()
     }
 
-    /// Operations of one forward pass of one frame.
-    pub fn flops(&self) -> f64 {
-        self.flops
-    }
-
-    /// Standardises every kernel, once for all frames of a pass.
+    /// Standardises every kernel, once per forward pass.
     pub fn prepare(&self, weights: &mut Weights) -> Result<()> {
         let gamma = self.gamma();
         self.stem.standardise(weights, 1.0)?;
@@ -225,7 +203,7 @@ impl NfNet {
     }
 
     /// out = shortcut + α · skip gain · keep · SE(conv2(act(conv1(a)))), with a = act(x) · β.
-    fn block(&self, weights: &Weights, block: &Block, x: &Tensor, keep: Option<&Tensor>) -> Result<Tensor> {
+    fn block(&self, weights: &Weights, block: &NfBlock, x: &Tensor, keep: Option<&Tensor>) -> Result<Tensor> {
         let a = self.act(x)?;
         let shortcut = match &block.shortcut {
             Some(conv) => {
@@ -255,7 +233,7 @@ impl NfNet {
         })
     }
 
-    /// What the activation is multiplied with, so that it keeps the variance of a standard normal input.
+    /// The factor by which the activation keeps the variance of a standard normal input.
     fn gamma(&self) -> f64 {
         match self.activation {
             Activation::Relu => 1.713_958_859_443_664_6,
@@ -270,12 +248,12 @@ mod tests {
     use crate::config::NetworkPreset;
 
     #[test]
-    fn there_are_kernels_for_the_torsos_of_the_large_presets_and_for_none_that_contradicts_itself() {
-        let input = InputShape::Image { channels: 1, height: 210, width: 160 };
+    fn fused_kernels_support_the_large_presets_and_refuse_inconsistent_specifications() {
+        let image = ImageShape { channels: 1, height: 210, width: 160 };
         for preset in [NetworkPreset::Paper, NetworkPreset::Desktop] {
             let mut layout = Layout::default();
-            let torso = NfNet::new(layout.scope("torso"), &preset.network().torso, input);
-            let spec = torso.fused_spec(&layout, input).unwrap();
+            let torso = NfNet::new(layout.scope("torso"), &preset.network().torso, &mut image.clone());
+            let spec = torso.fused_spec(&layout, image).unwrap();
             assert_eq!(spec.unsupported(), None);
             let mut cut = spec.clone();
             cut.length -= 1;

@@ -1,12 +1,13 @@
-//! The same stages as the normalizer-free torso, as a residual network with layer norm.
+//! The stages of the normalizer-free torso as a residual network with layer norm.
 
 use tch::Tensor;
 
-use super::layers::{Conv, Window};
+use super::layers::{Conv, LayerInit, Window};
 use super::parameters::{Init, ParameterId, Scope, Weights};
+use super::torso::block_plans;
 use crate::config::TorsoConfig;
 use crate::error::Result;
-use crate::observation::InputShape;
+use crate::observation::ImageShape;
 
 /// Layer norm over channels, rows and columns of a frame, with a gain and a bias for each channel.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +30,7 @@ impl LayerNorm {
 
 /// conv2(relu(norm2(conv1(relu(norm1(x)))))) plus x, or a 1x1 convolution of it where stride or channels change.
 #[derive(Clone, Debug)]
-struct Block {
+struct ResBlock {
     norm1: LayerNorm,
     conv1: Conv,
     norm2: LayerNorm,
@@ -41,56 +42,33 @@ struct Block {
 #[derive(Clone, Debug)]
 pub struct ResNet {
     stem: Conv,
-    blocks: Vec<Block>,
+    blocks: Vec<ResBlock>,
     norm: LayerNorm,
-    outputs: i64,
-    flops: f64,
+}
+
+fn conv(scope: Scope<'_>, image: &mut ImageShape, outputs: i64, window: Window) -> Conv {
+    Conv::new(scope, image, outputs, window, LayerInit::FanIn)
 }
 
 impl ResNet {
-    /// Declares stem and stages for images of any size.
-    pub fn new(mut scope: Scope<'_>, config: &TorsoConfig, input: InputShape) -> Self {
-        let (mut channels, mut height, mut width) = input.image();
-        let window = config.stem.window();
-        let stem_channels = config.stem.channels as i64;
-        let stem = Conv::new(scope.scope("stem"), channels, stem_channels, window);
-        (height, width) = (window.output(height), window.output(width));
-        let mut flops = 2.0 * (height * width * stem_channels * channels * window.kernel * window.kernel) as f64;
-        channels = stem_channels;
+    /// Declares stem and stages for images of any size; `image` becomes the shape of the output.
+    pub fn new(mut scope: Scope<'_>, config: &TorsoConfig, image: &mut ImageShape) -> Self {
+        let stem = conv(scope.scope("stem"), image, config.stem.channels as i64, config.stem.window());
         let mut blocks = vec![];
-        for (s, stage) in config.stages.iter().enumerate() {
-            let outputs = stage.channels as i64;
-            for b in 0..stage.blocks {
-                let stride = if b == 0 { stage.stride as i64 } else { 1 };
-                let mut scope = scope.scope(&format!("stage{s}.block{b}"));
-                let window = Window::same(3, stride);
-                let changes = stride > 1 || channels != outputs;
-                blocks.push(Block {
-                    norm1: LayerNorm::new(scope.scope("norm1"), channels),
-                    conv1: Conv::new(scope.scope("conv1"), channels, outputs, window),
-                    norm2: LayerNorm::new(scope.scope("norm2"), outputs),
-                    conv2: Conv::new(scope.scope("conv2"), outputs, outputs, Window::same(3, 1)),
-                    shortcut: changes
-                        .then(|| Conv::new(scope.scope("shortcut"), channels, outputs, Window::same(1, stride))),
-                });
-                (height, width) = (window.output(height), window.output(width));
-                let kernels = 9 * (channels + outputs) + channels * i64::from(changes);
-                flops += 2.0 * (height * width * outputs * kernels) as f64;
-                channels = outputs;
-            }
+        for plan in block_plans(config) {
+            let (mut scope, channels, outputs) = (scope.scope(&plan.name), image.channels, plan.channels);
+            let mut input = *image;
+            blocks.push(ResBlock {
+                norm1: LayerNorm::new(scope.scope("norm1"), channels),
+                conv1: conv(scope.scope("conv1"), image, outputs, Window::same(3, plan.stride)),
+                norm2: LayerNorm::new(scope.scope("norm2"), outputs),
+                conv2: conv(scope.scope("conv2"), image, outputs, Window::same(3, 1)),
+                shortcut: (plan.stride > 1 || channels != outputs)
+                    .then(|| conv(scope.scope("shortcut"), &mut input, outputs, Window::same(1, plan.stride))),
+            });
         }
-        let norm = LayerNorm::new(scope.scope("norm"), channels);
-        Self { stem, blocks, norm, outputs: channels * height * width, flops }
-    }
-
-    /// Number of values that come out.
-    pub fn outputs(&self) -> i64 {
-        self.outputs
-    }
-
-    /// Operations of one forward pass of one frame.
-    pub fn flops(&self) -> f64 {
-        self.flops
+        let norm = LayerNorm::new(scope.scope("norm"), image.channels);
+        Self { stem, blocks, norm }
     }
 
     /// `[frames, channels, h, w]` to `[frames, outputs]`, the outputs in the order channel, row, column.

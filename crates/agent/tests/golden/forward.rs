@@ -73,7 +73,7 @@ fn features_core_and_heads() {
         batch.length.fill(batch.trace);
         let shape = batch_shape(&batch, &config, case.actions());
         let tensors = batch.batch().upload(net.input(), &shape, Device::Cpu).unwrap();
-        let keep = net.keep(&case.tensor("keep").to_kind(Kind::Float), batch.trace as i64, Device::Cpu).unwrap();
+        let keep = net.depth_mask(&case.tensor("keep").to_kind(Kind::Float), batch.trace as i64, Device::Cpu).unwrap();
         let torso = net.torso(&weights, &tensors.input, Some(&keep)).unwrap();
         let stages = net.stages(&weights, &tensors.input, torso).unwrap();
         case.assert_close("torso", &stages.torso);
@@ -105,14 +105,14 @@ fn action_prediction() {
 fn random_network_distillation() {
     for case in cases("forward_rnd") {
         let pair = RndPair::new(&case.config().network, input(&case).shape());
-        let mut target = ParameterSet::zeros(pair.target_layout(), Device::Cpu).unwrap();
-        let mut predictor = ParameterSet::zeros(pair.predictor_layout(), Device::Cpu).unwrap();
+        let mut target = ParameterSet::zeros(&pair.target.layout, Device::Cpu).unwrap();
+        let mut predictor = ParameterSet::zeros(&pair.predictor.layout, Device::Cpu).unwrap();
         load(&case.file, "parameters.", &mut target, |name| name.starts_with("rnd.target."));
         load(&case.file, "parameters.", &mut predictor, |name| name.starts_with("rnd.predictor."));
         let (target, predictor) = (target.weights(), predictor.weights());
         let frames = frames(&case, "observations");
-        case.assert_close("output_target", &pair.target(&target, &frames).unwrap());
-        case.assert_close("output_predictor", &pair.predictor(&predictor, &frames).unwrap());
+        case.assert_close("output_target", &pair.target.layers.forward(&target, &frames).unwrap());
+        case.assert_close("output_predictor", &pair.predictor.layers.forward(&predictor, &frames).unwrap());
         case.assert_close("error", &pair.error(&target, &predictor, &frames).unwrap());
     }
 }

@@ -95,7 +95,7 @@ fn ten_updates() {
         let mut reports = vec![];
         for update in 0..updates {
             let keep = Some(&keep.bytes[update * masks..(update + 1) * masks]);
-            let options = StepOptions { keep, ..StepOptions::default() };
+            let options = StepOptions { depth_mask: keep, ..StepOptions::default() };
             reports.push(learner.step_with(&batches[update % 2].batch(), options).unwrap());
             let moments = learner.td_scales()[0].running();
             let debias = 1.0 - config.loss.sigma_decay.powi(update as i32 + 1);

@@ -2,13 +2,12 @@
 
 use agent::OwnedBatch;
 use agent::batch::BatchTensors;
-use agent::loss::{AgentLoss, HeadLoss, LossOutput, least_scales};
-use agent::math::ladders::{beta_ladder, gamma_ladder};
-use agent::math::td_scale::TdScale;
-use agent::nets::agent_net::{AgentNet, Keep};
+use agent::loss::{AgentLoss, HeadLoss, LossOutput, TdScale, TdStatistics, running_sigmas};
+use agent::nets::agent_net::{AgentNet, DepthMask};
 use agent::nets::heads::HeadOutputs;
 use agent::nets::parameters::ParameterSet;
 use agent::observation::ObservationInput;
+use agent::policy_family::{beta_ladder, gamma_ladder};
 use agent::tensor_file::TensorFile;
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
@@ -54,8 +53,8 @@ fn evaluate(case: Case) -> Evaluated {
     batch.batch().check(net.input(), &shape).unwrap();
     let tensors: BatchTensors = batch.batch().upload(net.input(), &shape, Device::Cpu).unwrap();
     let keep = inputs.tensors["keep"].tensor().unwrap().to_kind(Kind::Float);
-    let keep = net.keep(&keep, batch.trace as i64, Device::Cpu).unwrap();
-    let run = |set: &ParameterSet, keep: Option<&Keep>| -> HeadOutputs {
+    let keep = net.depth_mask(&keep, batch.trace as i64, Device::Cpu).unwrap();
+    let run = |set: &ParameterSet, keep: Option<&DepthMask>| -> HeadOutputs {
         net.unroll(&net.prepare(set).unwrap(), &tensors.input, keep).unwrap().heads
     };
     let (online_heads, target_heads) = (run(&online, Some(&keep)), tch::no_grad(|| run(&target, None)));
@@ -63,7 +62,7 @@ fn evaluate(case: Case) -> Evaluated {
         .map(|name| scale(&inputs, name, config.loss.sigma_decay, config.loss.sigma_floor));
     let agent_loss = AgentLoss::new(&config, Device::Cpu).unwrap();
     let scales = &scales[..agent_loss.scales()];
-    let least: Vec<Tensor> = scales.iter().map(|scale| least_scales(scale, Device::Cpu).unwrap()).collect();
+    let least: Vec<Tensor> = scales.iter().map(|scale| running_sigmas(scale, Device::Cpu).unwrap()).collect();
     let loss = agent_loss.evaluate(&online_heads, &target_heads, &tensors, &least).unwrap();
     let mut gradients = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
     gradients.fill_with_gradients(&loss.total, &online).unwrap();
@@ -87,10 +86,10 @@ impl Evaluated {
         let end = (valid(&self.batch, 0).unsqueeze(-1) - &steps) * &head.value;
         case.assert_close(&name("returns"), &(self.masked(&head.returns, 1) + end));
         case.assert_close(&name("td_error"), &self.masked(&td.error, 1));
-        let numbers = td.numbers().unwrap();
-        case.assert_values(&name("sigma_batch"), &numbers.sigma_batch);
-        case.assert_values(&name("sigma"), &numbers.sigma);
-        case.assert_close(&name("trust_region_keep"), &self.masked(&td.keep, 1));
+        let statistics = TdStatistics::new(&Vec::<f64>::try_from(td.statistics.reshape([-1])).unwrap());
+        case.assert_values(&name("sigma_batch"), &statistics.sigma_batch);
+        case.assert_values(&name("sigma"), &statistics.sigma);
+        case.assert_close(&name("trust_region_keep"), &self.masked(&td.mask, 1));
         let sums = self.weighted(&td.loss);
         case.assert_close(&name("loss_td_policy"), &sums);
         case.assert_close(&name("loss_td_behaviour"), &self.weighted_own(&td.loss));
@@ -99,7 +98,7 @@ impl Evaluated {
         let decay = case.config().loss.sigma_decay;
         for part in ["first", "second"] {
             let batch: Vec<f64> =
-                numbers.moments.iter().map(|m| if part == "first" { m.mean } else { m.mean_square }).collect();
+                statistics.moments.iter().map(|m| if part == "first" { m.mean } else { m.mean_square }).collect();
             let before = inputs.tensors[&format!("{before}.{part}")].tensor().unwrap().to_kind(Kind::Double);
             let after = before * decay + Tensor::from_slice(&batch) * (1.0 - decay);
             case.assert_close(&format!("moments_after{ending}.{part}"), &after);
@@ -142,7 +141,7 @@ impl Evaluated {
             case.assert_close("log_policy", &self.masked(&policy.log_policy, 0));
             case.assert_close("log_policy_target", &self.masked(&policy.log_policy_target, 0));
             case.assert_close("kl", &self.masked(&policy.kl, 1));
-            case.assert_close("kl_keep", &self.masked(&policy.keep, 1));
+            case.assert_close("kl_keep", &self.masked(&policy.mask, 1));
             case.assert_close("loss_distillation_policy", &self.weighted(&policy.loss));
             case.assert_close("loss_distillation_behaviour", &self.weighted_own(&policy.loss));
         }
@@ -185,7 +184,7 @@ fn every_switch_agrees_with_the_reference() {
     };
     let main = evaluated.iter().find(|e| e.name() == "loss_soft_watkins_online").unwrap();
     let steps = valid(&main.batch, 1);
-    for keep in [&main.loss.heads[0].td.keep, &main.loss.policy.as_ref().unwrap().keep] {
+    for keep in [&main.loss.heads[0].td.mask, &main.loss.policy.as_ref().unwrap().mask] {
         let share = share(keep, &steps);
         assert!(share > 0.0 && share < 1.0, "share of masked steps {share}");
     }

@@ -1,11 +1,13 @@
 //! Acting by recorded graphs on the GPU against the plain f32 path on the CPU.
 
-use agent::acting::{Observation, ObservationRows, PreviousRewards, RecurrentStates};
+use agent::Random;
+use agent::acting::{Observation, ObservationRows, RecurrentStates, StepRewards};
 use agent::config::{NetworkPreset, Precision, QHeads};
 use agent::networks::NetworkParameters;
-use agent::random::Random;
 use agent::{ActingNetwork, ActingOutput, ActingRow, AgentConfig, AgentError, ObservationKind, ObservationSpec};
 use half::f16;
+use rand::{RngExt, SeedableRng};
+use rand_distr::StandardNormal;
 use tch::{Device, Tensor};
 
 use crate::setup::{GPU, config, normal, relative, screen};
@@ -42,7 +44,7 @@ impl Pair {
     }
 
     fn refresh(&mut self, seed: u64) {
-        let mut random = Random::new(seed);
+        let mut random = Random::seed_from_u64(seed);
         let parameters = NetworkParameters::initialised(self.plain.networks(), &mut random, Device::Cpu).unwrap();
         for (name, view) in parameters.agent.named() {
             // Gains, biases and skip gains away from where they start, so that every path carries something.
@@ -66,7 +68,7 @@ struct Turns {
     places: [ObservationRows; 2],
     embedding: Vec<f16>,
     first: Vec<bool>,
-    rest: Vec<(i64, PreviousRewards, usize)>,
+    rest: Vec<(i64, StepRewards, usize)>,
 }
 
 impl Turns {
@@ -74,25 +76,29 @@ impl Turns {
         let rows = environments.len();
         let networks = pair.plain.networks();
         let observations: Vec<u8> = match observation.kind {
-            ObservationKind::U8 => (0..rows * observation.bytes()).map(|_| random.bits() as u8).collect(),
-            ObservationKind::F32 => {
-                (0..rows * observation.values()).flat_map(|_| (random.normal() as f32).to_le_bytes()).collect()
-            }
+            ObservationKind::U8 => (0..rows * observation.bytes()).map(|_| random.random::<u8>()).collect(),
+            ObservationKind::F32 => (0..rows * observation.values())
+                .flat_map(|_| (random.sample::<f64, _>(StandardNormal) as f32).to_le_bytes())
+                .collect(),
         };
-        let mut reward = || 5.0 * random.normal() as f32;
+        let mut reward = || 5.0 * random.sample::<f64, _>(StandardNormal) as f32;
         let rewards: Vec<_> = (0..rows)
-            .map(|_| PreviousRewards { extrinsic: reward(), ngu: reward(), rnd: reward(), episodic: reward() })
+            .map(|_| StepRewards { extrinsic: reward(), ngu: reward(), rnd: reward(), episodic: reward() })
             .collect();
         Self {
             observation_bytes: observation.bytes(),
             environments: environments.to_vec(),
             places: places(environments, &observations, observation.bytes(), pair),
             observations,
-            embedding: (0..rows * networks.embedding_length()).map(|_| f16::from_f64(random.normal())).collect(),
-            first: (0..rows).map(|_| random.below(5) == 0).collect(),
+            embedding: (0..rows * networks.embedding_length())
+                .map(|_| f16::from_f64(random.sample::<f64, _>(StandardNormal)))
+                .collect(),
+            first: (0..rows).map(|_| random.random_range(0..5) == 0).collect(),
             rest: rewards
                 .into_iter()
-                .map(|rewards| (random.below(ACTIONS) as i64, rewards, random.below(networks.policies())))
+                .map(|rewards| {
+                    (random.random_range(0..ACTIONS) as i64, rewards, random.random_range(0..networks.policies()))
+                })
                 .collect(),
         }
     }
@@ -197,7 +203,7 @@ fn compare_states(states: &States) {
 fn play(config: &AgentConfig, precision: Precision, observation: &ObservationSpec) {
     let mut pair = Pair::new(config, precision, observation);
     let mut states = pair.states();
-    let mut random = Random::new(4);
+    let mut random = Random::seed_from_u64(4);
     let all: Vec<usize> = (0..ENVIRONMENTS).collect();
     let backwards: Vec<usize> = all.iter().rev().copied().collect();
     for (step, environments) in
@@ -253,7 +259,7 @@ fn two_networks_share_a_table_of_states() {
     actor.refresh(1);
     evaluator.refresh(2);
     let mut states = actor.states();
-    let mut random = Random::new(8);
+    let mut random = Random::seed_from_u64(8);
     let (actors, evaluators): (Vec<usize>, Vec<usize>) =
         (0..ENVIRONMENTS).partition(|environment| environment % 4 != 0);
     for step in 0..4 {
@@ -280,7 +286,7 @@ fn another_table_of_states_is_another_table() {
     let mut pair = Pair::new(&config(), Precision::Auto, &observation);
     pair.refresh(5);
     let mut tables = [pair.states(), pair.states()];
-    let mut random = Random::new(9);
+    let mut random = Random::seed_from_u64(9);
     // All of them: how large the values of three rows are, which errors are measured by, is a matter of chance.
     let environments: Vec<usize> = (0..ENVIRONMENTS).rev().collect();
     for table in [0, 1, 0] {
@@ -299,7 +305,7 @@ fn observations_are_not_written_over_while_the_gpu_reads_them() {
     let mut pair = Pair::new(&config(), Precision::Auto, &observation);
     pair.refresh(6);
     let mut states = pair.states();
-    let mut random = Random::new(10);
+    let mut random = Random::seed_from_u64(10);
     let mut turns = Turns::random(&[0, 1, 2], &observation, &mut random, &pair);
     let rows = turns.rows();
     let step = pair.captured.begin(&rows, &mut states.captured).unwrap();
@@ -331,7 +337,7 @@ fn step(rows: &[ActingRow<'_>], pair: &mut Pair, states: &mut States) -> ActingO
 fn two_views(environments: &[usize], seed: u64) -> (Pair, States, [Turns; 2], [ActingOutput; 2]) {
     let mut pair = Pair::new(&config(), Precision::Auto, &screen());
     pair.refresh(seed);
-    let (mut states, mut random) = (pair.states(), Random::new(seed));
+    let (mut states, mut random) = (pair.states(), Random::seed_from_u64(seed));
     let turns = [(); 2].map(|()| Turns::first(environments, &mut random, &pair));
     let wanted = [0, 1].map(|seen| step(&turns[0].seeing(&turns[seen]), &mut pair, &mut states));
     for (i, (one, other)) in wanted[0].rnd_error.iter().zip(&wanted[1].rnd_error).enumerate() {

@@ -2,9 +2,10 @@
 
 use std::process::{Command, Output, exit};
 
+use agent::Random;
 use agent::learner::StepOptions;
-use agent::random::Random;
 use agent::{AgentError, Learner, OwnedBatch};
+use rand::SeedableRng;
 use tch::{Kind, Tensor};
 
 use crate::setup::{GPU, config, screen};
@@ -50,7 +51,7 @@ fn a_gpu_that_failed_ends_in_a_sentence() {
     }
     torch_ext::end_in_a_sentence();
     let mut learner = learner();
-    let sequences = OwnedBatch::random(learner.networks(), 7, &[7, 7], &mut Random::new(1));
+    let sequences = OwnedBatch::random(learner.networks(), 7, &[7, 7], &mut Random::seed_from_u64(1));
     let loader = learner.loader().unwrap();
     let mut memory = loader.memory(2, 7).unwrap();
     memory.bytes().unwrap().copy_from_slice(&sequences.observations);
@@ -72,7 +73,7 @@ fn running_out_of_memory_ends_in_a_sentence_and_the_learner_goes_on() {
         return ended_with(&in_child(name), &["the GPU has not enough memory", "1024.00 GiB", "learner.batch_size"]);
     }
     let mut learner = learner();
-    let sequences = OwnedBatch::random(learner.networks(), 7, &[7, 7], &mut Random::new(1));
+    let sequences = OwnedBatch::random(learner.networks(), 7, &[7, 7], &mut Random::seed_from_u64(1));
     learner.step(&sequences.batch()).unwrap();
     let error: AgentError = Tensor::f_empty([1i64 << 40], (Kind::Uint8, GPU)).unwrap_err().into();
     eprintln!("meme: {error}");

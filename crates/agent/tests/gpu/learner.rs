@@ -1,12 +1,13 @@
 //! Whole updates in 16 bits on the GPU against f32 on the CPU.
 
-use agent::acting::PreviousRewards;
+use agent::Random;
+use agent::acting::StepRewards;
 use agent::config::Precision;
 use agent::learner::ParameterSource;
 use agent::loader::LoadedBatch;
-use agent::random::Random;
 use agent::{ActingNetwork, ActingRow, AgentConfig, AgentError, Learner, OwnedBatch, RecurrentStates, StepReport};
 use half::f16;
+use rand::SeedableRng;
 use tch::Device;
 
 use crate::setup::{GPU, config, relative, screen};
@@ -21,7 +22,7 @@ fn learner(config: &AgentConfig, precision: Precision, device: Device) -> Learne
 }
 
 fn batch(learner: &Learner, seed: u64) -> OwnedBatch {
-    OwnedBatch::random(learner.networks(), 7, &LENGTHS, &mut Random::new(seed))
+    OwnedBatch::random(learner.networks(), 7, &LENGTHS, &mut Random::seed_from_u64(seed))
 }
 
 fn loaded(learner: &Learner, batch: &OwnedBatch) -> LoadedBatch {
@@ -165,7 +166,7 @@ fn the_mean_error_of_rnd_is_that_of_acting_once_it_is_small() {
         wants_state: false,
         observation: sequences.observations[start..start + bytes].into(),
         action: 0,
-        rewards: PreviousRewards::default(),
+        rewards: StepRewards::default(),
         embedding: &embedding,
         policy: 0,
     };
@@ -215,8 +216,9 @@ fn recorded_updates() {
     config.copies.target_period = 6;
     let mut recorded = learner(&config, Precision::Auto, GPU);
     for lengths in [&LENGTHS[..], &LENGTHS[1..]] {
-        let batch =
-            |learner: &Learner, seed| OwnedBatch::random(learner.networks(), 7, lengths, &mut Random::new(seed));
+        let batch = |learner: &Learner, seed| {
+            OwnedBatch::random(learner.networks(), 7, lengths, &mut Random::seed_from_u64(seed))
+        };
         for seed in 0..6 {
             let loaded = loaded(&recorded, &batch(&recorded, seed));
             recorded.begin(&loaded).unwrap();

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use agent::Random;
 use agent::loss::targets::{Trajectories, returns};
 use agent::nets::core::Core;
 use agent::nets::parameters::{Init, Layout, ParameterSet};
 use agent::optimizer::{AdamConfig, AdamW, Gate};
-use agent::random::Random;
+use rand::SeedableRng;
 use tch::{Device, Kind, Tensor};
 use torch_ext::relu_dgrad::{Inputs, ReluDgrad, Shape};
 
@@ -24,7 +25,7 @@ fn lstm(device: Device, packed: bool, scale: f64) -> LstmRun {
     let mut layout = Layout::default();
     let core = Core::new(&mut layout, true, inputs, width);
     let layout = Arc::new(layout);
-    let mut random = Random::new(1);
+    let mut random = Random::seed_from_u64(1);
     let host = ParameterSet::initialised(&layout, &mut random, Device::Cpu).unwrap();
     let mut parameters = ParameterSet::zeros(&layout, device).unwrap();
     parameters.flat_mut().copy_(host.flat());
@@ -65,7 +66,7 @@ fn the_lstm_and_its_gradients_whatever_their_size() {
 
 #[test]
 fn the_returns_of_all_policies() {
-    let mut random = Random::new(2);
+    let mut random = Random::seed_from_u64(2);
     let size = [5, 33, 7];
     let host = [
         normal(&size, &mut random),
@@ -94,7 +95,7 @@ fn the_optimizer_and_the_moving_average() {
     let layout = Arc::new(layout);
     let config = AdamConfig { learning_rate: 1e-2, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.05 };
     let run = |device: Device| {
-        let mut random = Random::new(3);
+        let mut random = Random::seed_from_u64(3);
         let host = ParameterSet::initialised(&layout, &mut random, Device::Cpu).unwrap();
         let mut parameters = ParameterSet::zeros(&layout, device).unwrap();
         parameters.flat_mut().copy_(host.flat());
@@ -167,7 +168,7 @@ fn the_gradient_through_a_convolution_a_relu_and_its_bias() {
 
 #[test]
 fn many_copies_at_once_however_their_tensors_lie() {
-    let mut random = Random::new(5);
+    let mut random = Random::seed_from_u64(5);
     let from: Vec<_> = (1..=200).map(|i| normal(&[i, 3 + i % 7], &mut random).to_device(GPU)).collect();
     let lies = |i: usize, tensor: &Tensor| match i % 3 {
         0 => tensor.shallow_clone(),

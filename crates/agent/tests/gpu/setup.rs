@@ -1,8 +1,10 @@
 //! Agents, batches and comparisons.
 
+use agent::Random;
 use agent::config::{NetworkPreset, StageConfig, StemConfig};
-use agent::random::Random;
 use agent::{AgentConfig, ObservationKind, ObservationSpec};
+use rand::RngExt;
+use rand_distr::StandardNormal;
 use tch::{Device, Kind, Tensor};
 
 pub const GPU: Device = Device::Cuda(0);
@@ -41,6 +43,6 @@ pub fn relative(found: &Tensor, wanted: &Tensor) -> f64 {
 
 pub fn normal(size: &[i64], random: &mut Random) -> Tensor {
     let count = size.iter().product::<i64>() as usize;
-    let values: Vec<f32> = (0..count).map(|_| random.normal() as f32).collect();
+    let values: Vec<f32> = (0..count).map(|_| random.sample::<f64, _>(StandardNormal) as f32).collect();
     Tensor::from_slice(&values).view(size)
 }

@@ -1,13 +1,14 @@
 //! The fused torso: output and every gradient, with and without dropped blocks.
 
 use agent::AgentConfig;
+use agent::Random;
 use agent::config::Precision;
 use agent::nets::agent_net::AgentNet;
 use agent::nets::agent_net::NetInput;
 use agent::nets::features::FeatureInput;
 use agent::nets::parameters::ParameterSet;
 use agent::observation::ObservationInput;
-use agent::random::Random;
+use rand::{RngExt, SeedableRng};
 use tch::{Device, Kind, Tensor};
 
 use crate::setup::{GPU, config, narrow, normal, relative, screen};
@@ -25,7 +26,7 @@ struct Run {
 fn run(config: &AgentConfig, steps: i64, (precision, device): (Precision, Device), keep: Option<&Tensor>) -> Run {
     let input = ObservationInput::new(screen(), None);
     let net = AgentNet::new(config, input, 6).on(precision, device).unwrap();
-    let mut random = Random::new(3);
+    let mut random = Random::seed_from_u64(3);
     let mut parameters = ParameterSet::initialised(net.layout(), &mut random, Device::Cpu).unwrap();
     for (parameter, (name, view)) in net.layout().parameters().iter().zip(parameters.named()) {
         // Gains, biases and skip gains away from where they start, so that every path carries something.
@@ -38,7 +39,7 @@ fn run(config: &AgentConfig, steps: i64, (precision, device): (Precision, Device
     parameters_there.flat_mut().copy_(&flat);
     parameters = parameters_there.trainable().unwrap();
     let frames = BATCH * steps;
-    let pixels: Vec<u8> = (0..frames * 210 * 160).map(|_| (random.uniform() * 256.0) as u8).collect();
+    let pixels: Vec<u8> = (0..frames * 210 * 160).map(|_| (random.random::<f64>() * 256.0) as u8).collect();
     let observations = Tensor::from_slice(&pixels).view([frames, 210 * 160]).to_device(device);
     let features = FeatureInput {
         action: Tensor::zeros([frames], (Kind::Int64, device)),
@@ -47,7 +48,7 @@ fn run(config: &AgentConfig, steps: i64, (precision, device): (Precision, Device
     };
     let state = Tensor::zeros([BATCH, net.state_length() as i64], (Kind::Float, device));
     let weights = net.prepare(&parameters).unwrap();
-    let keep = keep.map(|keep| net.keep(keep, steps, device).unwrap());
+    let keep = keep.map(|keep| net.depth_mask(keep, steps, device).unwrap());
     let input = NetInput { observations, features, state };
     let output = net.torso(&weights, &input, keep.as_ref()).unwrap().view([frames, -1]);
     let width = output.size()[1];
@@ -96,7 +97,7 @@ fn compare_on(device: Device, config: &AgentConfig, steps: i64, keep: Option<&Te
 
 /// A quarter of the sequences dropped in every block, others in each; in one block none, in one all.
 fn keep(blocks: usize) -> Tensor {
-    let mut random = Random::new(5);
+    let mut random = Random::seed_from_u64(5);
     let mut keep = vec![1f32; blocks * BATCH as usize];
     for block in 0..blocks {
         let dropped = match block {
@@ -104,7 +105,7 @@ fn keep(blocks: usize) -> Tensor {
             2 => BATCH as usize,
             _ => 2,
         };
-        for sequence in random.choose(dropped, BATCH as usize) {
+        for sequence in rand::seq::index::sample(&mut random, BATCH as usize, dropped) {
             keep[block * BATCH as usize + sequence] = 0.0;
         }
     }

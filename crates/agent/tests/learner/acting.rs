@@ -1,22 +1,24 @@
 //! Acting: rows, states, agreement with the learner's pass, and the choice of actions.
 
-use agent::acting::{ChosenAction, PreviousRewards, choose_action};
+use agent::Random;
+use agent::acting::{ChosenAction, StepRewards, choose_action};
 use agent::config::{ConvConfig, QHeads};
 use agent::learner::ParameterSource;
-use agent::math::ladders::beta_ladder;
-use agent::math::rescaling::rescale_f32;
 use agent::nets::agent_net::{NetInput, StepInput};
 use agent::nets::core::CellStates;
 use agent::nets::features::FeatureInput;
-use agent::nets::intrinsic_form::IntrinsicForm;
+use agent::nets::folded_intrinsic::FoldedIntrinsic;
 use agent::nets::parameters::ParameterSet;
 use agent::networks::NetworkParameters;
-use agent::random::Random;
+use agent::policy_family::beta_ladder;
+use agent::rescaling::rescale_value;
 use agent::{
     ActingNetwork, ActingOutput, ActingRow, AgentConfig, Learner, ObservationKind, ObservationSpec, OwnedBatch,
     RecurrentStates,
 };
 use half::f16;
+use rand::{RngExt, SeedableRng};
+use rand_distr::StandardNormal;
 use tch::{Device, Kind, Tensor};
 
 use crate::setup::{self, ACTIONS, TRACE};
@@ -44,14 +46,14 @@ struct Rows {
 
 impl Rows {
     fn random(rows: usize, seed: u64) -> Self {
-        let mut random = Random::new(seed);
+        let mut random = Random::seed_from_u64(seed);
         Self {
             environments: (0..rows).collect(),
-            observations: (0..rows * 35).map(|_| random.bits() as u8).collect(),
-            action: (0..rows).map(|_| random.below(ACTIONS) as i64).collect(),
-            rewards: (0..rows).map(|_| random.normal() as f32).collect(),
-            embedding: (0..rows * 8).map(|_| f16::from_f64(random.normal())).collect(),
-            policy: (0..rows).map(|_| random.below(4)).collect(),
+            observations: (0..rows * 35).map(|_| random.random::<u8>()).collect(),
+            action: (0..rows).map(|_| random.random_range(0..ACTIONS) as i64).collect(),
+            rewards: (0..rows).map(|_| random.sample::<f64, _>(StandardNormal) as f32).collect(),
+            embedding: (0..rows * 8).map(|_| f16::from_f64(random.sample::<f64, _>(StandardNormal))).collect(),
+            policy: (0..rows).map(|_| random.random_range(0..4)).collect(),
         }
     }
 
@@ -64,7 +66,7 @@ impl Rows {
                 wants_state: false,
                 observation: self.observations[i * 35..(i + 1) * 35].into(),
                 action: self.action[i],
-                rewards: PreviousRewards { extrinsic: reward, ngu: reward, rnd: reward, episodic: reward },
+                rewards: StepRewards { extrinsic: reward, ngu: reward, rnd: reward, episodic: reward },
                 embedding: &self.embedding[i * 8..(i + 1) * 8],
                 policy: self.policy[i],
             }
@@ -196,9 +198,10 @@ fn the_folded_step_is_the_networks_own() {
         let learner = setup::learner(&config);
         let agent = &learner.networks().agent;
         let parameters = learner.parameters(ParameterSource::Online).unwrap().agent;
-        let mut random = Random::new(5);
+        let mut random = Random::seed_from_u64(5);
         let mut draw = |size: &[i64]| {
-            let values: Vec<f32> = (0..size.iter().product()).map(|_| random.normal() as f32).collect();
+            let values: Vec<f32> =
+                (0..size.iter().product()).map(|_| random.sample::<f64, _>(StandardNormal) as f32).collect();
             Tensor::from_slice(&values).view(size)
         };
         let (rows, state) = (5, agent.state_length() as i64);
@@ -226,8 +229,11 @@ fn the_folded_step_is_the_networks_own() {
                 None,
             )
             .unwrap();
-        let rescaled: Vec<f32> =
-            Vec::<f32>::try_from(rewards.view([-1])).unwrap().into_iter().map(rescale_f32).collect();
+        let rescaled: Vec<f32> = Vec::<f32>::try_from(rewards.view([-1]))
+            .unwrap()
+            .into_iter()
+            .map(|x| rescale_value(f64::from(x)) as f32)
+            .collect();
         let one_hot = action.one_hot(ACTIONS as i64).to_kind(Kind::Float);
         let features = Tensor::cat(&[one_hot, Tensor::from_slice(&rescaled).view([rows, 4]), embedding], 1);
         let untouched = table.get(3).copy();
@@ -264,15 +270,15 @@ fn the_folded_novelty_is_the_networks_own() {
             learner.parameters(ParameterSource::Online).unwrap();
         let trained = [action_prediction.trainable().unwrap(), rnd_predictor.trainable().unwrap()];
         let [f, target, predictor] = [&trained[0], &rnd_target, &trained[1]].map(ParameterSet::weights);
-        let mut random = Random::new(6);
-        let bytes: Vec<u8> = (0..5 * observation.bytes()).map(|_| random.bits() as u8).collect();
+        let mut random = Random::seed_from_u64(6);
+        let bytes: Vec<u8> = (0..5 * observation.bytes()).map(|_| random.random::<u8>()).collect();
         let observations = networks.input().upload(&bytes, 5, Device::Cpu).unwrap();
         let form =
-            IntrinsicForm::new(&networks.action_prediction, &networks.rnd, networks.input(), Kind::Float).unwrap();
+            FoldedIntrinsic::new(&networks.action_prediction, &networks.rnd, networks.input(), Kind::Float).unwrap();
         let folded = form.fold([&f, &target, &predictor]).unwrap();
         // Not the first rows of their memory.
         let frames = form.frames(&observations.narrow(0, 1, 4)).unwrap();
-        let found = [folded.f.embed(&frames).unwrap(), folded.rnd.error(&frames).unwrap()];
+        let found = [folded.f.forward(&frames).unwrap(), folded.rnd.error(&frames).unwrap()];
         let frames = networks.input().prepare(&observations).unwrap().narrow(0, 1, 4);
         let expected = [
             networks.action_prediction.embed(&f, &frames).unwrap(),
@@ -302,7 +308,7 @@ fn acting_agrees_with_the_learners_pass() {
         let learner = setup::learner(&config);
         let mut network = network(&config, &learner);
         let networks = learner.networks();
-        let mut batch = OwnedBatch::random(networks, TRACE, &[TRACE], &mut Random::new(4));
+        let mut batch = OwnedBatch::random(networks, TRACE, &[TRACE], &mut Random::seed_from_u64(4));
         let j = 3;
         batch.policy[0] = j;
         let tensors = setup::tensors(networks, &batch);
@@ -320,7 +326,7 @@ fn acting_agrees_with_the_learners_pass() {
                 wants_state: false,
                 observation: batch.observations[t * 35..(t + 1) * 35].into(),
                 action: batch.action[t],
-                rewards: PreviousRewards {
+                rewards: StepRewards {
                     extrinsic: batch.reward_extrinsic[t],
                     ngu: batch.reward_ngu[t],
                     rnd: batch.reward_rnd[t],
@@ -349,7 +355,7 @@ fn bad_rows_are_named_and_leave_the_states_alone() {
     network.step(&Rows::random(3, 0).input(), &mut states).unwrap();
     let before: Vec<Vec<f32>> = (0..3).map(|e| states.read(e).unwrap()).collect();
     const BAD: [f16; 8] = [f16::INFINITY; 8];
-    let nan = PreviousRewards { extrinsic: f32::NAN, ..PreviousRewards::default() };
+    let nan = StepRewards { extrinsic: f32::NAN, ..StepRewards::default() };
     type Edit<'a> = &'a dyn Fn(&mut [ActingRow<'_>]);
     let cases: [(Edit<'_>, &str); 8] = [
         (&|r| r[1].action = 9, "action at row 1 is 9, which is not an action, 0 to 3"),
@@ -416,10 +422,10 @@ fn actions_are_epsilon_greedy_with_their_probability() {
     // Exploring may hit the greedy action; its probability is the whole of it.
     assert_eq!(choose_action(&preferences, 0.4, [0.0, 0.3]), chosen(1, 0.7));
     assert_eq!(choose_action(&preferences, 1.0, [0.99, 0.999_999_9]), chosen(3, 0.25));
-    let mut random = Random::new(0);
+    let mut random = Random::seed_from_u64(0);
     let mut counts = [0u32; 4];
     for _ in 0..40_000 {
-        counts[choose_action(&preferences, 0.4, [random.uniform(), random.uniform()]).action] += 1;
+        counts[choose_action(&preferences, 0.4, [random.random::<f64>(), random.random::<f64>()]).action] += 1;
     }
     for (count, expected) in counts.into_iter().zip([0.1, 0.7, 0.1, 0.1]) {
         assert!((f64::from(count) / 40_000.0 - expected).abs() < 0.01, "{counts:?}");

@@ -1,8 +1,9 @@
 //! What the learner does with data it can't use, and with numbers that blow up.
 
-use agent::random::Random;
+use agent::Random;
 use agent::{AgentError, Learner, ObservationKind, ObservationSpec, OwnedBatch};
 use half::f16;
+use rand::SeedableRng;
 use tch::Device;
 
 use crate::setup::{self, ACTIONS, LENGTHS, TRACE};
@@ -47,7 +48,7 @@ fn bad_values_are_named_with_field_and_place() {
 #[test]
 fn float_observations_have_to_be_finite_where_they_count() {
     let mut learner = Learner::new(&setup::config(), &setup::flat(), ACTIONS, 0, Device::Cpu).unwrap();
-    let mut batch = OwnedBatch::random(learner.networks(), TRACE, &LENGTHS, &mut Random::new(0));
+    let mut batch = OwnedBatch::random(learner.networks(), TRACE, &LENGTHS, &mut Random::seed_from_u64(0));
     let nan = f32::NAN.to_le_bytes();
     // Observation 8 of sequence 1, which has only 7.
     let at = |observation: usize| (TRACE + observation) * 24 + 4;

@@ -1,8 +1,9 @@
 //! Sizes, shapes and names of the networks.
 
+use agent::Random;
 use agent::config::{NetworkPreset, TorsoKind};
-use agent::random::Random;
 use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, OwnedBatch, StepReport};
+use rand::SeedableRng;
 use tch::Device;
 
 use crate::setup::{self, ACTIONS};
@@ -50,7 +51,7 @@ fn every_torso_takes_images_of_any_size() {
             config.network.torso.kind = kind;
             let spec = ObservationSpec { shape, kind: ObservationKind::U8 };
             let mut learner = Learner::new(&config, &spec, 3, 0, Device::Cpu).unwrap();
-            let batch = OwnedBatch::random(learner.networks(), 4, &[4, 2], &mut Random::new(0));
+            let batch = OwnedBatch::random(learner.networks(), 4, &[4, 2], &mut Random::seed_from_u64(0));
             learner.step(&batch.batch()).unwrap_or_else(|e| panic!("{kind:?} {:?}: {e}", spec.shape));
         }
     }
@@ -67,7 +68,7 @@ fn flat_observations_get_linear_layers() {
     let names: Vec<&str> = learner.networks().agent.layout().parameters().iter().map(|p| p.name.as_str()).collect();
     let torso: Vec<&&str> = names.iter().filter(|name| name.starts_with("torso.")).collect();
     assert_eq!(torso, [&"torso.linear1.weight", &"torso.linear1.bias"]);
-    let batch = OwnedBatch::random(learner.networks(), 5, &[5, 3], &mut Random::new(0));
+    let batch = OwnedBatch::random(learner.networks(), 5, &[5, 3], &mut Random::seed_from_u64(0));
     let first = learner.step(&batch.batch()).unwrap().losses;
     for _ in 0..30 {
         learner.step(&batch.batch()).unwrap();

@@ -1,10 +1,11 @@
 //! Small agents and batches for the tests.
 
+use agent::Random;
 use agent::batch::{BatchShape, BatchTensors};
 use agent::config::{ConvConfig, NetworkPreset, StageConfig, StemConfig};
 use agent::loader::LoadedBatch;
-use agent::random::Random;
 use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, OwnedBatch};
+use rand::SeedableRng;
 use tch::Device;
 
 pub const ACTIONS: usize = 4;
@@ -48,7 +49,7 @@ pub fn learner(config: &AgentConfig) -> Learner {
 }
 
 pub fn batch(learner: &Learner, seed: u64) -> OwnedBatch {
-    OwnedBatch::random(learner.networks(), TRACE, &LENGTHS, &mut Random::new(seed))
+    OwnedBatch::random(learner.networks(), TRACE, &LENGTHS, &mut Random::seed_from_u64(seed))
 }
 
 pub fn loaded(learner: &Learner, batch: &OwnedBatch) -> LoadedBatch {
@@ -85,7 +86,7 @@ pub fn play(edit: impl Fn(&mut AgentConfig), seed: u64) -> Play {
     config.loss.trust_region_radius = 0.5;
     edit(&mut config);
     let networks = Networks::new(&config, &image(), ACTIONS).unwrap();
-    let mut random = Random::new(seed);
+    let mut random = Random::seed_from_u64(seed);
     let batch = OwnedBatch::random(&networks, TRACE, &LENGTHS, &mut random);
     let tensors = tensors(&networks, &batch);
     Play { config, batch, tensors, random }

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use agent::Random;
 use agent::config::{Bootstrap, DropSchedule, QHeads, ReturnKind, TorsoKind, TrainedPolicies};
-use agent::loss::{AgentLoss, least_scales};
-use agent::math::td_scale::TdScale;
+use agent::loss::{AgentLoss, TdScale, TdStatistics, running_sigmas};
 use agent::nets::heads::HeadOutputs;
-use agent::random::Random;
 use agent::{AgentConfig, Networks, OwnedBatch};
+use rand::{RngExt, SeedableRng};
+use rand_distr::StandardNormal;
 use tch::{Device, Kind, Tensor};
 
 use crate::setup::{self, ACTIONS, LENGTHS, Play, TRACE};
@@ -17,8 +18,9 @@ fn quantities(edit: impl Fn(&mut AgentConfig)) -> BTreeMap<&'static str, Vec<f32
     let Play { config, tensors, mut random, .. } = setup::play(edit, 5);
     let n = config.policies.count;
     let mut head = |scale: f64| {
-        let values: Vec<f32> =
-            (0..LENGTHS.len() * TRACE * n * ACTIONS).map(|_| (scale * random.normal()) as f32).collect();
+        let values: Vec<f32> = (0..LENGTHS.len() * TRACE * n * ACTIONS)
+            .map(|_| (scale * random.sample::<f64, _>(StandardNormal)) as f32)
+            .collect();
         Tensor::from_slice(&values).view([LENGTHS.len() as i64, TRACE as i64, n as i64, ACTIONS as i64])
     };
     let mut heads = || HeadOutputs { extrinsic: head(1.0), intrinsic: Some(head(1.0)), policy: Some(head(0.5)) };
@@ -33,7 +35,7 @@ fn quantities(edit: impl Fn(&mut AgentConfig)) -> BTreeMap<&'static str, Vec<f32
     }
     let loss = AgentLoss::new(&config, Device::Cpu).unwrap();
     let scale = TdScale::new(n, 0.99, 0.01);
-    let least: Vec<Tensor> = (0..loss.scales()).map(|_| least_scales(&scale, Device::Cpu).unwrap()).collect();
+    let least: Vec<Tensor> = (0..loss.scales()).map(|_| running_sigmas(&scale, Device::Cpu).unwrap()).collect();
     let output = loss.evaluate(&online, &target, &tensors, &least).unwrap();
     let mut all = BTreeMap::new();
     let mut add = |name, x: &Tensor| {
@@ -52,13 +54,14 @@ fn quantities(edit: impl Fn(&mut AgentConfig)) -> BTreeMap<&'static str, Vec<f32
     ];
     for (head, names) in output.heads.iter().zip(names) {
         let td = &head.td;
-        let sigma = Tensor::from_slice(&td.numbers().unwrap().sigma);
-        let quantities = [&head.value, &head.returns, &td.error, &td.normalised, &sigma, &td.keep, &td.loss];
+        let sigma =
+            Tensor::from_slice(&TdStatistics::new(&Vec::<f64>::try_from(td.statistics.reshape([-1])).unwrap()).sigma);
+        let quantities = [&head.value, &head.returns, &td.error, &td.normalised, &sigma, &td.mask, &td.loss];
         names.into_iter().zip(quantities).for_each(|(name, x)| add(name, x));
     }
     if let Some(policy) = &output.policy {
         add("kl", &policy.kl);
-        add("kl keep", &policy.keep);
+        add("kl keep", &policy.mask);
         add("policy loss", &policy.loss);
     }
     all
@@ -179,7 +182,7 @@ fn without_the_lstm_nothing_is_remembered() {
     for recurrent in [false, true] {
         config.network.recurrent = recurrent;
         let networks = Networks::new(&config, &setup::image(), ACTIONS).unwrap();
-        let mut random = Random::new(0);
+        let mut random = Random::seed_from_u64(0);
         let parameters = agent::NetworkParameters::initialised(&networks, &mut random, Device::Cpu).unwrap();
         let mut batch = OwnedBatch::random(&networks, TRACE, &[TRACE], &mut random);
         let weights = networks.agent.prepare(&parameters.agent).unwrap();
@@ -207,7 +210,7 @@ fn stochastic_depth_drops_the_share_it_should() {
     let batch = setup::batch(&learner, 1);
     let blocks = learner.networks().agent.droppable_blocks();
     let all_dropped = vec![0u8; blocks * batch.sequences];
-    let options = agent::learner::StepOptions { keep: Some(&all_dropped), observer: None };
+    let options = agent::learner::StepOptions { depth_mask: Some(&all_dropped), observer: None };
     learner.step_with(&batch.batch(), options).unwrap();
     for (name, gradient) in learner.gradients().named() {
         if name.ends_with("skip_gain") || name.contains(".conv2.") {

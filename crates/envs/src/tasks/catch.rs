@@ -3,7 +3,8 @@
 #[cfg(test)]
 use super::task::Scores;
 use super::task::{ImpossibleState, Outcome, Task};
-use crate::seeds::SplitMix64;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::SplitMix64;
 
 const ROWS: usize = 10;
 const COLUMNS: usize = 5;
@@ -59,7 +60,7 @@ impl Task for Catch {
     }
 
     fn reset(&mut self, seed: u64) {
-        let ball_column = SplitMix64::new(seed).below(COLUMNS);
+        let ball_column = SplitMix64::seed_from_u64(seed).random_range(0..COLUMNS as u64) as usize;
         *self = Self { ball_row: 0, ball_column, paddle: COLUMNS / 2 };
     }
 
@@ -143,8 +144,8 @@ mod tests {
     /// 20 000 episodes: one standard error is 0.8 / sqrt(20 000) = 0.0057; four of them are allowed.
     #[test]
     fn played_at_random_it_scores_the_same() {
-        let mut random = SplitMix64::new(1);
-        let mean = mean_score(&mut Catch::new(), 20_000, |_, _| random.below(3));
+        let mut random = SplitMix64::seed_from_u64(1);
+        let mean = mean_score(&mut Catch::new(), 20_000, |_, _| random.random_range(0..3u64) as usize);
         assert!((mean + 0.6).abs() < 0.023, "random play scored {mean}");
         let mean = mean_score(&mut Catch::new(), 20_000, |_, _| 1);
         assert!((mean + 0.6).abs() < 0.023, "staying scored {mean}");

@@ -7,7 +7,8 @@ use super::play::{image, play};
 use super::task::Task;
 use super::{DeepSea, KeyDoor};
 use crate::environments::Ending;
-use crate::seeds::SplitMix64;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::SplitMix64;
 
 const LEARNING_RATE: f64 = 0.5;
 const DISCOUNT: f64 = 0.99;
@@ -29,16 +30,16 @@ impl TableLearner {
     /// The best known action; ties are broken evenly.
     fn greedy(&mut self, image: &[u8], table: usize) -> usize {
         let Some(q) = self.q.get(image).map(|tables| &tables[table]) else {
-            return self.random.below(self.actions);
+            return self.random.random_range(0..self.actions as u64) as usize;
         };
         let best = q.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let ties: Vec<usize> = (0..self.actions).filter(|&action| q[action] == best).collect();
-        ties[self.random.below(ties.len())]
+        ties[self.random.random_range(0..ties.len() as u64) as usize]
     }
 
     fn explore(&mut self, image: &[u8]) -> usize {
-        if (self.random.below(1000) as f64) < EPSILON * 1000.0 {
-            return self.random.below(self.actions);
+        if (self.random.random_range(0..1000u64) as f64) < EPSILON * 1000.0 {
+            return self.random.random_range(0..self.actions as u64) as usize;
         }
         self.greedy(image, Self::NOVELTY)
     }
@@ -88,7 +89,7 @@ impl TableLearner {
 fn episodes_to_solve(task: &mut dyn Task, bonus_weight: f64, seed: u64, limit: usize) -> Option<usize> {
     let (actions, best) = (task.action_names().len(), task.scores().best);
     let (visits, q) = (HashMap::new(), HashMap::new());
-    let mut learner = TableLearner { random: SplitMix64::new(seed), actions, bonus_weight, visits, q };
+    let mut learner = TableLearner { random: SplitMix64::seed_from_u64(seed), actions, bonus_weight, visits, q };
     (1..=limit).find(|episode| {
         learner.learn_from_an_episode(task);
         episode % 50 == 0 && {

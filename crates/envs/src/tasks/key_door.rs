@@ -232,8 +232,9 @@ mod tests {
 
     use super::*;
     use crate::environments::Ending;
-    use crate::seeds::SplitMix64;
     use crate::tasks::play::{image, mean_score, play};
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::SplitMix64;
 
     /// The shortest action sequence that opens the door, by breadth-first search over the task's own steps.
     fn shortest_solution(n: usize) -> Vec<usize> {
@@ -281,8 +282,8 @@ mod tests {
         const EPISODES: u64 = 200_000;
         let mut task = KeyDoor::new(5);
         let expected = task.scores().random;
-        let mut random = SplitMix64::new(3);
-        let mean = mean_score(&mut task, EPISODES, |_, _| random.below(4));
+        let mut random = SplitMix64::seed_from_u64(3);
+        let mean = mean_score(&mut task, EPISODES, |_, _| random.random_range(0..4));
         let allowed = 4.0 * (expected * (1.0 - expected) / EPISODES as f64).sqrt();
         assert!((mean - expected).abs() < allowed, "computed {expected}, played {mean}");
         assert!(allowed < 0.5 * expected, "too rare to be counted: {expected}");

@@ -5,7 +5,8 @@ use std::ops::RangeInclusive;
 #[cfg(test)]
 use super::task::Scores;
 use super::task::{ImpossibleState, Outcome, Task};
-use crate::seeds::SplitMix64;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::SplitMix64;
 
 const SIDE: usize = 10;
 const LIT: u8 = 255;
@@ -69,7 +70,7 @@ impl Task for Memory {
     }
 
     fn reset(&mut self, seed: u64) {
-        self.cue_is_left = SplitMix64::new(seed).below(2) == 0;
+        self.cue_is_left = SplitMix64::seed_from_u64(seed).random_range(0..2u64) == 0;
         self.time = 0;
     }
 

@@ -256,7 +256,8 @@ impl Environments for TaskEnvironments {
 mod tests {
     use super::*;
     use crate::environments::Ending;
-    use crate::seeds::SplitMix64;
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::SplitMix64;
 
     const NAMES: [&str; 5] = ["catch", "memory", "deep_sea:14", "key_door:5", "key_door"];
 
@@ -293,12 +294,13 @@ mod tests {
     fn transcript(envs: &mut TaskEnvironments, steps: usize) -> Vec<Vec<Seen>> {
         let actions = envs.spec().actions();
         let count = envs.groups() * envs.group_size();
-        let mut random: Vec<_> = (0..count as u64).map(SplitMix64::new).collect();
+        let mut random: Vec<_> = (0..count as u64).map(SplitMix64::seed_from_u64).collect();
         let mut transcript = vec![Vec::new(); count];
         for _ in 0..steps {
             for group in 0..envs.groups() {
                 let range = envs.range(group);
-                let chosen: Vec<usize> = random[range.clone()].iter_mut().map(|random| random.below(actions)).collect();
+                let chosen: Vec<usize> =
+                    random[range.clone()].iter_mut().map(|random| random.random_range(0..actions)).collect();
                 envs.start(group, &chosen).unwrap();
                 let steps = envs.finish(group).unwrap().to_vec();
                 for (env, step) in steps.into_iter().enumerate() {

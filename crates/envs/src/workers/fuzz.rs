@@ -19,7 +19,8 @@ use super::set::WorkerEnvironments;
 use super::worker::Launcher;
 use crate::environments::{Ending, Environments, ObservationKind, Step};
 use crate::error::EnvError;
-use crate::seeds::SplitMix64;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::SplitMix64;
 
 const LIMIT: Duration = Duration::from_millis(40);
 const ENVIRONMENTS: usize = 4;
@@ -40,7 +41,7 @@ impl Launcher for FakeLauncher {
         let worker = FakeWorker {
             socket: theirs,
             memory: memory.try_clone()?,
-            random: SplitMix64::new(self.seed ^ (number << 32)),
+            random: SplitMix64::seed_from_u64(self.seed ^ (number << 32)),
             one_in: self.one_in,
             layout: Value::Null,
             episodes: [0; ENVIRONMENTS],
@@ -74,13 +75,13 @@ impl FakeWorker {
             let answer = self.answer(header, &content)?;
             header.length = 0;
             // Before a step is answered it may be said that episodes are being begun, once.
-            if header.request == 4 && self.random.below(2) == 0 {
+            if header.request == 4 && self.random.random_range(0..2) == 0 {
                 header.detail = 4;
                 self.socket.write_all(&header.to_bytes())?;
             }
             (header.detail, header.length) = (0, answer.len() as u32);
             let mut bytes = [&header.to_bytes()[..], &answer].concat();
-            if self.random.below(self.one_in) == 0 {
+            if self.random.random_range(0..self.one_in) == 0 {
                 self.spoil(&mut bytes)?;
             }
             self.socket.write_all(&bytes)?;
@@ -115,7 +116,7 @@ impl FakeWorker {
             4 => {
                 for env in group {
                     self.frames[env] += 4;
-                    let ends = self.random.below(3) == 0;
+                    let ends = self.random.random_range(0..3) == 0;
                     self.episodes[env] += u64::from(ends);
                     self.record(env, 1.0, u64::from(ends), if ends { 5 } else { 0 })?;
                     if ends {
@@ -147,30 +148,30 @@ impl FakeWorker {
     /// What a good worker would not do.
     fn spoil(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let random = &mut self.random;
-        match random.below(9) {
-            0 => *bytes = (0..random.below(200)).map(|_| random.below(256) as u8).collect(),
+        match random.random_range(0..9) {
+            0 => *bytes = (0..random.random_range(0..200)).map(|_| random.random_range(0..256) as u8).collect(),
             1 => {
-                for _ in 0..=random.below(8) {
-                    let bit = random.below(8 * bytes.len());
+                for _ in 0..=random.random_range(0..8) {
+                    let bit = random.random_range(0..8 * bytes.len());
                     bytes[bit / 8] ^= 1 << (bit % 8);
                 }
             }
-            2 => bytes.truncate(random.below(bytes.len())),
+            2 => bytes.truncate(random.random_range(0..bytes.len())),
             3 => return Err(io::Error::other("hangs up")),
-            4 => bytes.extend(std::iter::repeat_n(random.below(256) as u8, 1 + random.below(100))),
-            5 => bytes[8..12].copy_from_slice(&(random.next_u64() as u32).to_le_bytes()),
-            6 => bytes[2] = 1 + random.below(4) as u8,
+            4 => bytes.extend(std::iter::repeat_n(random.random_range(0..256) as u8, 1 + random.random_range(0..100))),
+            5 => bytes[8..12].copy_from_slice(&random.random::<u32>().to_le_bytes()),
+            6 => bytes[2] = 1 + random.random_range(0..4) as u8,
             7 => {
                 // Only a part of a reply for too long, so not often.
-                if random.below(8) == 0 {
+                if random.random_range(0..8) == 0 {
                     bytes.clear();
                 }
             }
             _ => {
                 if let Some(total) = self.layout["observations"].as_u64() {
-                    let noise: Vec<u8> = (0..RECORD_BYTES).map(|_| random.below(256) as u8).collect();
-                    let at = random.below(total as usize - RECORD_BYTES);
-                    let length = 1 + random.below(RECORD_BYTES);
+                    let noise: Vec<u8> = (0..RECORD_BYTES).map(|_| random.random_range(0..256) as u8).collect();
+                    let at = random.random_range(0..total as usize - RECORD_BYTES);
+                    let length = 1 + random.random_range(0..RECORD_BYTES);
                     self.memory.write_all_at(&noise[..length], at as u64)?;
                 }
             }
@@ -198,7 +199,7 @@ struct Tally {
 
 /// Makes environments and calls them at random until they are given up or enough was done.
 fn drive(seed: u64, one_in: usize, tally: &mut Tally) {
-    let mut random = SplitMix64::new(!seed);
+    let mut random = SplitMix64::seed_from_u64(!seed);
     let launched = Arc::new(AtomicU64::new(0));
     let launcher = FakeLauncher { seed, launched: Arc::clone(&launched), one_in };
     let begin = Instant::now();
@@ -213,16 +214,16 @@ fn drive(seed: u64, one_in: usize, tally: &mut Tally) {
     assert!(actions > 0 && matches!(kind, ObservationKind::U8 | ObservationKind::F32));
     let mut started = [false; GROUPS];
     for call in 0..40 {
-        let group = random.below(GROUPS);
+        let group = random.random_range(0..GROUPS);
         // Mostly in turn, so that most calls reach the worker.
-        let result = match random.below(10) {
+        let result = match random.random_range(0..10) {
             _ if call == 0 => envs.reset(),
             0 => envs.reset(),
-            1 => envs.save(group, random.below(2)).map(|bytes| saved = bytes),
-            2 => envs.restore(group, random.below(2), &saved),
+            1 => envs.save(group, random.random_range(0..2)).map(|bytes| saved = bytes),
+            2 => envs.restore(group, random.random_range(0..2), &saved),
             _ if !started[group] => {
                 started[group] = true;
-                envs.start(group, &[random.below(actions), 0])
+                envs.start(group, &[random.random_range(0..actions), 0])
             }
             _ => {
                 started[group] = false;
@@ -245,7 +246,7 @@ fn drive(seed: u64, one_in: usize, tally: &mut Tally) {
                 tally.refused += 1;
             }
         }
-        envs.observation(group, random.below(2), &mut observation);
+        envs.observation(group, random.random_range(0..2), &mut observation);
     }
     drop(envs);
     // Every worker can use up its limits a few times at most.

@@ -15,7 +15,6 @@ mod hello;
 mod layout;
 mod message;
 mod process;
-mod process_group;
 mod set;
 mod shared_memory;
 mod worker;

@@ -10,7 +10,8 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use super::process_group::kill_group;
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How much of what a worker prints is kept for error messages.
 const TAIL_BYTES: usize = 2000;
@@ -79,7 +80,8 @@ impl Process {
     pub fn kill(&mut self) {
         if !self.is_killed {
             self.is_killed = true;
-            kill_group(self.child.id());
+            // Before the process is waited for, its id cannot belong to another one. An error means that no process is left.
+            let _ = Pid::from_raw(self.child.id().cast_signed()).map(|leader| kill_process_group(leader, Signal::KILL));
             // Fails only where there is nothing left to wait for.
             let _ = self.child.wait();
         }
@@ -200,7 +202,11 @@ fn exact_cpu_time(process: u32) -> io::Result<Duration> {
     for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
         let line = match std::fs::read_to_string(thread?.path().join("schedstat")) {
             // It ended since the folder was listed.
-            Err(error) if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH) => continue,
+            Err(error)
+                if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) =>
+            {
+                continue;
+            }
             line => line?,
         };
         let first = line.split_whitespace().next().and_then(|number| number.parse::<u64>().ok());

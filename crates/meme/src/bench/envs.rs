@@ -12,12 +12,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use envs::seeds::SplitMix64;
 use envs::{EnvId, Environments, WorkerConfig, WorkerEnvironments};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 use super::measure::{Spread, thread_cpu};
-use crate::{home, output};
+use crate::console::ProgressLine;
+use crate::{install, output};
 
 /// Options of `meme bench envs`.
 #[derive(Args)]
@@ -95,14 +97,14 @@ pub fn run(args: &EnvsArgs) -> Result<()> {
     let per_worker = envs / workers;
     let mut players = Vec::new();
     for worker in 0..workers {
-        let mut config = WorkerConfig::new(environment.clone(), home::python()?, home::worker_package()?);
+        let mut config = WorkerConfig::new(environment.clone(), install::python()?, install::worker_package()?);
         config.environments = per_worker;
         config.groups = if per_worker % 2 == 0 { 2 } else { 1 };
         config.first_index = (worker * per_worker) as u64;
         players.push(Player::new(config, worker as u64)?);
     }
     let mut bare_loop = BareLoop::start(game, per_worker)?;
-    let mut progress = output::Progress::new();
+    let mut progress = ProgressLine::new();
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     // The first round warms up and does not count.
     for round in 0..=rounds {
@@ -183,14 +185,15 @@ impl Player {
         let mut set = WorkerEnvironments::new(config)?;
         set.reset()?;
         let observation = vec![0; set.spec().observation_bytes()];
-        Ok(Self { set, random: SplitMix64::new(seed), actions: Vec::new(), observation })
+        Ok(Self { set, random: SplitMix64::seed_from_u64(seed), actions: Vec::new(), observation })
     }
 
     /// Draws the actions of the next round.
     fn draw(&mut self, steps: usize) {
         let (environments, actions) = (self.set.groups() * self.set.group_size(), self.set.spec().actions());
         let random = &mut self.random;
-        self.actions = (0..steps).map(|_| (0..environments).map(|_| random.below(actions)).collect()).collect();
+        self.actions =
+            (0..steps).map(|_| (0..environments).map(|_| random.random_range(0..actions)).collect()).collect();
     }
 
     fn play(&mut self) -> Result<Round> {
@@ -272,8 +275,8 @@ struct BareLoop {
 
 impl BareLoop {
     fn start(game: &str, environments: usize) -> Result<Self> {
-        let mut process = Command::new(home::python()?)
-            .arg(home::worker_package()?.join("bare_loop.py"))
+        let mut process = Command::new(install::python()?)
+            .arg(install::worker_package()?.join("bare_loop.py"))
             .args([game, "--environments", &environments.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -12,20 +12,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use agent::acting::{Observation, ObservationRows, PreviousRewards, RecurrentStates};
+use agent::Random;
+use agent::acting::{Observation, ObservationRows, RecurrentStates, StepRewards};
 use agent::networks::NetworkParameters;
-use agent::random::Random;
 use agent::{ActingNetwork, ActingRow, AgentConfig, Learner, ObservationKind, ObservationSpec, OwnedBatch};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use half::f16;
+use rand::{RngExt, SeedableRng};
+use rand_distr::StandardNormal;
 use serde::Serialize;
 use tch::Device;
 use train::config::{Config, Sources};
 
 use super::compute::ComputeDevice;
 use super::measure::median;
-use crate::output::{self, Progress};
+use crate::console::ProgressLine;
+use crate::output;
 
 /// Options of `meme bench inference`.
 #[derive(Args)]
@@ -96,7 +99,7 @@ pub fn run(args: &InferenceArgs) -> Result<()> {
         true => Some(BesideLearner::start(&config, &observation, args.actions, device)?),
         false => None,
     };
-    let mut progress = Progress::new();
+    let mut progress = ProgressLine::new();
     let mut rows = vec![];
     for &environments in &args.environments {
         let mut show = |step: usize| progress.show(|| format!("{environments} environments, step {step}"));
@@ -134,7 +137,8 @@ impl Bench<'_> {
         show: &mut dyn FnMut(usize),
     ) -> Result<Row> {
         let mut network = ActingNetwork::new(self.config, self.observation, self.actions, self.device)?;
-        let parameters = NetworkParameters::initialised(network.networks(), &mut Random::new(1), Device::Cpu)?;
+        let parameters =
+            NetworkParameters::initialised(network.networks(), &mut Random::seed_from_u64(1), Device::Cpu)?;
         network.refresh(&parameters)?;
         let mut states = RecurrentStates::new(network.networks(), environments, self.device)?;
         let mut told = Told::random(&network, environments, self.player)?;
@@ -197,15 +201,17 @@ struct Told {
 
 impl Told {
     fn random(network: &ActingNetwork, environments: usize, player: usize) -> Result<Self> {
-        let mut random = Random::new(2);
+        let mut random = Random::seed_from_u64(2);
         let networks = network.networks();
         let bytes = networks.input().spec().bytes();
         let shares: Vec<usize> =
             (0..environments).step_by(player).map(|first| player.min(environments - first)).collect();
         Ok(Self {
-            observations: (0..environments).map(|_| (0..bytes).map(|_| random.bits() as u8).collect()).collect(),
+            observations: (0..environments).map(|_| (0..bytes).map(|_| random.random::<u8>()).collect()).collect(),
             players: network.observation_rows(&shares)?,
-            embedding: (0..networks.embedding_length()).map(|_| f16::from_f64(random.normal())).collect(),
+            embedding: (0..networks.embedding_length())
+                .map(|_| f16::from_f64(random.sample::<f64, _>(StandardNormal)))
+                .collect(),
             actions: networks.actions(),
             policies: networks.policies(),
         })
@@ -244,7 +250,7 @@ impl Told {
                 wants_state: (step + environment).is_multiple_of(SEQUENCE_PERIOD),
                 observation: place?,
                 action: ((step + environment) % self.actions) as i64,
-                rewards: PreviousRewards { extrinsic: 1.0, ngu: 0.1, rnd: 1.5, episodic: 0.2 },
+                rewards: StepRewards { extrinsic: 1.0, ngu: 0.1, rnd: 1.5, episodic: 0.2 },
                 embedding: &self.embedding,
                 policy: environment % self.policies,
             })
@@ -268,7 +274,8 @@ impl BesideLearner {
         let (trace, batch) = (config.replay.trace, config.learner.batch_size);
         let (stopping, counted) = (Arc::clone(&stop), Arc::clone(&updates));
         let run = move || -> Result<()> {
-            let sequences = OwnedBatch::random(learner.networks(), trace, &vec![trace; batch], &mut Random::new(3));
+            let sequences =
+                OwnedBatch::random(learner.networks(), trace, &vec![trace; batch], &mut Random::seed_from_u64(3));
             while !stopping.load(Ordering::Relaxed) {
                 learner.step(&sequences.batch())?;
                 counted.fetch_add(1, Ordering::Relaxed);

@@ -4,10 +4,12 @@ use std::fmt::Write;
 use std::hint::black_box;
 use std::time::Instant;
 
-use agent::math::episodic_memory::{EpisodicMemory, nearest_by_scan};
-use agent::random::Random;
+use agent::Random;
+use agent::intrinsic::{EpisodicMemory, nearest_by_scan};
 use anyhow::{Result, ensure};
 use clap::Args;
+use rand::{RngExt, SeedableRng};
+use rand_distr::StandardNormal;
 use serde::Serialize;
 
 use super::measure::median;
@@ -79,8 +81,9 @@ pub fn run(args: &IntrinsicArgs) -> Result<()> {
 }
 
 fn measure(entries: usize, samples: usize, read_gigabytes_a_second: f64) -> Result<Fill> {
-    let mut random = Random::new(entries as u64);
-    let mut embedding = || -> [f32; DIMENSIONS] { std::array::from_fn(|_| random.normal() as f32) };
+    let mut random = Random::seed_from_u64(entries as u64);
+    let mut embedding =
+        || -> [f32; DIMENSIONS] { std::array::from_fn(|_| random.sample::<f64, _>(StandardNormal) as f32) };
     let mut memories = Vec::with_capacity(ENVIRONMENTS);
     let mut insert_nanoseconds = Vec::with_capacity(ENVIRONMENTS);
     for _ in 0..ENVIRONMENTS {

@@ -5,20 +5,22 @@ use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Instant;
 
-use agent::learner::{Part, StepOptions};
+use agent::Random;
+use agent::learner::{StepOptions, UpdatePart};
 use agent::loader::{LoadedBatch, Loader};
-use agent::random::Random;
 use agent::{Learner, ObservationKind, ObservationSpec, OwnedBatch};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use rand::SeedableRng;
 use serde::Serialize;
 use tch::Device;
 use train::config::Sources;
-use train::usage::peak_resident_bytes;
+use train::runtime::usage::peak_resident_bytes;
 
 use super::compute::ComputeDevice;
 use super::measure::median;
-use crate::output::{self, Progress, grouped};
+use crate::console::ProgressLine;
+use crate::output::{self, grouped};
 
 /// Options of `meme bench learner`.
 #[derive(Args)]
@@ -61,14 +63,14 @@ const WARM_UP: usize = 4;
 const PART_UPDATES: usize = 5;
 
 /// Every part of an update with its name.
-const PARTS: [(Part, &str); 7] = [
-    (Part::OnlineTorso, "online torso"),
-    (Part::TargetTorso, "target torso"),
-    (Part::CoresAndHeads, "cores and heads of both"),
-    (Part::Intrinsic, "action prediction and RND"),
-    (Part::Loss, "returns and loss"),
-    (Part::Backward, "backward"),
-    (Part::Optimizer, "optimizers and statistics"),
+const PARTS: [(UpdatePart, &str); 7] = [
+    (UpdatePart::OnlineTorso, "online torso"),
+    (UpdatePart::TargetTorso, "target torso"),
+    (UpdatePart::CoresAndHeads, "cores and heads of both"),
+    (UpdatePart::Intrinsic, "action prediction and RND"),
+    (UpdatePart::Loss, "returns and loss"),
+    (UpdatePart::Backward, "backward"),
+    (UpdatePart::Optimizer, "optimizers and statistics"),
 ];
 
 #[derive(Serialize)]
@@ -121,7 +123,7 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
     }
     let observation = ObservationSpec { shape: vec![height, width], kind: ObservationKind::U8 };
     let mut learner = Learner::new(&config.agent, &observation, args.actions, 0, device)?;
-    let sequences = OwnedBatch::random(learner.networks(), trace, &vec![trace; batch], &mut Random::new(1));
+    let sequences = OwnedBatch::random(learner.networks(), trace, &vec![trace; batch], &mut Random::seed_from_u64(1));
 
     let mut measured = Measured { steps: vec![], parts: vec![vec![]; PARTS.len()] };
     with_batches(&learner.loader()?, &sequences, |next| measured.run(&mut learner, device, args.updates, next))?;
@@ -177,7 +179,7 @@ impl Measured {
         updates: usize,
         mut next: impl FnMut() -> Result<LoadedBatch>,
     ) -> Result<()> {
-        let mut progress = Progress::new();
+        let mut progress = ProgressLine::new();
         let (whole, all) = (WARM_UP + updates, WARM_UP + updates + PART_UPDATES);
         for update in 0..whole {
             progress.show(|| format!("update {} of {all}", update + 1));
@@ -208,7 +210,7 @@ impl Measured {
                 }
                 last = now;
             };
-            learner.step_loaded(&loaded, StepOptions { keep: None, observer: Some(&mut observer) })?;
+            learner.step_loaded(&loaded, StepOptions { depth_mask: None, observer: Some(&mut observer) })?;
         }
         progress.clear();
         Ok(())

@@ -14,7 +14,7 @@ use clap::Subcommand;
 
 /// The parts that can be measured.
 #[derive(Subcommand)]
-pub enum Bench {
+pub enum BenchCommand {
     /// Environment workers, beside a bare ale-py loop with the same preprocessing
     Envs(envs::EnvsArgs),
     /// One step of many environments through the networks, alone or beside a learner
@@ -30,13 +30,13 @@ pub enum Bench {
 }
 
 /// Measures one part and prints what was found.
-pub fn run(bench: Bench) -> Result<()> {
-    match bench {
-        Bench::Envs(args) => envs::run(&args),
-        Bench::Inference(args) => inference::run(&args),
-        Bench::Intrinsic(args) => intrinsic::run(&args),
-        Bench::Learner(args) => learner::run(&args),
-        Bench::Replay(args) => replay::run(&args),
-        Bench::System(args) => system::run(&args),
+pub fn run(command: BenchCommand) -> Result<()> {
+    match command {
+        BenchCommand::Envs(args) => envs::run(&args),
+        BenchCommand::Inference(args) => inference::run(&args),
+        BenchCommand::Intrinsic(args) => intrinsic::run(&args),
+        BenchCommand::Learner(args) => learner::run(&args),
+        BenchCommand::Replay(args) => replay::run(&args),
+        BenchCommand::System(args) => system::run(&args),
     }
 }

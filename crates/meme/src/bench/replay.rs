@@ -9,18 +9,19 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
-use envs::WorkerConfig;
-use envs::seeds::SplitMix64;
-use replay::{Batch, RateLimiterConfig, Replay, ReplayConfig, Sampler, Snapshot, Writer};
+use rand::SeedableRng;
+use rand_xoshiro::SplitMix64;
+use replay::{RateLimiterConfig, Replay, ReplayConfig, Sampler, SequenceBatch, Snapshot, Writer};
 use serde::Serialize;
-use train::usage;
+use train::runtime::usage;
 
 use self::recording::Recording;
 use self::ring::Ring;
 use super::measure::{median, thread_cpu};
-use crate::{home, output};
+use crate::console::ProgressLine;
+use crate::{install, output};
 
 /// Options of `meme bench replay`.
 #[derive(Args)]
@@ -112,7 +113,7 @@ struct Fill {
 pub fn run(args: &ReplayArgs) -> Result<()> {
     let counts = [args.steps, args.batch, args.batches, args.rounds];
     ensure!(!counts.contains(&0), "--steps, --batch, --batches and --rounds must be at least 1");
-    let mut worker = WorkerConfig::new(args.game.parse()?, home::python()?, home::worker_package()?);
+    let mut worker = install::worker_config(args.game.parse()?)?;
     worker.environments = args.envs;
     let recording = Recording::play(&worker, |spec| config(args, spec.observation_bytes()).layout, args.steps)?;
     let config = config(args, recording.spec.observation_bytes());
@@ -193,13 +194,13 @@ fn thread_counts() -> impl Iterator<Item = usize> {
 }
 
 fn measure_sampling(args: &ReplayArgs, replay: &Arc<Replay>, ring: &Ring, threads: usize) -> Result<Sampling> {
-    let mut batch = Batch::new(&replay.config().layout, args.batch);
+    let mut batch = SequenceBatch::new(&replay.config().layout, args.batch);
     let mut sampler = Sampler::new(replay, threads);
     let ours = measure_batches(args, || {
-        sampler.sample(batch.as_mut(), Duration::ZERO)?;
+        sampler.sample(&mut batch, Duration::ZERO)?;
         Ok(())
     })?;
-    let mut random = SplitMix64::new(1);
+    let mut random = SplitMix64::seed_from_u64(1);
     let beside = measure_batches(args, || {
         ring.sample(&mut random, &mut batch.observations, threads);
         Ok(())
@@ -247,7 +248,7 @@ fn measure_fill(args: &ReplayArgs, recording: &Recording, mut config: ReplayConf
     config.capacity = sequences;
     let replay = Replay::new(config)?;
     let begun = Instant::now();
-    let mut progress = output::Progress::new();
+    let mut progress = ProgressLine::new();
     let mut writers: Vec<Writer> = (0..config.shards as u32).map(|actor| Writer::new(&replay, actor)).collect();
     'full: loop {
         for episode in &recording.episodes {
@@ -279,7 +280,7 @@ fn measure_fill(args: &ReplayArgs, recording: &Recording, mut config: ReplayConf
     let snapshot_seconds = begun.elapsed().as_secs_f64();
     drop((writers, replay));
     let begun = Instant::now();
-    let restored = Snapshot::restore_from(File::open(path)?, &config).map_err(Error::msg);
+    let restored = Snapshot::restore_from(File::open(path)?, &config);
     let restore_seconds = begun.elapsed().as_secs_f64();
     fs::remove_file(path)?;
     progress.clear();

@@ -1,28 +1,26 @@
 //! `meme bench system`: all of training together on a real task, and where each role's time goes.
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
-use std::{env, fs, process};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use envs::EnvId;
 use serde::Serialize;
-use train::assembly::Task;
 use train::config::{Config, Device, Sources};
 use train::run::stop::Stop;
 use train::run::{RunDescription, RunDirectory, Start};
-use train::status::Status;
-use train::timesheet::Share;
-use train::trainer::{self, Screen};
-use train::usage::Usage;
+use train::runtime::status::RunStatus;
+use train::runtime::timesheet::TimeShare;
+use train::runtime::trainer::{self, ProgressDisplay};
+use train::runtime::usage::ResourceUsage;
 
 use super::compute::ComputeDevice;
-use crate::home;
-use crate::output::{self, Progress, grouped};
+use crate::console::{self, ProgressLine};
+use crate::install;
+use crate::output::{self, grouped};
 use crate::preset::preset_hint;
 
 /// Options of `meme bench system`.
@@ -77,7 +75,7 @@ struct Report {
     lowest_frames_per_second: f64,
     lowest_updates_per_second: f64,
     samples_per_insert: f64,
-    /// Share of its time that the learner waited for data.
+    /// TimeShare of its time that the learner waited for data.
     learner_idle: f64,
     /// CPU time of this process and its workers by the time that passed.
     cores_used: f64,
@@ -95,10 +93,10 @@ struct RoleReport {
 /// The first minute still reserves memory, so that whether it grows shows from half-way to the end.
 #[derive(Debug, Serialize)]
 struct Memory {
-    start: Usage,
-    half_way: Usage,
-    end: Usage,
-    most: Usage,
+    start: ResourceUsage,
+    half_way: ResourceUsage,
+    end: ResourceUsage,
+    most: ResourceUsage,
     replay_bytes_start: u64,
     replay_bytes_half_way: u64,
     replay_bytes_end: u64,
@@ -111,13 +109,13 @@ struct MemoryReading {
     /// Since the first reading.
     seconds: f64,
     #[serde(flatten)]
-    usage: Usage,
+    usage: ResourceUsage,
     replay_bytes: u64,
 }
 
 impl Memory {
     /// Of the readings from the first to the last one; half-way is the one after the first that is nearest to it.
-    fn new(readings: Vec<MemoryReading>, most: Usage) -> Option<Self> {
+    fn new(readings: Vec<MemoryReading>, most: ResourceUsage) -> Option<Self> {
         let (start, end) = (*readings.first()?, *readings.last()?);
         let distance = |reading: &&MemoryReading| (reading.seconds - end.seconds / 2.0).abs();
         let later = readings.iter().skip(1);
@@ -155,12 +153,12 @@ pub fn run(args: &SystemArgs) -> Result<()> {
         tch::set_num_threads(i32::try_from(config.run.threads)?);
     }
     if let Some(hint) = preset_hint(&environment, &args.preset, trainer::device(&config)?) {
-        output::say(format_args!("meme: {hint}"));
+        console::warn(hint);
     }
-    let folder = Folder::new()?;
+    let folder = tempfile::tempdir().context("cannot create a temporary directory")?;
     let description = RunDescription::new(&environment.to_string(), &args.preset, config.run.seed);
-    let (directory, _) = RunDirectory::open(&folder.0, "bench", Start::Continue, description, &config.to_toml()?)?;
-    let task = Task { environment, python: home::python()?, package: home::worker_package()? };
+    let (directory, _) = RunDirectory::open(folder.path(), "bench", Start::Continue, description, &config.to_toml()?)?;
+    let task = install::task(environment)?;
     let on_device = config.run.device != Device::Cpu && tch::Cuda::is_available();
     let watch = MemoryWatch::start(on_device)?;
     let mut bench = Bench {
@@ -169,7 +167,7 @@ pub fn run(args: &SystemArgs) -> Result<()> {
         stop: stop.clone(),
         memory: Arc::clone(&watch.memory),
         begun: Instant::now(),
-        progress: Progress::new(),
+        progress: ProgressLine::new(),
         readings: Vec::new(),
     };
     let outcome = trainer::rehearse(&task, &config, &directory, &stop, &mut bench);
@@ -178,23 +176,6 @@ pub fn run(args: &SystemArgs) -> Result<()> {
     outcome?;
     let report = bench.report(args, &config, on_device)?;
     if args.json { output::print_json(&report) } else { output::print(&table(&report)) }
-}
-
-/// A folder of its own, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Self> {
-        let path = env::temp_dir().join(format!("meme-bench-system-{}", process::id()));
-        fs::create_dir_all(&path).with_context(|| format!("{} could not be made", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(Path::new(&self.0));
-    }
 }
 
 /// Looks at memory from a thread of its own, so that nothing that is measured waits for it.
@@ -206,8 +187,8 @@ struct MemoryWatch {
 
 #[derive(Default)]
 struct Looks {
-    last: Usage,
-    most: Usage,
+    last: ResourceUsage,
+    most: ResourceUsage,
 }
 
 impl MemoryWatch {
@@ -218,7 +199,7 @@ impl MemoryWatch {
             let mut looks = 0;
             loop {
                 // What can't be seen is left as it was.
-                if let Ok(usage) = Usage::now(device && looks % LOOKS_BETWEEN_DEVICE == 0) {
+                if let Ok(usage) = ResourceUsage::now(device && looks % LOOKS_BETWEEN_DEVICE == 0) {
                     shared.lock().unwrap_or_else(PoisonError::into_inner).take(usage);
                 }
                 looks += 1;
@@ -240,9 +221,9 @@ impl MemoryWatch {
 }
 
 impl Looks {
-    fn take(&mut self, usage: Usage) {
+    fn take(&mut self, usage: ResourceUsage) {
         let device_bytes = usage.device_bytes.or(self.last.device_bytes);
-        self.last = Usage { device_bytes, ..usage };
+        self.last = ResourceUsage { device_bytes, ..usage };
         self.most.own_bytes = self.most.own_bytes.max(usage.own_bytes);
         self.most.worker_bytes = self.most.worker_bytes.max(usage.worker_bytes);
         self.most.device_bytes = self.most.device_bytes.max(usage.device_bytes);
@@ -252,12 +233,12 @@ impl Looks {
 /// How the run stood at one moment.
 struct Reading {
     at: Instant,
-    status: Status,
-    usage: Usage,
+    status: RunStatus,
+    usage: ResourceUsage,
 }
 
 /// Something that is counted.
-type Count = fn(&Status) -> u64;
+type Count = fn(&RunStatus) -> u64;
 
 /// Watches the run, and stops it when enough is measured.
 struct Bench {
@@ -266,13 +247,13 @@ struct Bench {
     stop: Stop,
     memory: Arc<Mutex<Looks>>,
     begun: Instant,
-    progress: Progress,
+    progress: ProgressLine,
     /// From the end of the warm-up on, one a stretch, and one at the end.
     readings: Vec<Reading>,
 }
 
-impl Screen for Bench {
-    fn status(&mut self, status: &Status) {
+impl ProgressDisplay for Bench {
+    fn status(&mut self, status: &RunStatus) {
         let measured = self.readings.first().map(|first| first.at.elapsed());
         let is_done = measured.is_some_and(|measured| measured >= self.seconds);
         let is_due = match self.readings.last() {
@@ -296,7 +277,7 @@ impl Screen for Bench {
                 None => format!("warming up for {} updates", self.warm_up),
                 Some(measured) => format!("{:.0} of {} s", measured.as_secs_f64(), self.seconds.as_secs()),
             };
-            let Status { frames, updates, frames_per_second, updates_per_second, .. } = status;
+            let RunStatus { frames, updates, frames_per_second, updates_per_second, .. } = status;
             let waits = status.waits_for.as_ref().map_or(String::new(), |what| format!("; waiting for {what}"));
             format!(
                 "{doing}: {} frames, {frames_per_second:.0}/s, {updates} updates, {updates_per_second:.2}/s{waits}",
@@ -306,7 +287,7 @@ impl Screen for Bench {
     }
 
     fn say(&mut self, sentence: &str) {
-        self.progress.say(format_args!("meme: {sentence}"));
+        self.progress.warn(sentence);
     }
 }
 
@@ -329,7 +310,7 @@ impl Bench {
         };
         let frames: Count = |status| status.frames;
         let updates: Count = |status| status.updates;
-        let shares: Vec<Share> = match (&first.status.times, &last.status.times) {
+        let shares: Vec<TimeShare> = match (&first.status.times, &last.status.times) {
             (Some(first), Some(last)) => last.shares_since(first),
             _ => Vec::new(),
         };
@@ -354,7 +335,7 @@ impl Bench {
             cores_used: (last.usage.cpu.saturating_sub(first.usage.cpu)).as_secs_f64() / seconds,
             roles: shares
                 .into_iter()
-                .map(|Share { role, activity, share }| RoleReport { role, activity, share })
+                .map(|TimeShare { role, activity, share }| RoleReport { role, activity, share })
                 .collect(),
             memory,
         })
@@ -422,7 +403,7 @@ fn memory_table(memory: &Memory) -> String {
         let cells = values.map(|bytes| grouped(bytes / 1_000_000));
         line(name, cells.each_ref().map(String::as_str))
     };
-    let all = |of: fn(&Usage) -> u64| [start, half_way, end, most].map(of);
+    let all = |of: fn(&ResourceUsage) -> u64| [start, half_way, end, most].map(of);
     // Replay only grows until it is full, so that the most is at the end.
     let replay = [memory.replay_bytes_start, memory.replay_bytes_half_way, memory.replay_bytes_end];
     let [replay_start, replay_half_way, replay_end] = replay;
@@ -443,7 +424,7 @@ mod tests {
     #[test]
     fn the_most_is_remembered_and_the_gpus_memory_kept_between_looks() {
         let mut looks = Looks::default();
-        let usage = |own_bytes, device_bytes| Usage { own_bytes, device_bytes, ..Usage::default() };
+        let usage = |own_bytes, device_bytes| ResourceUsage { own_bytes, device_bytes, ..ResourceUsage::default() };
         looks.take(usage(5, Some(7)));
         looks.take(usage(9, None));
         looks.take(usage(3, None));
@@ -453,14 +434,15 @@ mod tests {
 
     fn reading(seconds: f64, megabytes: u64) -> MemoryReading {
         let bytes = megabytes * 1_000_000;
-        let usage = Usage { own_bytes: bytes, worker_bytes: 7_000_000, device_bytes: None, ..Usage::default() };
+        let usage =
+            ResourceUsage { own_bytes: bytes, worker_bytes: 7_000_000, device_bytes: None, ..ResourceUsage::default() };
         MemoryReading { seconds, usage, replay_bytes: bytes / 10 }
     }
 
     #[test]
     fn half_way_stands_between_the_start_and_the_end() {
         let readings = vec![reading(0.0, 1000), reading(10.0, 1500), reading(21.0, 2000), reading(40.0, 2010)];
-        let most = Usage { own_bytes: 2_020_000_000, worker_bytes: 8_000_000, ..Usage::default() };
+        let most = ResourceUsage { own_bytes: 2_020_000_000, worker_bytes: 8_000_000, ..ResourceUsage::default() };
         let memory = Memory::new(readings, most).unwrap();
         assert_eq!(
             memory_table(&memory),
@@ -481,8 +463,8 @@ mod tests {
 
     #[test]
     fn too_short_a_measurement_has_nothing_half_way_but_its_end() {
-        let memory = Memory::new(vec![reading(0.0, 1), reading(5.0, 2)], Usage::default()).unwrap();
+        let memory = Memory::new(vec![reading(0.0, 1), reading(5.0, 2)], ResourceUsage::default()).unwrap();
         assert_eq!(memory.half_way.own_bytes, memory.end.own_bytes);
-        assert!(Memory::new(vec![reading(0.0, 1)], Usage::default()).is_none());
+        assert!(Memory::new(vec![reading(0.0, 1)], ResourceUsage::default()).is_none());
     }
 }

@@ -1,15 +1,14 @@
-//! An axis: the range of what is shown, where its ticks are, and how numbers are written beside them.
+//! An axis: its range, its ticks and the labels beside them.
 
-/// How values become places.
+/// How values map to positions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
-    /// Evenly.
     Linear,
-    /// By their logarithm.
+    /// Logarithmic if all values are positive and span a wide range, else linear.
     Logarithmic,
 }
 
-/// A range of values.
+/// A range of values and its scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Axis {
     scale: Scale,
@@ -17,15 +16,14 @@ pub struct Axis {
     high: f64,
 }
 
-/// Ticks of a linear axis, about.
+/// Approximate number of ticks on a linear axis.
 const TICKS: f64 = 4.0;
-/// Values that differ by more than this factor are shown by their logarithm, where that is asked for.
+/// Ratio of the largest to the smallest value above which a logarithmic scale is used.
 const WIDE: f64 = 100.0;
 
 impl Axis {
-    /// An axis for these values, of which those that are not finite do not count; `None` if there are no others.
-    /// Logarithmic where that `may` be and the values, all above 0, differ widely.
-    pub fn of(values: impl Iterator<Item = f64>, may: Scale) -> Option<Self> {
+    /// Returns an axis for the finite ones among `values`, or `None` if there are none.
+    pub fn of(values: impl Iterator<Item = f64>, scale: Scale) -> Option<Self> {
         let (mut low, mut high) = (f64::INFINITY, f64::NEG_INFINITY);
         for value in values.filter(|value| value.is_finite()) {
             (low, high) = (low.min(value), high.max(value));
@@ -33,20 +31,20 @@ impl Axis {
         if low > high {
             return None;
         }
-        if may == Scale::Logarithmic && low > 0.0 && high / low > WIDE {
-            return Some(Self { scale: may, low, high });
+        if scale == Scale::Logarithmic && low > 0.0 && high / low > WIDE {
+            return Some(Self { scale, low, high });
         }
-        // A flat line is shown in the middle.
+        // A flat line goes through the middle.
         let margin = if high > low { (high - low) * 0.04 } else { (low.abs() * 0.1).max(0.5) };
         Some(Self { scale: Scale::Linear, low: low - margin, high: high + margin })
     }
 
-    /// From one value to the other, without a margin.
+    /// Returns a linear axis without a margin.
     pub fn exactly(low: f64, high: f64) -> Self {
         Self { scale: Scale::Linear, low, high: if high > low { high } else { low + 1.0 } }
     }
 
-    /// Where a value is: 0 at the low end, 1 at the high end.
+    /// Maps a value to its position, from 0 at the low end to 1 at the high end.
     pub fn place(&self, value: f64) -> f64 {
         match self.scale {
             Scale::Linear => (value - self.low) / (self.high - self.low),
@@ -54,14 +52,14 @@ impl Axis {
         }
     }
 
-    /// Values for ticks, with what is written beside each.
+    /// Returns the ticks' values and labels.
     pub fn ticks(&self) -> Vec<(f64, String)> {
         match self.scale {
             Scale::Linear => {
                 let step = round_step((self.high - self.low) / TICKS);
                 let first = (self.low / step).ceil() as i64;
                 let last = (self.high / step).floor() as i64;
-                (first..=last).map(|i| i as f64 * step).map(|value| (value, written(value, step))).collect()
+                (first..=last).map(|i| i as f64 * step).map(|value| (value, label(value, step))).collect()
             }
             Scale::Logarithmic => {
                 let (first, last) = (self.low.log10().ceil() as i32, self.high.log10().floor() as i32);
@@ -73,15 +71,15 @@ impl Axis {
     }
 }
 
-/// 1, 2 or 5 times a power of ten, at least `step`.
+/// Rounds up to 1, 2 or 5 times a power of ten.
 fn round_step(step: f64) -> f64 {
     let power = 10f64.powf(step.log10().floor());
     let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= step * 0.999).unwrap_or(10.0);
     factor * power
 }
 
-/// A value on an axis with ticks `step` apart: 1500000 as 1.5M.
-fn written(value: f64, step: f64) -> String {
+/// Formats a value on an axis with ticks `step` apart: 1500000 as 1.5M.
+fn label(value: f64, step: f64) -> String {
     let (unit, name) = match value.abs().max(step) {
         size if size >= 1e9 => (1e9, "G"),
         size if size >= 1e6 => (1e6, "M"),
@@ -111,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flat_line_lies_in_the_middle() {
+    fn flat_line_goes_through_the_middle() {
         for value in [0.0, -3.0, 1e9] {
             let axis = Axis::of([value, f64::NAN, value].into_iter(), Scale::Logarithmic).unwrap();
             assert!((axis.place(value) - 0.5).abs() < 1e-9, "{value}");
@@ -120,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn wide_ranges_are_logarithmic_only_where_they_may_be() {
+    fn wide_ranges_are_logarithmic_only_if_requested() {
         let values = [0.001, 10.0];
         let axis = Axis::of(values.into_iter(), Scale::Logarithmic).unwrap();
         assert_eq!((axis.place(0.001), axis.place(10.0)), (0.0, 1.0));

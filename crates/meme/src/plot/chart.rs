@@ -1,62 +1,53 @@
-//! One small chart over frames: lines, or a map of shares.
+//! One small chart over emulator frames: lines, or a map of shares.
 
 use super::axis::{Axis, Scale};
-use super::surface::{Anchor, SMALL, Surface, text_width};
-use crate::video::canvas::Colour;
+use super::svg::{Anchor, Colour, SMALL, Svg, TITLE};
 
-/// Width and height of a chart, its title and labels included.
-pub const SIZE: (f64, f64) = (396.0, 216.0);
+/// Width and height of a chart, including its title and labels.
+pub const SIZE: (f64, f64) = (404.0, 240.0);
 
-const LEFT: f64 = 48.0;
-const RIGHT: f64 = 10.0;
-const TOP: f64 = 34.0;
-const BOTTOM: f64 = 20.0;
+const LEFT: f64 = 58.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 46.0;
+const BOTTOM: f64 = 44.0;
 
 const TEXT: Colour = [32; 3];
-const FAINT: Colour = [128; 3];
-const GRID: Colour = [228; 3];
+const FAINT: Colour = [96; 3];
+const GRID: Colour = [224; 3];
 
-/// A line has at most so many points: one every two units.
-const POINTS: usize = 160;
+/// Longest line: one point per two units of width.
+const MAX_POINTS: usize = 160;
 
-/// A value at each of some frame counts; NaN where there is none.
+/// Values over emulator frames; NaN where there is none.
 pub type Points = Vec<(f64, f64)>;
 
-/// A line.
+/// One line of a chart.
 #[derive(Clone, Debug)]
 pub struct Line {
-    /// What it shows; empty for a line that is one of many.
+    /// Its entry in the legend; empty to leave it out.
     pub label: String,
-    /// Its colour.
     pub colour: Colour,
-    /// What it goes through.
     pub points: Points,
 }
 
-/// A line across the chart, such as a human's score.
+/// A horizontal line for reference, such as a human's score.
 #[derive(Clone, Debug)]
 pub struct Level {
-    /// What it is.
-    pub label: String,
-    /// Where it is.
+    pub label: &'static str,
     pub value: f64,
 }
 
 /// What a chart shows.
 #[derive(Clone, Debug)]
 pub enum Content {
-    /// Lines over frames.
     Lines {
-        /// The lines.
         lines: Vec<Line>,
-        /// Lines across.
         levels: Vec<Level>,
-        /// How the values may be scaled.
         scale: Scale,
     },
-    /// A share for each policy, the first at the bottom, and each of some frame counts.
+    /// One share per policy, the first at the bottom, over time.
     Shares {
-        /// By frame count: where its column begins, and the shares. It ends where the next one begins.
+        /// The frame count at which each column begins, and its shares. A column ends where the next one begins.
         columns: Vec<(f64, Vec<f64>)>,
         /// Where the last column ends.
         end: f64,
@@ -66,33 +57,35 @@ pub enum Content {
 /// A small chart.
 #[derive(Clone, Debug)]
 pub struct Chart {
-    /// What it is of.
     pub title: String,
-    /// What it shows.
+    /// Unit of the vertical axis.
+    pub unit: &'static str,
     pub content: Content,
-    /// How many policies the colours of its lines tell apart, if they do.
+    /// Number of policies, if the colours of the lines stand for policies.
     pub policies: Option<usize>,
 }
 
-/// The colour of one of `count` policies: from blue, which exploits, to red, which explores.
+/// Colour of one of `count` policies, from dark blue (exploits most) to orange (explores most).
+///
+/// Lightness rises from end to end, which keeps the order visible to colour-blind readers.
 pub fn policy_colour(policy: usize, count: usize) -> Colour {
     const STOPS: [[f64; 3]; 5] =
-        [[30.0, 70.0, 180.0], [0.0, 150.0, 190.0], [60.0, 165.0, 80.0], [230.0, 150.0, 20.0], [200.0, 30.0, 40.0]];
+        [[13.0, 8.0, 135.0], [106.0, 0.0, 168.0], [177.0, 42.0, 144.0], [225.0, 100.0, 98.0], [252.0, 166.0, 54.0]];
     let place = policy as f64 / (count.max(2) - 1) as f64 * (STOPS.len() - 1) as f64;
     let stop = (place as usize).min(STOPS.len() - 2);
     let share = place - stop as f64;
     std::array::from_fn(|i| (STOPS[stop][i] + (STOPS[stop + 1][i] - STOPS[stop][i]) * share) as u8)
 }
 
-/// Colours that are told apart without an order.
+/// Distinct colours without an order (Okabe and Ito's, which colour-blind readers can tell apart).
 pub fn colour(index: usize) -> Colour {
     const COLOURS: [Colour; 7] =
-        [[31, 92, 178], [214, 96, 20], [40, 140, 70], [170, 40, 60], [120, 80, 170], [20, 140, 150], [110, 110, 40]];
+        [[0, 114, 178], [213, 94, 0], [0, 158, 115], [204, 121, 167], [230, 159, 0], [86, 180, 233], [90, 90, 90]];
     COLOURS[index % COLOURS.len()]
 }
 
 impl Chart {
-    /// Whether it has anything to show.
+    /// Whether there is nothing to show.
     pub fn is_empty(&self) -> bool {
         match &self.content {
             Content::Lines { lines, .. } => {
@@ -102,130 +95,132 @@ impl Chart {
         }
     }
 
-    /// Draws it with its upper left corner at `corner`; frames run from 0 to `frames`.
-    pub fn draw(&self, surface: &mut dyn Surface, corner: (f64, f64), frames: f64) {
+    /// Draws the chart with its upper left corner at `corner`, from 0 to `frames`.
+    pub fn draw(&self, svg: &mut Svg, corner: (f64, f64), frames: f64) {
         let origin = (corner.0 + LEFT, corner.1 + TOP);
         let size = (SIZE.0 - LEFT - RIGHT, SIZE.1 - TOP - BOTTOM);
-        let frame = Frame { origin, size, x: Axis::exactly(0.0, frames) };
-        surface.text((origin.0, corner.1 + 12.0), &self.title, SMALL, Anchor::Left, TEXT);
-        frame.draw_x(surface);
+        let area = PlotArea { origin, size, x: Axis::exactly(0.0, frames) };
+        svg.text((origin.0, corner.1 + 16.0), &self.title, TITLE, Anchor::Start, TEXT);
+        svg.vertical_text((corner.0 + 12.0, origin.1 + size.1 / 2.0), self.unit, FAINT);
+        area.draw_x_axis(svg);
         match &self.content {
             Content::Lines { lines, levels, scale } => {
                 let values = lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
                 let values = values.chain(levels.iter().map(|level| level.value));
                 if let Some(y) = Axis::of(values, *scale) {
-                    frame.draw_lines(surface, &y, lines, levels);
+                    area.draw_lines(svg, &y, lines, levels);
                 }
-                self.draw_key(surface, (origin.0, corner.1 + 26.0), lines);
+                self.draw_legend(svg, (origin.0, corner.1 + 33.0), lines);
             }
-            Content::Shares { columns, end } => frame.draw_shares(surface, columns, *end),
+            Content::Shares { columns, end } => area.draw_shares(svg, columns, *end),
         }
     }
 
-    /// Names of the lines in their colours, or the colours of the policies.
-    fn draw_key(&self, surface: &mut dyn Surface, (mut x, y): (f64, f64), lines: &[Line]) {
-        if let Some(count) = self.policies {
-            surface.text((x, y), "policy 0", SMALL, Anchor::Left, FAINT);
-            x += text_width("policy 0 ", SMALL);
-            for policy in 0..count {
-                let width = 120.0 / count as f64;
-                let at = (x + policy as f64 * width, y - 7.0);
-                surface.rectangle(at, (width, 7.0), policy_colour(policy, count));
-            }
-            let last = count.saturating_sub(1).to_string();
-            surface.text((x + 126.0, y), &last, SMALL, Anchor::Left, FAINT);
-            return;
+    /// Draws the names of the lines in their colours, or the colours of the policies.
+    fn draw_legend(&self, svg: &mut Svg, (x, y): (f64, f64), lines: &[Line]) {
+        let Some(count) = self.policies else {
+            let named = lines.iter().filter(|line| !line.label.is_empty());
+            return svg.texts((x, y), named.map(|line| (line.label.as_str(), line.colour)));
+        };
+        let (left, width) = (x + 50.0, 120.0 / count as f64);
+        svg.text((left - 5.0, y), "policy 0", SMALL, Anchor::End, FAINT);
+        for policy in 0..count {
+            let at = (left + policy as f64 * width, y - 8.0);
+            svg.rectangle(at, (width, 8.0), policy_colour(policy, count));
         }
-        for line in lines.iter().filter(|line| !line.label.is_empty()) {
-            surface.text((x, y), &line.label, SMALL, Anchor::Left, line.colour);
-            x += text_width(&line.label, SMALL) + 12.0;
-        }
+        svg.text((left + 125.0, y), &count.saturating_sub(1).to_string(), SMALL, Anchor::Start, FAINT);
     }
 }
 
-/// The part of a chart that is drawn in.
-struct Frame {
+/// The part of a chart inside its axes.
+struct PlotArea {
     origin: (f64, f64),
     size: (f64, f64),
     x: Axis,
 }
 
-impl Frame {
+impl PlotArea {
     fn x(&self, frames: f64) -> f64 {
         self.origin.0 + self.x.place(frames) * self.size.0
     }
 
-    /// A share of the height, from the bottom.
-    fn y(&self, share: f64) -> f64 {
-        self.origin.1 + (1.0 - share) * self.size.1
+    /// Maps a fraction of the height, from the bottom.
+    fn y(&self, fraction: f64) -> f64 {
+        self.origin.1 + (1.0 - fraction) * self.size.1
     }
 
-    fn draw_x(&self, surface: &mut dyn Surface) {
+    /// A horizontal line across the area.
+    fn across(&self, y: f64) -> [(f64, f64); 2] {
+        [(self.origin.0, y), (self.origin.0 + self.size.0, y)]
+    }
+
+    fn draw_x_axis(&self, svg: &mut Svg) {
         let bottom = self.y(0.0);
-        surface.line(&[(self.origin.0, bottom), (self.origin.0 + self.size.0, bottom)], 0.8, FAINT);
+        svg.line(&self.across(bottom), 0.8, FAINT);
         for (value, label) in self.x.ticks() {
             let x = self.x(value);
-            surface.line(&[(x, bottom), (x, bottom + 3.0)], 0.8, FAINT);
-            surface.text((x, bottom + 13.0), &label, SMALL, Anchor::Middle, FAINT);
+            svg.line(&[(x, bottom), (x, bottom + 3.0)], 0.8, FAINT);
+            svg.text((x, bottom + 14.0), &label, SMALL, Anchor::Middle, FAINT);
         }
+        let middle = self.origin.0 + self.size.0 / 2.0;
+        svg.text((middle, bottom + 28.0), "emulator frames", SMALL, Anchor::Middle, FAINT);
     }
 
-    fn draw_lines(&self, surface: &mut dyn Surface, axis: &Axis, lines: &[Line], levels: &[Level]) {
-        let right = self.origin.0 + self.size.0;
+    fn draw_lines(&self, svg: &mut Svg, axis: &Axis, lines: &[Line], levels: &[Level]) {
         for (value, label) in axis.ticks() {
             let y = self.y(axis.place(value));
-            surface.line(&[(self.origin.0, y), (right, y)], 0.5, GRID);
-            surface.text((self.origin.0 - 5.0, y + 3.5), &label, SMALL, Anchor::Right, FAINT);
+            svg.line(&self.across(y), 0.6, GRID);
+            svg.text((self.origin.0 - 5.0, y + 3.5), &label, SMALL, Anchor::End, FAINT);
         }
         for level in levels {
-            let y = self.y(axis.place(level.value));
-            let dashes = (self.size.0 / 8.0) as usize;
-            for dash in 0..dashes {
-                let x = self.origin.0 + dash as f64 * 8.0;
-                surface.line(&[(x, y), (x + 4.0, y)], 0.8, FAINT);
-            }
-            surface.text((right, y - 3.0), &level.label, SMALL, Anchor::Right, FAINT);
+            svg.dashes(&self.across(self.y(axis.place(level.value))), FAINT);
         }
-        let width = if lines.len() > 6 { 1.0 } else { 1.4 };
+        let width = if lines.len() > 6 { 1.0 } else { 1.5 };
         for line in lines {
-            for stretch in stretches(&thinned(&line.points)) {
+            let thinned = thinned(&line.points);
+            let unbroken = thinned.split(|(_, value)| !value.is_finite()).filter(|points| !points.is_empty());
+            for points in unbroken {
                 let places: Vec<(f64, f64)> =
-                    stretch.iter().map(|(frames, value)| (self.x(*frames), self.y(axis.place(*value)))).collect();
+                    points.iter().map(|(frames, value)| (self.x(*frames), self.y(axis.place(*value)))).collect();
                 match places[..] {
-                    // A value on its own would not be seen as a line.
-                    [(x, y)] => surface.rectangle((x - 1.0, y - 1.0), (2.0, 2.0), line.colour),
-                    _ => surface.line(&places, width, line.colour),
+                    // A line of one point would be invisible.
+                    [(x, y)] => svg.rectangle((x - 1.5, y - 1.5), (3.0, 3.0), line.colour),
+                    _ => svg.line(&places, width, line.colour),
                 }
             }
         }
+        // On top of the lines, so that they stay readable.
+        for level in levels {
+            let y = self.y(axis.place(level.value));
+            svg.text((self.origin.0 + self.size.0, y - 3.0), level.label, SMALL, Anchor::End, FAINT);
+        }
     }
 
-    fn draw_shares(&self, surface: &mut dyn Surface, columns: &[(f64, Vec<f64>)], end: f64) {
-        let most = columns.iter().flat_map(|(_, shares)| shares).copied().fold(0.0, f64::max);
+    fn draw_shares(&self, svg: &mut Svg, columns: &[(f64, Vec<f64>)], end: f64) {
+        let largest = columns.iter().flat_map(|(_, shares)| shares).copied().fold(0.0, f64::max);
         let policies = columns.iter().map(|(_, shares)| shares.len()).max().unwrap_or(0);
+        let y = |policy: f64| self.y(policy / policies as f64);
         let ends = columns.iter().skip(1).map(|(frames, _)| *frames).chain([end]);
         for ((begin, shares), end) in columns.iter().zip(ends) {
             let (left, right) = (self.x(*begin), self.x(end));
             for (policy, share) in shares.iter().enumerate() {
-                // Square roots, so that an arm that is pulled now and then is told from one that never is.
-                let strength = if most > 0.0 { (share / most).sqrt() } else { 0.0 };
-                let fade = |dark: f64| (255.0 + (dark - 255.0) * strength) as u8;
-                let (top, bottom) =
-                    (self.y((policy + 1) as f64 / policies as f64), self.y(policy as f64 / policies as f64));
-                let colour = [fade(20.0), fade(60.0), fade(140.0)];
-                surface.rectangle((left, top), (right - left, bottom - top), colour);
+                // The square root makes rare choices visible.
+                let strength = if largest > 0.0 { (share / largest).sqrt() } else { 0.0 };
+                let (top, bottom) = (y(policy as f64 + 1.0), y(policy as f64));
+                let colour = [20.0, 60.0, 140.0].map(|dark: f64| (255.0 + (dark - 255.0) * strength) as u8);
+                svg.rectangle((left, top), (right - left, bottom - top), colour);
             }
         }
         for policy in (0..policies).step_by((policies / 8).max(1)) {
-            let y = self.y((policy as f64 + 0.5) / policies as f64) + 3.5;
-            surface.text((self.origin.0 - 5.0, y), &policy.to_string(), SMALL, Anchor::Right, FAINT);
+            let at = (self.origin.0 - 5.0, y(policy as f64 + 0.5) + 3.5);
+            svg.text(at, &policy.to_string(), SMALL, Anchor::End, FAINT);
         }
     }
 }
 
-/// Fewer points: the mean of each stretch of neighbours.
+/// Replaces groups of neighbouring points by their means, down to [`MAX_POINTS`].
 fn thinned(points: &Points) -> Points {
-    let each = points.len().div_ceil(POINTS).max(1);
+    let each = points.len().div_ceil(MAX_POINTS).max(1);
     let mean = |values: &mut dyn Iterator<Item = f64>| {
         let (sum, count) = values.filter(|value| value.is_finite()).fold((0.0, 0.0), |(s, c), v| (s + v, c + 1.0));
         sum / count
@@ -236,66 +231,51 @@ fn thinned(points: &Points) -> Points {
     points.chunks(each).map(thin).collect()
 }
 
-/// The stretches without a gap.
-fn stretches(points: &Points) -> impl Iterator<Item = &[(f64, f64)]> {
-    points.split(|(_, value)| !value.is_finite()).filter(|stretch| !stretch.is_empty())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Corner, size and colour.
-    type Rectangle = ((f64, f64), (f64, f64), Colour);
-
-    /// Remembers what was drawn.
-    #[derive(Default)]
-    struct Drawn {
-        lines: Vec<Vec<(f64, f64)>>,
-        rectangles: Vec<Rectangle>,
-        texts: Vec<String>,
-    }
-
-    impl Surface for Drawn {
-        fn rectangle(&mut self, corner: (f64, f64), size: (f64, f64), colour: Colour) {
-            self.rectangles.push((corner, size, colour));
-        }
-
-        fn line(&mut self, points: &[(f64, f64)], _width: f64, colour: Colour) {
-            if colour == super::colour(0) {
-                self.lines.push(points.to_vec());
-            }
-        }
-
-        fn text(&mut self, _at: (f64, f64), text: &str, _size: f64, _anchor: Anchor, _colour: Colour) {
-            self.texts.push(text.to_owned());
-        }
-    }
-
     fn lines(points: Points) -> Chart {
-        let lines = vec![Line { label: "score".to_owned(), colour: colour(0), points }];
-        let levels = vec![Level { label: "human".to_owned(), value: 10.0 }];
+        let lines = vec![Line { label: "actors".to_owned(), colour: colour(0), points }];
+        let levels = vec![Level { label: "human", value: 10.0 }];
         let content = Content::Lines { lines, levels, scale: Scale::Linear };
-        Chart { title: "a title".to_owned(), content, policies: None }
+        Chart { title: "Score".to_owned(), unit: "points", content, policies: None }
+    }
+
+    /// The elements that a chart consists of.
+    fn drawn(chart: &Chart) -> Vec<String> {
+        let mut svg = Svg::new(SIZE.0, SIZE.1);
+        chart.draw(&mut svg, (0.0, 0.0), 100.0);
+        svg.finish().lines().skip(2).map(str::to_owned).collect()
+    }
+
+    /// The elements in the colour of the first line.
+    fn coloured(elements: &[String], kind: &str) -> Vec<String> {
+        elements.iter().filter(|line| line.starts_with(kind) && line.contains("#0072b2")).cloned().collect()
+    }
+
+    /// The number of an attribute.
+    fn number(element: &str, attribute: &str) -> f64 {
+        let rest = &element[element.find(attribute).unwrap() + attribute.len() + 2..];
+        rest[..rest.find(['"', ' ']).unwrap()].trim_start_matches('M').parse().unwrap()
     }
 
     #[test]
-    fn a_line_goes_from_corner_to_corner_and_breaks_where_nothing_is_known() {
-        let chart = lines(vec![(0.0, 0.0), (50.0, 5.0), (60.0, f64::NAN), (80.0, 7.0), (100.0, 10.0)]);
-        let mut drawn = Drawn::default();
-        chart.draw(&mut drawn, (0.0, 0.0), 100.0);
-        assert_eq!(drawn.lines.len(), 2);
-        let (first, last) = (drawn.lines[0][0], drawn.lines[1][1]);
-        assert_eq!((first.0, last.0), (LEFT, SIZE.0 - RIGHT));
-        assert!(first.1 > last.1 && last.1 > TOP && first.1 < SIZE.1 - BOTTOM);
-        assert!(["a title", "score", "human", "100"].iter().all(|text| drawn.texts.iter().any(|t| t == text)));
+    fn line_spans_the_chart_and_breaks_where_values_are_missing() {
+        let elements = drawn(&lines(vec![(0.0, 0.0), (50.0, 5.0), (60.0, f64::NAN), (80.0, 7.0), (100.0, 10.0)]));
+        let paths = coloured(&elements, "<path");
+        assert_eq!(paths.len(), 2);
+        assert_eq!(number(&paths[0], " d"), LEFT);
+        assert_eq!(number(&paths[1], " d"), LEFT + 0.8 * (SIZE.0 - LEFT - RIGHT));
+        for text in ["Score", "points", "actors", "human", "100", "emulator frames"] {
+            assert!(elements.iter().any(|element| element.contains(&format!(">{text}<"))), "{text}: {elements:?}");
+        }
     }
 
     #[test]
-    fn a_single_value_is_a_dot_and_none_is_nothing() {
-        let mut drawn = Drawn::default();
-        lines(vec![(50.0, 3.0)]).draw(&mut drawn, (0.0, 0.0), 100.0);
-        assert_eq!((drawn.lines.len(), drawn.rectangles.len()), (0, 1));
+    fn single_value_is_a_dot_and_missing_values_are_nothing() {
+        let elements = drawn(&lines(vec![(50.0, 3.0)]));
+        assert_eq!((coloured(&elements, "<path").len(), coloured(&elements, "<rect").len()), (0, 1));
         assert!(lines(vec![(50.0, f64::NAN)]).is_empty() && lines(vec![]).is_empty());
     }
 
@@ -303,14 +283,14 @@ mod tests {
     fn shares_fill_the_chart_and_the_largest_is_darkest() {
         let columns = vec![(0.0, vec![0.5, 0.5]), (50.0, vec![0.0, 1.0])];
         let content = Content::Shares { columns, end: 100.0 };
-        let chart = Chart { title: String::new(), content, policies: None };
-        let mut drawn = Drawn::default();
-        chart.draw(&mut drawn, (0.0, 0.0), 100.0);
-        let area: f64 = drawn.rectangles.iter().map(|(_, size, _)| size.0 * size.1).sum();
+        let elements = drawn(&Chart { title: String::new(), unit: "policy", content, policies: None });
+        let rectangles: Vec<&String> = elements.iter().filter(|element| element.starts_with("<rect")).collect();
+        let area: f64 = rectangles.iter().map(|one| number(one, "width") * number(one, "height")).sum();
         assert!((area - (SIZE.0 - LEFT - RIGHT) * (SIZE.1 - TOP - BOTTOM)).abs() < 1e-6);
-        let colours: Vec<Colour> = drawn.rectangles.iter().map(|(.., colour)| *colour).collect();
-        assert_eq!((colours[2], colours[3]), ([255; 3], [20, 60, 140]));
-        assert!(colours[0] == colours[1] && colours[0][0] > 20 && colours[0][0] < 255);
+        let shade = |rectangle: &str| u8::from_str_radix(&rectangle[rectangle.find('#').unwrap() + 1..][..2], 16);
+        let shades: Vec<u8> = rectangles.iter().map(|rectangle| shade(rectangle).unwrap()).collect();
+        assert_eq!((shades[2], shades[3]), (255, 20));
+        assert!(shades[0] == shades[1] && shades[0] > 20 && shades[0] < 255);
     }
 
     #[test]
@@ -322,9 +302,9 @@ mod tests {
     }
 
     #[test]
-    fn policies_go_from_blue_to_red() {
-        assert_eq!(policy_colour(0, 16), [30, 70, 180]);
-        assert_eq!(policy_colour(15, 16), [200, 30, 40]);
-        assert_eq!(policy_colour(0, 1), [30, 70, 180]);
+    fn policy_colours_go_from_dark_blue_to_orange() {
+        assert_eq!(policy_colour(0, 16), [13, 8, 135]);
+        assert_eq!(policy_colour(15, 16), [252, 166, 54]);
+        assert_eq!(policy_colour(0, 1), [13, 8, 135]);
     }
 }

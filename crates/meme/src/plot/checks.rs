@@ -1,66 +1,55 @@
-//! What is worth a word: curves that are flat, that explode, or that lie at a bound.
+//! Warnings about curves that are flat, that explode, or that lie at a bound.
 
 use agent::config::PoliciesConfig;
-use agent::math::{ladders, rescaling};
+use agent::{policy_family, rescaling};
 use serde::Serialize;
 
 use super::chart::Points;
 use super::curves::Curves;
 
-/// Something that a person should look at.
+/// A warning about one metric.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Check {
-    /// The metric that shows it.
     pub metric: &'static str,
-    /// What it is.
     pub sentence: String,
 }
 
-/// Rows with a value that a judgement needs: fewer are the beginning of a run.
+/// Fewest values that a check judges by: fewer are the beginning of a run.
 pub const ENOUGH: usize = 8;
-/// More of the steps than this without a loss are too many.
+/// Share of masked steps above which hardly anything is learned.
 const MASKED: f64 = 0.8;
-/// Returns that are cut shorter than this on average reach nowhere.
+/// Mean trace coefficient below which returns are cut short.
 const SHORT_TRACE: f64 = 0.3;
-/// A policy of less entropy, in nats, than this has nothing left to try.
+/// Entropy in nats below which a policy is deterministic.
 const NO_ENTROPY: f64 = 0.005;
-/// A policy with more than this share of the largest entropy has learned nothing.
+/// Share of the largest entropy above which a policy is random.
 const ALL_ENTROPY: f64 = 0.99;
-/// A multiplier this close to its bound, relatively, says nothing.
+/// Relative distance from a bound within which the RND multiplier is at it.
 const NEAR: f64 = 0.05;
-/// Scores that are no further than this from random play, where a human is at 1, are hardly better.
+/// Human-normalised score below which play is random.
 const AS_RANDOM: f64 = 0.02;
-/// Values that are this many times what an episode paid at best are believed in for nothing.
-const BELIEVED: f64 = 3.0;
-/// What is this many times as large as earlier explodes.
+/// Ratio of Q-values to the best return seen above which they are unfounded.
+const UNFOUNDED: f64 = 3.0;
+/// Growth above which a metric explodes.
 const EXPLODES: f64 = 10.0;
-/// More of the learner's time than this spent waiting is worth a look.
+/// Share of its time above which the learner waits too much.
 const IDLE: f64 = 0.05;
-/// As far as this, relatively, may samples per insert be from what was asked for.
+/// Largest relative deviation of samples per insert from the config.
 const RATIO: f64 = 0.1;
 
-/// Looks at everything.
+/// Runs all checks.
 pub fn checks(curves: &Curves) -> Vec<Check> {
-    let mut found = Vec::new();
-    nonfinite(curves, &mut found);
-    masks(curves, &mut found);
-    sigma(curves, &mut found);
-    policies(curves, &mut found);
-    growth(curves, &mut found);
-    belief(curves, &mut found);
-    bandit(curves, &mut found);
-    novelty(curves, &mut found);
-    flat(curves, &mut found);
-    system(curves, &mut found);
-    found
+    let all: [fn(&Curves) -> Vec<Check>; 9] =
+        [not_finite, per_policy, growth, unfounded_values, bandit, novelty, flat, scores, system];
+    all.iter().flat_map(|check| check(curves)).collect()
 }
 
-/// The mean of the last quarter of a curve that is long enough.
-fn lately(points: &Points) -> Option<f64> {
+/// The mean of the last quarter of a curve, if it is long enough to judge.
+fn recent(points: &Points) -> Option<f64> {
     quarter(points, 3)
 }
 
-/// The mean of one of the quarters, from 0.
+/// The mean of one quarter, counted from 0.
 fn quarter(points: &Points, which: usize) -> Option<f64> {
     let values: Vec<f64> = points.iter().map(|(_, value)| *value).filter(|value| value.is_finite()).collect();
     if values.len() < ENOUGH {
@@ -70,273 +59,214 @@ fn quarter(points: &Points, which: usize) -> Option<f64> {
     Some(part.iter().sum::<f64>() / part.len() as f64)
 }
 
-/// Adds a sentence for the policies of which it is true: `said` gets which they are, and their mean.
-fn each_policy(
-    curves: &Curves,
-    metric: &'static str,
-    found: &mut Vec<Check>,
-    is_bad: impl Fn(f64) -> bool,
-    said: impl Fn(&str, f64) -> String,
-) {
-    let bad: Vec<(usize, f64)> = curves
-        .vector(metric)
-        .iter()
-        .enumerate()
-        .filter_map(|(policy, points)| Some((policy, lately(points)?)))
-        .filter(|(_, value)| is_bad(*value))
-        .collect();
-    // The mean stands for all of them; they are in the picture.
-    let mean = bad.iter().map(|(_, value)| value).sum::<f64>() / bad.len() as f64;
-    if !bad.is_empty() {
-        let which: Vec<usize> = bad.iter().map(|(policy, _)| *policy).collect();
-        found.push(Check { metric, sentence: said(&named(&which), mean) });
-    }
-}
-
-/// `policy 3`, `policies 0 to 4 and 7`.
+/// Lists policies as `policy 3` or `policies 0 to 4, 7`.
 fn named(policies: &[usize]) -> String {
     if let [policy] = policies {
         return format!("policy {policy}");
     }
-    let mut ranges: Vec<(usize, usize)> = Vec::new();
-    for &policy in policies {
-        match ranges.last_mut() {
-            Some((_, last)) if *last + 1 == policy => *last = policy,
-            _ => ranges.push((policy, policy)),
-        }
-    }
-    let words: Vec<String> = ranges
-        .iter()
-        .map(|(first, last)| match last - first {
-            0 => first.to_string(),
-            1 => format!("{first}, {last}"),
-            _ => format!("{first} to {last}"),
+    let consecutive = policies.chunk_by(|one, next| one + 1 == *next);
+    let ranges: Vec<String> = consecutive
+        .map(|range| match range {
+            [one] => one.to_string(),
+            [one, two] => format!("{one}, {two}"),
+            _ => format!("{} to {}", range[0], range[range.len() - 1]),
         })
         .collect();
-    format!("policies {}", words.join(", "))
+    format!("policies {}", ranges.join(", "))
 }
 
 fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
-fn nonfinite(curves: &Curves, found: &mut Vec<Check>) {
-    let bad = |name: &str| curves.scalar(name).iter().filter(|(_, value)| !value.is_finite()).count();
-    for metric in ["learner/loss", "learner/gradient_norm", "learner/loss_rnd"] {
-        let count = bad(metric);
-        if count > 0 {
-            found.push(Check { metric, sentence: format!("{metric} is not finite in {count} rows") });
-        }
-    }
+fn not_finite(curves: &Curves) -> Vec<Check> {
+    let check = |metric| {
+        let count = curves.scalar(metric).iter().filter(|(_, value)| !value.is_finite()).count();
+        (count > 0).then(|| Check { metric, sentence: format!("{metric} is not finite in {count} rows") })
+    };
+    ["learner/loss", "learner/gradient_norm", "learner/loss_rnd"].into_iter().filter_map(check).collect()
 }
 
-fn masks(curves: &Curves, found: &mut Vec<Check>) {
-    each_policy(
-        curves,
-        "policy/trust_region_share",
-        found,
-        |share| share > MASKED,
-        |which, share| {
-            let share = percent(share);
-            format!("{which}: {share} of the steps masked by the trust region: their values hardly move")
-        },
-    );
-    each_policy(
-        curves,
-        "policy/kl_share",
-        found,
-        |share| share > MASKED,
-        |which, share| {
-            let share = percent(share);
-            let remedy = "the policy stands still; try a shorter agent.copies.target_period";
-            format!("{which}: {share} of the steps masked by the KL bound: {remedy}")
-        },
-    );
-}
-
-fn sigma(curves: &Curves, found: &mut Vec<Check>) {
-    let Some(config) = &curves.config else { return };
-    let floor = config.agent.loss.sigma_floor;
-    each_policy(
-        curves,
-        "policy/sigma",
-        found,
-        |sigma| sigma <= floor * 1.01,
-        |which, _| format!("{which}: sigma lies at its floor, {floor}"),
-    );
-}
-
-fn policies(curves: &Curves, found: &mut Vec<Check>) {
-    each_policy(
-        curves,
-        "policy/trace_coefficient",
-        found,
-        |trace| trace < SHORT_TRACE,
-        |which, trace| format!("{which}: a mean trace coefficient of {trace:.2} cuts returns short"),
-    );
+/// Metrics with one value per policy, and the bounds that they should stay away from.
+fn per_policy(curves: &Curves) -> Vec<Check> {
+    let agent = curves.config.as_ref().map(|config| &config.agent);
+    let sigma_floor = agent.map_or(f64::NEG_INFINITY, |agent| agent.loss.sigma_floor);
     // Without distillation there is no policy, and its entropy is 0 throughout.
-    let distils = curves.config.as_ref().is_none_or(|config| config.agent.loss.distillation);
-    each_policy(
-        curves,
-        "policy/entropy",
-        found,
-        |entropy| distils && entropy < NO_ENTROPY,
-        |which, entropy| format!("{which}: an entropy of {entropy:.4} nats leaves nothing to try"),
-    );
-    let Some(most) = curves.actions().map(|actions| (actions as f64).ln()) else { return };
-    each_policy(
-        curves,
-        "policy/entropy",
-        found,
-        |entropy| distils && entropy > ALL_ENTROPY * most,
-        |which, entropy| format!("{which}: an entropy of {entropy:.2} nats is that of random actions"),
-    );
+    let distils = agent.is_none_or(|agent| agent.loss.distillation);
+    let largest_entropy = curves.actions().map_or(f64::INFINITY, |actions| (actions as f64).ln());
+    type Bound<'a> = (&'static str, &'a dyn Fn(f64) -> bool, &'a dyn Fn(f64) -> String);
+    let bounds: [Bound<'_>; 6] = [
+        ("policy/trust_region_share", &|share| share > MASKED, &|share| {
+            format!("the trust region masks {} of the steps, so their values barely move", percent(share))
+        }),
+        ("policy/kl_share", &|share| share > MASKED, &|share| {
+            let remedy = "so the policy barely changes; try a shorter agent.copies.target_period";
+            format!("the KL bound masks {} of the steps, {remedy}", percent(share))
+        }),
+        ("policy/sigma", &|sigma| sigma <= sigma_floor * 1.01, &|_| format!("σ is at its floor, {sigma_floor}")),
+        ("policy/trace_coefficient", &|trace| trace < SHORT_TRACE, &|trace| {
+            format!("the mean trace coefficient is {trace:.2}, which cuts returns short")
+        }),
+        ("policy/entropy", &|entropy| distils && entropy < NO_ENTROPY, &|entropy| {
+            format!("the entropy is {entropy:.4} nats, so actions are deterministic")
+        }),
+        ("policy/entropy", &|entropy| distils && entropy > ALL_ENTROPY * largest_entropy, &|entropy| {
+            format!("the entropy is {entropy:.2} nats, that of random actions")
+        }),
+    ];
+    let check = |(metric, is_bad, describe): Bound<'_>| {
+        let means = curves.vector(metric).into_iter().map(|points| recent(&points)).enumerate();
+        let bad = means.filter_map(|(policy, mean)| Some((policy, mean.filter(|mean| is_bad(*mean))?)));
+        let (policies, means): (Vec<usize>, Vec<f64>) = bad.unzip();
+        // One mean stands for all of them; the picture shows each.
+        let mean = means.iter().sum::<f64>() / means.len() as f64;
+        let sentence = || format!("{}: {}", named(&policies), describe(mean));
+        (!policies.is_empty()).then(|| Check { metric, sentence: sentence() })
+    };
+    bounds.into_iter().filter_map(check).collect()
 }
 
-/// What grows without end.
-fn growth(curves: &Curves, found: &mut Vec<Check>) {
-    let scalars = ["learner/gradient_norm", "learner/loss", "learner/loss_rnd", "learner/gradient_norm_rnd"];
-    for metric in scalars {
+/// Metrics that must not grow without limit.
+fn growth(curves: &Curves) -> Vec<Check> {
+    let mut found = Vec::new();
+    for metric in ["learner/gradient_norm", "learner/loss", "learner/loss_rnd", "learner/gradient_norm_rnd"] {
         let points = curves.scalar(metric);
-        if let (Some(before), Some(now)) = (quarter(&points, 1), lately(&points))
+        if let (Some(before), Some(now)) = (quarter(&points, 1), recent(&points))
             && before > 0.0
             && now > EXPLODES * before
         {
-            let sentence = format!("{metric} has grown from {before:.3} to {now:.3}");
-            found.push(Check { metric, sentence });
+            found.push(Check { metric, sentence: format!("{metric} grew from {before:.3} to {now:.3}") });
         }
     }
     let metric = "policy/sigma";
-    let grown: Vec<usize> = curves
-        .vector(metric)
-        .iter()
-        .enumerate()
-        .filter_map(|(policy, points)| Some((policy, quarter(points, 1)?, lately(points)?)))
-        .filter(|(_, before, now)| *now > EXPLODES * before.max(0.1))
-        .map(|(policy, ..)| policy)
-        .collect();
+    let has_grown = |points: &Points| Some(recent(points)? > EXPLODES * quarter(points, 1)?.max(0.1));
+    let sigmas = curves.vector(metric).into_iter().enumerate();
+    let grown: Vec<usize> = sigmas.filter(|(_, points)| has_grown(points) == Some(true)).map(|(i, _)| i).collect();
     if !grown.is_empty() {
-        let sentence = format!("{}: {metric} is more than {EXPLODES} times what it was", named(&grown));
+        let sentence = format!("{}: σ is more than {EXPLODES} times its earlier value", named(&grown));
         found.push(Check { metric, sentence });
     }
-    if let Some(config) = &curves.config {
+    let metric = "learner/gradient_norm";
+    if let (Some(config), Some(norm)) = (&curves.config, recent(&curves.scalar(metric)))
+        && norm > config.agent.optimizer.clip_norm
+    {
         let clip = config.agent.optimizer.clip_norm;
-        if let Some(norm) = lately(&curves.scalar("learner/gradient_norm")).filter(|norm| *norm > clip) {
-            let sentence = format!("the gradient's norm is {norm:.1} on average and is clipped to {clip}");
-            found.push(Check { metric: "learner/gradient_norm", sentence });
-        }
+        let sentence = format!("the mean gradient norm is {norm:.1}, above the clipping threshold, {clip}");
+        found.push(Check { metric, sentence });
     }
+    found
 }
 
-/// Values that nothing was ever paid for: more than the best mean of a policy's episodes and the largest intrinsic
-/// return with the policy's weight.
-fn belief(curves: &Curves, found: &mut Vec<Check>) {
-    // A file of metrics alone has no config; the paper's is the best guess then.
-    let family = curves.config.as_ref().map_or_else(PoliciesConfig::default, |it| it.agent.policies.clone());
-    let most = |points: &Points| points.iter().map(|(_, value)| value.abs()).fold(0.0, f64::max);
-    let score = curves.vector("actor/score_by_policy").iter().map(most).fold(0.0, f64::max);
-    let intrinsic = most(&curves.scalar("actor/intrinsic_return"));
+/// Q-values beyond the best mean score plus the largest intrinsic return, weighted as the policy does.
+fn unfounded_values(curves: &Curves) -> Vec<Check> {
+    // A metrics file alone has no config; the paper's is the best guess then.
+    let family = curves.config.as_ref().map_or_else(PoliciesConfig::default, |config| config.agent.policies.clone());
+    let largest = |points: &Points| points.iter().map(|(_, value)| value.abs()).fold(0.0, f64::max);
+    let score = curves.vector("actor/score_by_policy").iter().map(largest).fold(0.0, f64::max);
+    let intrinsic = largest(&curves.scalar("actor/intrinsic_return"));
     let metric = "policy/q_mean";
     let values = curves.vector(metric);
-    let believed = values.iter().zip(ladders::beta_ladder(values.len(), family.beta_max)).enumerate();
-    let beyond: Vec<(usize, f64)> = believed
-        .filter_map(|(policy, (points, beta))| {
-            let value = rescaling::rescale_inverse(lately(points)?);
-            // A point more, for games in which nothing has been paid yet.
-            (value > BELIEVED * (score + beta * intrinsic + 1.0)).then_some((policy, value))
-        })
-        .collect();
-    let largest = beyond.iter().map(|(_, value)| *value).fold(0.0, f64::max);
-    if !beyond.is_empty() {
-        let which: Vec<usize> = beyond.iter().map(|(policy, _)| *policy).collect();
-        let which = named(&which);
-        let what = format!("values stand for up to {largest:.0} points");
-        let sentence = format!("{which}: {what}, more than {BELIEVED} times what was ever paid");
-        found.push(Check { metric, sentence });
+    let betas = policy_family::beta_ladder(values.len(), family.beta_max);
+    let unfounded = values.iter().zip(betas).enumerate().filter_map(|(policy, (points, beta))| {
+        let value = rescaling::unscale_value(recent(points)?);
+        // One point more, for games in which no reward has been seen yet.
+        (value > UNFOUNDED * (score + beta * intrinsic + 1.0)).then_some((policy, value))
+    });
+    let (policies, values): (Vec<usize>, Vec<f64>) = unfounded.unzip();
+    if policies.is_empty() {
+        return vec![];
     }
+    let (which, value) = (named(&policies), values.into_iter().fold(0.0, f64::max));
+    let sentence = format!("{which}: Q reaches {value:.0} points, more than {UNFOUNDED} times any return seen so far");
+    vec![Check { metric, sentence }]
 }
 
-fn bandit(curves: &Curves, found: &mut Vec<Check>) {
-    let pulls = curves.vector("bandit/pulls");
-    let begun = |points: &Points| {
-        let half = points.get(points.len() / 2)?;
-        Some(points.last()?.1 - half.1)
-    };
-    let lately: Vec<f64> = pulls.iter().filter_map(begun).collect();
-    let all: f64 = lately.iter().sum();
-    // An arm is due at least half of an even share of the uniform choices, one in two; judged once that is a few.
-    let due = all / (4 * pulls.len().max(1)) as f64;
-    let starved: Vec<usize> = (0..lately.len()).filter(|&policy| due >= 2.0 && lately[policy] < due / 4.0).collect();
-    if !starved.is_empty() {
-        let sentence = format!("{}: hardly an episode in the second half of the run", named(&starved));
-        found.push(Check { metric: "bandit/pulls", sentence });
+fn bandit(curves: &Curves) -> Vec<Check> {
+    let metric = "bandit/pulls";
+    let pulls = curves.vector(metric);
+    let second_half = |points: &Points| Some(points.last()?.1 - points.get(points.len() / 2)?.1);
+    let played: Vec<f64> = pulls.iter().filter_map(second_half).collect();
+    // Every other choice is uniform. Half of a policy's even share of those is due, and judged once it is a few episodes.
+    let due = played.iter().sum::<f64>() / (4 * pulls.len().max(1)) as f64;
+    let starved: Vec<usize> = (0..played.len()).filter(|&policy| due >= 2.0 && played[policy] < due / 4.0).collect();
+    if starved.is_empty() {
+        return vec![];
     }
+    vec![Check { metric, sentence: format!("{}: almost no episodes in the second half of the run", named(&starved)) }]
 }
 
-fn novelty(curves: &Curves, found: &mut Vec<Check>) {
-    if lately(&curves.scalar("actor/reward_ngu")) == Some(0.0) {
-        found.push(Check { metric: "actor/reward_ngu", sentence: "there is no intrinsic reward".to_owned() });
+fn novelty(curves: &Curves) -> Vec<Check> {
+    let mut found = Vec::new();
+    if recent(&curves.scalar("actor/reward_ngu")) == Some(0.0) {
+        found.push(Check { metric: "actor/reward_ngu", sentence: "the intrinsic reward is 0".to_owned() });
     }
-    let clip = curves.config.as_ref().map(|config| config.intrinsic.rnd_clip);
-    let at = match lately(&curves.scalar("actor/reward_rnd")) {
-        Some(multiplier) if multiplier <= 1.0 + NEAR => format!("{multiplier:.3}, its lower bound is 1"),
-        Some(multiplier) if clip.is_some_and(|clip| multiplier >= clip * (1.0 - NEAR)) => {
-            format!("{multiplier:.3}, at its upper bound")
-        }
-        _ => return,
-    };
-    let sentence = format!("the RND multiplier is {at}: life-long novelty says nothing");
-    found.push(Check { metric: "actor/reward_rnd", sentence });
+    let metric = "actor/reward_rnd";
+    let clip = curves.config.as_ref().map_or(f64::INFINITY, |config| config.intrinsic.rnd_clip);
+    if let Some(multiplier) = recent(&curves.scalar(metric)) {
+        let bound = if multiplier <= 1.0 + NEAR { Some(("lower", 1.0)) } else { None };
+        let bound = bound.or((multiplier >= clip * (1.0 - NEAR)).then_some(("upper", clip)));
+        found.extend(bound.map(|(which, bound)| Check {
+            metric,
+            sentence: format!(
+                "the RND multiplier is {multiplier:.3}, at its {which} bound, {bound}, so lifelong novelty has no effect"
+            ),
+        }));
+    }
+    found
 }
 
-/// What should move and does not.
-fn flat(curves: &Curves, found: &mut Vec<Check>) {
-    for metric in ["learner/loss", "learner/loss_rnd", "learner/gradient_norm"] {
+/// Metrics that should change and do not.
+fn flat(curves: &Curves) -> Vec<Check> {
+    let check = |metric| {
         let points = curves.scalar(metric);
         let half = &points[points.len() / 2..];
-        if points.len() >= ENOUGH && half.iter().all(|(_, value)| *value == half[0].1) {
-            let sentence = format!("{metric} has not moved since the middle of the run");
-            found.push(Check { metric, sentence });
-        }
-    }
-    for (metric, who) in [("evaluation/score", "evaluators"), ("actor/score", "actors")] {
-        let points = curves.scalar(metric);
-        if let (Some(game), Some(score)) = (curves.game(), lately(&points))
-            && (score - game.random).abs() < AS_RANDOM * (game.human - game.random)
-        {
-            let sentence = format!("the score of the {who}, {score:.2}, is near a random player's, {:.2}", game.random);
-            found.push(Check { metric, sentence });
-            continue;
-        }
-        let best = |part: &[(f64, f64)]| part.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
-        let (first, second) = points.split_at(points.len() / 2);
-        if points.len() < 2 * ENOUGH {
-            continue;
-        }
-        if points.iter().all(|(_, value)| *value == points[0].1) {
-            let sentence = format!("the score of the {who} has been {:.2} all the time", points[0].1);
-            found.push(Check { metric, sentence });
-        // Actors' scores fall as policies learn to explore.
-        } else if who == "evaluators" && best(second) < best(first) {
-            let sentence =
-                format!("the best score of the {who}, {:.2}, is from the first half of the run", best(first));
-            found.push(Check { metric, sentence });
-        }
-    }
+        let is_flat = points.len() >= ENOUGH && half.iter().all(|(_, value)| *value == half[0].1);
+        let sentence = || format!("{metric} has not changed since the middle of the run");
+        is_flat.then(|| Check { metric, sentence: sentence() })
+    };
+    ["learner/loss", "learner/loss_rnd", "learner/gradient_norm"].into_iter().filter_map(check).collect()
 }
 
-fn system(curves: &Curves, found: &mut Vec<Check>) {
-    if let Some(waits) = lately(&curves.scalar("time/learner_waiting")).filter(|waits| *waits > IDLE) {
-        let sentence = format!("the learner waits for data {} of its time", percent(waits));
-        found.push(Check { metric: "time/learner_waiting", sentence });
+fn scores(curves: &Curves) -> Vec<Check> {
+    let best = |part: &[(f64, f64)]| part.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
+    let check = |(metric, role): (&'static str, &str)| {
+        let points = curves.scalar(metric);
+        let (first, second) = points.split_at(points.len() / 2);
+        let sentence = if let (Some(game), Some(score)) = (curves.game(), recent(&points))
+            && (score - game.random).abs() < AS_RANDOM * (game.human - game.random)
+        {
+            format!("the mean {role} score, {score:.2}, is close to that of random play, {:.2}", game.random)
+        } else if points.len() < 2 * ENOUGH {
+            return None;
+        } else if points.iter().all(|(_, value)| *value == points[0].1) {
+            format!("the {role} score has been {:.2} throughout the run", points[0].1)
+        // Actors' scores may fall as policies learn to explore.
+        } else if role == "evaluator" && best(second) < best(first) {
+            format!("the best {role} score, {:.2}, is from the first half of the run", best(first))
+        } else {
+            return None;
+        };
+        Some(Check { metric, sentence })
+    };
+    [("evaluation/score", "evaluator"), ("actor/score", "actor")].into_iter().filter_map(check).collect()
+}
+
+fn system(curves: &Curves) -> Vec<Check> {
+    let mut found = Vec::new();
+    let metric = "time/learner_waiting";
+    if let Some(waits) = recent(&curves.scalar(metric)).filter(|waits| *waits > IDLE) {
+        let sentence = format!("the learner spends {} of its time waiting for data", percent(waits));
+        found.push(Check { metric, sentence });
     }
-    if let (Some(ratio), Some(config)) = (lately(&curves.scalar("replay/samples_per_insert")), &curves.config) {
-        let wanted = config.replay.samples_per_insert;
-        if (ratio / wanted - 1.0).abs() > RATIO {
-            let sentence = format!("{ratio:.2} samples per insert, where the config has {wanted}");
-            found.push(Check { metric: "replay/samples_per_insert", sentence });
+    let metric = "replay/samples_per_insert";
+    if let (Some(ratio), Some(config)) = (recent(&curves.scalar(metric)), &curves.config) {
+        let expected = config.replay.samples_per_insert;
+        if (ratio / expected - 1.0).abs() > RATIO {
+            let sentence = format!("samples per insert are {ratio:.2}; the config asks for {expected}");
+            found.push(Check { metric, sentence });
         }
     }
+    found
 }
 
 #[cfg(test)]
@@ -345,14 +275,14 @@ mod tests {
 
     use super::*;
 
-    /// Rows that `fill` adds to, the fraction of the run given.
+    /// Rows filled by `fill`, which gets the fraction of the run that has passed.
     fn curves(fill: impl Fn(&mut Row, f64)) -> Curves {
         let rows = (0..40).map(|i| {
             let mut row = Row::new(1000 * (i + 1));
             fill(&mut row, i as f64 / 39.0);
             row
         });
-        Curves::of_rows(rows.collect())
+        Curves::from_rows(rows.collect())
     }
 
     fn sentences(curves: &Curves) -> Vec<String> {
@@ -360,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_healthy_run_is_not_spoken_of() {
+    fn healthy_run_raises_no_warning() {
         let healthy = curves(|row, share| {
             row.scalar("learner/loss", 1.0 + (share * 40.0).sin()).scalar("evaluation/score", (2.0 * share).min(1.0));
             row.vector("policy/trust_region_share", [0.1, 0.2]).vector("policy/kl_share", [0.0, 0.0]);
@@ -372,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_at_a_bound_is_named_with_its_policies() {
+    fn policies_at_a_bound_are_named() {
         let bounded = curves(|row, _| {
             row.vector("policy/trust_region_share", [0.1, 0.9, 0.94, 0.98, 0.1, 1.0]);
             row.vector("policy/entropy", [1.0, 1.0, 1.0, 0.0, 1.0, 1.0]);
@@ -382,19 +312,19 @@ mod tests {
         assert_eq!(
             sentences(&bounded),
             [
-                "policies 1 to 3, 5: 96 % of the steps masked by the trust region: their values hardly move",
-                "policies 0, 1: a mean trace coefficient of 0.10 cuts returns short",
-                "policy 3: an entropy of 0.0000 nats leaves nothing to try",
-                "there is no intrinsic reward",
-                "the RND multiplier is 1.000, its lower bound is 1: life-long novelty says nothing",
-                "the learner waits for data 40 % of its time",
+                "policies 1 to 3, 5: the trust region masks 96 % of the steps, so their values barely move",
+                "policies 0, 1: the mean trace coefficient is 0.10, which cuts returns short",
+                "policy 3: the entropy is 0.0000 nats, so actions are deterministic",
+                "the intrinsic reward is 0",
+                "the RND multiplier is 1.000, at its lower bound, 1, so lifelong novelty has no effect",
+                "the learner spends 40 % of its time waiting for data",
             ]
         );
     }
 
-    /// As in a run whose policy moved only for a few updates after each new target network.
+    /// As seen in a run whose policy changed only for a few updates after each new target network.
     #[test]
-    fn a_game_that_is_played_as_by_chance_is_named_with_a_remedy() {
+    fn random_play_is_reported_with_a_remedy() {
         let stuck = |task: &str| {
             let mut stuck = curves(|row, share| {
                 row.vector("policy/kl_share", [1.0, if share > 0.5 { 0.4 } else { 1.0 }, 0.9]);
@@ -404,25 +334,25 @@ mod tests {
             stuck.task = Some(task.to_owned());
             stuck
         };
-        let said = sentences(&stuck("pong"));
+        let reported = sentences(&stuck("pong"));
         assert_eq!(
-            said,
+            reported,
             [
-                "policies 0, 2: 95 % of the steps masked by the KL bound: the policy stands still; try a shorter \
+                "policies 0, 2: the KL bound masks 95 % of the steps, so the policy barely changes; try a shorter \
                  agent.copies.target_period",
-                "policy 0: an entropy of 2.88 nats is that of random actions",
-                "the RND multiplier is 1.020, its lower bound is 1: life-long novelty says nothing",
-                "the score of the evaluators, -21.00, is near a random player's, -20.70",
-                "the score of the actors, -20.60, is near a random player's, -20.70",
+                "policy 0: the entropy is 2.88 nats, that of random actions",
+                "the RND multiplier is 1.020, at its lower bound, 1, so lifelong novelty has no effect",
+                "the mean evaluator score, -21.00, is close to that of random play, -20.70",
+                "the mean actor score, -20.60, is close to that of random play, -20.70",
             ]
         );
-        // How many actions another environment has is not known, and neither is a random player's score.
-        let said = sentences(&stuck("gym:CartPole-v1"));
-        assert!(said.iter().all(|sentence| !sentence.contains("random")), "{said:?}");
+        // Neither the number of actions nor the score of random play is known for other environments.
+        let reported = sentences(&stuck("gym:CartPole-v1"));
+        assert!(reported.iter().all(|sentence| !sentence.contains("random")), "{reported:?}");
     }
 
     #[test]
-    fn what_explodes_or_stands_still_is_named() {
+    fn exploding_and_flat_metrics_are_reported() {
         let sick = curves(|row, share| {
             row.scalar("learner/gradient_norm", 10f64.powf(4.0 * share)).scalar("learner/loss", 2.0);
             row.scalar("evaluation/score", 1.0 - share)
@@ -431,40 +361,40 @@ mod tests {
             row.scalar("learner/loss_rnd", if share > 0.9 { f64::NAN } else { 1.0 + share });
             row.vector("bandit/pulls", [400.0 * share, (40.0 * share).min(15.0)]);
         });
-        let said = sentences(&sick).join("\n");
+        let reported = sentences(&sick).join("\n");
         for expected in [
             "learner/loss_rnd is not finite in 4 rows",
-            "learner/gradient_norm has grown from ",
-            "policy 1: policy/sigma is more than 10 times what it was",
-            "policy 1: hardly an episode in the second half of the run",
-            "learner/loss has not moved since the middle of the run",
-            "the best score of the evaluators, 1.00, is from the first half of the run",
-            "the score of the actors has been -21.00 all the time",
+            "learner/gradient_norm grew from ",
+            "policy 1: σ is more than 10 times its earlier value",
+            "policy 1: almost no episodes in the second half of the run",
+            "learner/loss has not changed since the middle of the run",
+            "the best evaluator score, 1.00, is from the first half of the run",
+            "the actor score has been -21.00 throughout the run",
         ] {
-            assert!(said.contains(expected), "{expected} is not in\n{said}");
+            assert!(reported.contains(expected), "{expected} is not in\n{reported}");
         }
     }
 
-    /// As on montezuma_revenge, where values of policies that look far ahead grew with nothing to grow on.
+    /// As seen on montezuma_revenge, where the values of far-sighted policies grew without any reward.
     #[test]
-    fn values_beyond_all_pay_are_named() {
+    fn unfounded_values_are_reported() {
         let with_scores = |scores: f64| {
             sentences(&curves(|row, share| {
                 row.scalar("actor/intrinsic_return", 10_000.0 * share).vector("actor/score_by_policy", [0.0, scores]);
                 row.vector("policy/q_mean", [40.0 * share, 40.0 * share, 40.0 * share]);
             }))
         };
-        let said = "values stand for up to 1235 points, more than 3 times what was ever paid";
+        let reported = "Q reaches 1235 points, more than 3 times any return seen so far";
         // 40 · 34.5 / 39 on average in the last quarter, which is 1 235 points. Policy 2 is paid 0.1 of the intrinsic
         // reward, policy 1 half of that.
-        assert_eq!(with_scores(0.0), [format!("policy 0: {said}")]);
+        assert_eq!(with_scores(0.0), [format!("policy 0: {reported}")]);
         assert_eq!(with_scores(500.0), [""; 0]);
     }
 
     #[test]
-    fn a_run_that_has_just_begun_is_not_judged() {
+    fn run_that_has_just_begun_is_not_judged() {
         let mut row = Row::new(4);
         row.vector("policy/trust_region_share", [1.0]).scalar("learner/loss", 1.0).scalar("actor/reward_ngu", 0.0);
-        assert_eq!(sentences(&Curves::of_rows(vec![row])), [""; 0]);
+        assert_eq!(sentences(&Curves::from_rows(vec![row])), [""; 0]);
     }
 }

@@ -1,13 +1,11 @@
-//! `meme plot`: a page of small charts of what a run has measured, and a word on what looks wrong.
+//! `meme plot`: charts of a run's metrics, and warnings about what looks wrong.
 
 mod axis;
 mod chart;
 mod checks;
 mod curves;
 mod page;
-mod png;
-mod raster;
-mod surface;
+mod svg;
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -22,80 +20,77 @@ use train::numbers::{fixed, rounded};
 use self::checks::{Check, ENOUGH, checks};
 use self::curves::Curves;
 use self::page::Page;
-use self::raster::Raster;
-use self::surface::Svg;
-use crate::chosen_run::RUNS;
-use crate::output::{self, grouped};
-use crate::video::partial::PartialFile;
+use crate::output::{self, grouped, plural};
+use crate::partial_file::PartialFile;
+use crate::run_args::RUNS;
 
-/// Options of `meme plot`.
+/// Arguments of `meme plot`.
 #[derive(Args)]
 pub struct PlotArgs {
-    /// A run's name (`meme runs` lists them) or its folder, or a metrics file; it may be training. The scores of several
-    /// are drawn over one another
+    /// A run's name (`meme runs` lists them) or its directory, or a metrics file; it may still be training. Several runs
+    /// share their charts
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
-    /// The picture, x.svg or x.png [default: plot.svg in the run's folder; beside a metrics file; here for several]
+    /// Picture to write, .svg or .png [default: plot.svg in the run's directory, next to a metrics file, or here for
+    /// several runs]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// The game of a metrics file without its run, for a human's score beside it
+    /// Game of a metrics file without its run, to show human and random scores
     #[arg(long)]
     game: Option<String>,
-    /// Where runs are
-    #[arg(long = "runs", value_name = "FOLDER", default_value = RUNS)]
+    /// Directory that contains the runs
+    #[arg(long = "runs", value_name = "DIR", default_value = RUNS)]
     root: PathBuf,
-    /// Print one JSON document instead of lines
+    /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Report {
+struct PlotReport {
     picture: PathBuf,
     charts: usize,
-    runs: Vec<RunReport>,
+    runs: Vec<PlottedRun>,
 }
 
 #[derive(Serialize)]
-struct RunReport {
+struct PlottedRun {
     name: String,
     task: Option<String>,
     frames: u64,
     rows: usize,
     last_evaluation: Option<f64>,
-    /// Whether there were rows enough for the checks.
+    /// Whether there were enough rows for the checks.
     judged: bool,
     checks: Vec<Check>,
 }
 
-/// Reads, draws and says what looks wrong.
+/// Draws the charts and prints the warnings.
 pub fn run(args: &PlotArgs) -> Result<()> {
-    let report = plot(args)?;
-    if args.json { output::print_json(&report) } else { output::print(&text(&report)) }
+    output::print_report(args.json, &plot(args)?, text)
 }
 
-/// The game that `--game` names, which must have a human's score.
-fn human_scored(name: &str) -> Result<EnvId> {
+/// The game that `--game` names; only Atari games have reference scores.
+fn reference_game(name: &str) -> Result<EnvId> {
     let environment: EnvId = name.parse()?;
     if environment.game().is_none() {
-        bail!("--game is for a human's score, and {environment} is no Atari game");
+        bail!("--game needs an Atari game, which has human and random scores; {environment} has none");
     }
     Ok(environment)
 }
 
-fn plot(args: &PlotArgs) -> Result<Report> {
-    let game = args.game.as_deref().map(human_scored).transpose()?;
+fn plot(args: &PlotArgs) -> Result<PlotReport> {
+    let game = args.game.as_deref().map(reference_game).transpose()?;
     let read = |run: &String| Curves::read(&args.root, run, game.as_ref());
     let runs = args.runs.iter().map(read).collect::<Result<Vec<_>>>()?;
     let found: Vec<Vec<Check>> = runs.iter().map(checks).collect();
-    let several = runs.len() > 1;
-    let page = if several { Page::of_runs(&runs) } else { Page::of_run(&runs[0], &found[0]) };
+    let page = if let [run] = &runs[..] { Page::of_run(run, &found[0]) } else { Page::of_runs(&runs) };
     let picture = args.out.clone().unwrap_or_else(|| default_picture(&runs));
-    draw(&page, several, &picture).with_context(|| {
-        let elsewhere = if args.out.is_none() { " (--out names another place)" } else { "" };
-        format!("{} could not be written{elsewhere}", picture.display())
+    write(&page, &picture).with_context(|| {
+        let elsewhere = if args.out.is_none() { " (use --out to choose another file)" } else { "" };
+        format!("cannot write {}{elsewhere}", picture.display())
     })?;
-    let report = |(run, checks): (&Curves, Vec<Check>)| RunReport {
+    let report = |(run, checks): (&Curves, Vec<Check>)| PlottedRun {
         name: run.name.clone(),
         task: run.task.clone(),
         frames: run.frames(),
@@ -105,7 +100,7 @@ fn plot(args: &PlotArgs) -> Result<Report> {
         checks,
     };
     let runs = runs.iter().zip(found).map(report).collect();
-    Ok(Report { picture, charts: page.charts(), runs })
+    Ok(PlotReport { picture, charts: page.charts(), runs })
 }
 
 fn default_picture(runs: &[Curves]) -> PathBuf {
@@ -116,45 +111,34 @@ fn default_picture(runs: &[Curves]) -> PathBuf {
     }
 }
 
-/// The file is written aside and takes its name when it is whole.
-fn draw(page: &Page, several: bool, path: &Path) -> Result<()> {
-    let (width, height) = page.size();
-    let ending = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
-    let bytes = match ending.as_str() {
-        "svg" => {
-            let mut svg = Svg::new(width, height);
-            page.draw(&mut svg, several);
-            svg.finish().into_bytes()
-        }
-        "png" => {
-            let mut raster = Raster::new(width, height);
-            page.draw(&mut raster, several);
-            let (width, height, pixels) = raster.pixels();
-            png::encode(width, height, pixels)
-        }
-        _ => bail!("pictures are .svg or .png files"),
+fn write(page: &Page, path: &Path) -> Result<()> {
+    let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
+    let bytes = match extension.as_str() {
+        "svg" => page.draw().into_bytes(),
+        "png" => svg::to_png(&page.draw())?,
+        _ => bail!("expected a file name that ends in .svg or .png"),
     };
-    let (partial, mut file) = PartialFile::create(path)?;
-    file.write_all(&bytes)?;
-    Ok(partial.finish()?)
+    let file = PartialFile::create(path)?;
+    file.writer()?.write_all(&bytes)?;
+    Ok(file.finish()?)
 }
 
-fn text(report: &Report) -> String {
+fn text(report: &PlotReport) -> String {
     let mut text = String::new();
     for run in &report.runs {
-        let score = run.last_evaluation.map_or(String::new(), |score| format!(", evaluation {}", fixed(score, 2)));
-        let rows = format!("{} row{}", grouped(run.rows as u64), if run.rows == 1 { "" } else { "s" });
+        let score = run.last_evaluation.map_or(String::new(), |score| format!(", last evaluation {}", fixed(score, 2)));
+        let rows = format!("{} row{}", grouped(run.rows as u64), plural(run.rows));
         text += &format!("{}: {rows}, {} frames{score}\n", run.name, grouped(run.frames));
         for check in &run.checks {
             text += &format!("  {}\n", check.sentence);
         }
         if !run.judged {
-            text += &format!("  too few rows to judge: at least {ENOUGH} are needed\n");
+            text += &format!("  too few rows for checks (at least {ENOUGH} are needed)\n");
         } else if run.checks.is_empty() {
-            text += "  nothing is flat, explodes or lies at a bound\n";
+            text += "  no warnings: nothing is flat, explodes or lies at a bound\n";
         }
     }
-    text + &format!("{} charts in {}\n", report.charts, report.picture.display())
+    text + &format!("wrote {} chart{} to {}\n", report.charts, plural(report.charts), report.picture.display())
 }
 
 #[cfg(test)]
@@ -165,11 +149,11 @@ mod tests {
     use train::run::{MetricsWriter, Row, RunDescription, RunDirectory, Start};
 
     use super::*;
-    use crate::video::folder::Folder;
+    use crate::partial_file::tests::names;
 
-    /// A metrics file with a score, a bandit of two arms, and something for the eye in each row.
-    fn metrics(folder: &Folder, name: &str, rows: u32) -> PathBuf {
-        let path = folder.path().join(name);
+    /// A metrics file with a score, a bandit of two arms and a policy at its trust region.
+    fn metrics(folder: &Path, name: &str, rows: u32) -> PathBuf {
+        let path = folder.join(name);
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
         for i in 1..=rows {
             let mut row = Row::new(u64::from(i) * 40_000);
@@ -192,78 +176,80 @@ mod tests {
     }
 
     #[test]
-    fn a_metrics_file_is_drawn_with_a_humans_score_and_what_looks_wrong() {
-        let folder = Folder::new();
-        let file = metrics(&folder, "metrics.jsonl", 30);
+    fn metrics_file_is_drawn_with_reference_scores_and_warnings() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = metrics(folder.path(), "metrics.jsonl", 30);
         let out = folder.path().join("x.svg");
         let report = plot(&args(&[&file], &out, Some("pong"))).unwrap();
-        assert!(text(&report).contains("30 rows, 1 200 000 frames, evaluation 9.00\n  policy 1: 95 %"));
+        assert!(text(&report).contains("30 rows, 1 200 000 frames, last evaluation 9.00\n  policy 1: the trust"));
         let svg = fs::read_to_string(&out).unwrap();
-        let texts = [">human<", ">score by role<", ">favourite policy<", ">policy 1: 95 % of the steps masked by"];
+        let texts =
+            [">human<", ">Score<", ">Policy preferred by the bandit<", ">policy 1: the trust region masks 95 %"];
         assert!(texts.iter().all(|text| svg.contains(text)), "{svg}");
-        // There is nothing to draw of what was not measured.
-        assert!(!svg.contains(">gradient norms<"));
+        // Charts without metrics are left out.
+        assert!(!svg.contains(">Gradient norm<"));
         plot(&args(&[&file], &out, None)).unwrap();
         assert!(!fs::read_to_string(&out).unwrap().contains(">human<"));
-        assert_eq!(folder.names(), ["metrics.jsonl", "x.svg"]);
+        assert_eq!(names(folder.path()), ["metrics.jsonl", "x.svg"]);
     }
 
     #[test]
     fn several_runs_share_their_charts() {
-        let folder = Folder::new();
-        let (one, other) = (metrics(&folder, "one.jsonl", 30), metrics(&folder, "other.jsonl", 30));
+        let folder = tempfile::tempdir().unwrap();
+        let (one, other) = (metrics(folder.path(), "one.jsonl", 30), metrics(folder.path(), "other.jsonl", 30));
         let out = folder.path().join("x.PNG");
         plot(&args(&[&one, &other], &out, None)).unwrap();
         assert_eq!(fs::read(&out).unwrap()[..8], *b"\x89PNG\r\n\x1a\n");
     }
 
     #[test]
-    fn what_can_not_be_drawn_is_refused_with_a_sentence() {
-        let folder = Folder::new();
-        let file = metrics(&folder, "metrics.jsonl", 30);
+    fn invalid_arguments_are_rejected() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = metrics(folder.path(), "metrics.jsonl", 30);
         let refused = |args: &PlotArgs| format!("{:#}", plot(args).map(drop).unwrap_err());
         let out = folder.path().join("x.jpg");
-        let sentence = format!("{} could not be written: pictures are .svg or .png files", out.display());
+        let sentence = format!("cannot write {}: expected a file name that ends in .svg or .png", out.display());
         assert_eq!(refused(&args(&[&file], &out, None)), sentence);
         let beside = folder.path().join("metrics.svg");
         fs::create_dir(&beside).unwrap();
-        let sentence = format!("{} could not be written (--out names another place): ", beside.display());
+        let sentence = format!("cannot write {} (use --out to choose another file): ", beside.display());
         assert!(refused(&PlotArgs { out: None, ..args(&[&file], &out, None) }).starts_with(&sentence));
         let empty = folder.path().join("empty.jsonl");
         fs::write(&empty, "").unwrap();
-        let sentence = format!("{} has no row of metrics yet", empty.display());
+        let sentence = format!("{} contains no metrics yet", empty.display());
         assert_eq!(refused(&args(&[&empty], &folder.path().join("x.svg"), None)), sentence);
         let missing = refused(&args(&[Path::new("missing")], &out, None));
         assert!(missing.starts_with("there is no run `missing` in /") && missing.contains("/nowhere; "), "{missing}");
         let misspelled = refused(&args(&[&file], &out, Some("pnog")));
         assert_eq!(misspelled, "there is no environment `pnog`: did you mean `pong`?");
         let task = refused(&args(&[&file], &out, Some("catch")));
-        assert_eq!(task, "--game is for a human's score, and catch is no Atari game");
+        assert_eq!(task, "--game needs an Atari game, which has human and random scores; catch has none");
     }
 
     #[test]
-    fn a_few_rows_are_drawn_and_not_judged() {
-        let folder = Folder::new();
-        let (few, enough) = (metrics(&folder, "few.jsonl", 7), metrics(&folder, "enough.jsonl", 8));
+    fn few_rows_are_drawn_and_not_judged() {
+        let folder = tempfile::tempdir().unwrap();
+        let (few, enough) = (metrics(folder.path(), "few.jsonl", 7), metrics(folder.path(), "enough.jsonl", 8));
         let out = folder.path().join("x.svg");
         let report = plot(&args(&[&few], &out, None)).unwrap();
-        let said = "7 rows, 280 000 frames, evaluation -14.00\n  too few rows to judge: at least 8 are needed\n";
+        let said =
+            "7 rows, 280 000 frames, last evaluation -14.00\n  too few rows for checks (at least 8 are needed)\n";
         assert!(text(&report).contains(said), "{}", text(&report));
         assert!(!text(&plot(&args(&[&enough], &out, None)).unwrap()).contains("too few"));
     }
 
     #[test]
-    fn a_run_without_metrics_and_a_game_that_is_not_its_own_are_refused() {
-        let folder = Folder::new();
+    fn run_without_metrics_and_wrong_game_are_rejected() {
+        let folder = tempfile::tempdir().unwrap();
         let config = Config::default().to_toml().unwrap();
         let description = RunDescription::new("pong", "tiny", 3);
         let (run, _) = RunDirectory::open(folder.path(), "first", Start::Continue, description, &config).unwrap();
         let out = folder.path().join("x.svg");
         let refused = |game| format!("{:#}", plot(&args(&[run.files().folder()], &out, game)).map(drop).unwrap_err());
-        let nothing = "run first has measured nothing yet; a row comes every metrics.interval_seconds of training";
+        let nothing = "run first has no metrics yet; one row is written every metrics.interval_seconds of training";
         assert_eq!(refused(None), nothing);
         MetricsWriter::open(&run.files().metrics_file(), None).unwrap();
         assert_eq!(refused(None), nothing);
-        assert_eq!(refused(Some("breakout")), "run first is of pong, not of breakout; leave out --game");
+        assert_eq!(refused(Some("breakout")), "run first was trained on pong, not on breakout; omit --game");
     }
 }

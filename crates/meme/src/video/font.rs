@@ -1,14 +1,14 @@
-//! A font of 5 x 7 pixels for the text beside a game; some letters reach below the line.
+//! A bitmap font of 5 x 7 pixels for the text next to a game.
 
 /// Width of a character in pixels.
 pub const WIDTH: usize = 5;
-/// Height of a character in pixels, down to the line that it stands on.
+/// Height of a character above the baseline in pixels.
 pub const HEIGHT: usize = 7;
-/// Pixels that letters such as g reach below that line.
+/// Pixels that letters such as g reach below the baseline.
 pub const DEPTH: usize = 2;
 
-/// ASCII from the space on, 16 characters a band, drawn side by side with a column of space between them. The letters
-/// that reach below the line are drawn as high as the others here.
+/// ASCII from the space on, 16 characters per band, separated by one column. Letters with a descender are drawn on the
+/// baseline here.
 const BANDS: [[&str; HEIGHT]; 6] = [
     // space ! " # $ % & ' ( ) * + , - . /
     [
@@ -72,8 +72,7 @@ const BANDS: [[&str; HEIGHT]; 6] = [
     ],
 ];
 
-/// Whether a pixel of a character is set, in the first `HEIGHT + DEPTH` rows; a character that is not printable ASCII is a
-/// box.
+/// Returns whether a pixel of a character is set. Characters other than printable ASCII are boxes.
 pub fn is_set(character: char, column: usize, row: usize) -> bool {
     let below = if "gpqy".contains(character) { DEPTH } else { 0 };
     let Some(row) = row.checked_sub(below).filter(|&row| row < HEIGHT) else { return false };
@@ -93,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn every_band_is_whole() {
+    fn every_band_is_complete() {
         for line in BANDS.iter().flatten() {
             assert_eq!(line.len(), 16 * (WIDTH + 1) - 1);
             assert!(line.bytes().enumerate().all(|(at, byte)| if at % 6 == 5 {
@@ -111,16 +110,16 @@ mod tests {
     }
 
     #[test]
-    fn letters_reach_below_the_line_as_they_do_in_print() {
+    fn descenders_reach_below_the_baseline() {
         let below = |character: &char| (0..WIDTH).any(|column| is_set(*character, column, HEIGHT));
         assert_eq!((' '..='~').filter(below).collect::<String>(), "gpqy");
-        // As high as the small letters beside them.
+        // Their tops align with other small letters.
         let top = |character| picture(character).iter().position(|&set| set).map(|at| at / WIDTH);
         assert!("gpqy".chars().all(|character| top(character) == top('o')));
     }
 
     #[test]
-    fn a_character_is_where_it_should_be() {
+    fn characters_are_at_their_index() {
         let lit = |character| picture(character).iter().filter(|&&set| set).count();
         assert_eq!((lit(' '), lit('.'), lit('-'), lit('|'), lit('é')), (0, 4, 5, 7, 20));
         let seven: String = (0..HEIGHT)

@@ -1,4 +1,4 @@
-//! Animated GIF, exact for pictures of up to 256 colours, which all grayscale ones are.
+//! Animated GIF; exact for pictures of up to 256 colours, hence for all grayscale ones.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -9,14 +9,13 @@ use ::gif::{Encoder, EncodingError, Frame, Repeat};
 use anyhow::{Context, Result, ensure};
 
 use super::canvas::Colour;
-use super::partial::PartialFile;
+use crate::partial_file::PartialFile;
 
-/// Hundredths of a second: the unit of a frame's delay. Viewers slow down what has a delay under 2, hence 50 a second.
+/// Units of a frame's delay per second. Viewers slow down frames with a delay under 2, hence at most 50 per second.
 const HUNDREDTHS: u64 = 100;
 const MOST_FRAMES_PER_SECOND: u32 = 50;
 
-/// Writes a GIF that loops. Frames equal to the one before lengthen it, and of others only the rectangle that changed
-/// is stored.
+/// Writes a GIF that loops. Repeated pictures become one frame; of others, only the changed rectangle is stored.
 pub struct GifFile {
     encoder: Encoder<BufWriter<File>>,
     file: PartialFile,
@@ -26,26 +25,35 @@ pub struct GifFile {
     count: u64,
     /// What the viewer sees before `pending`.
     written: Option<Vec<u8>>,
-    /// The last picture and the number of its first frame; it is written once its length is known.
+    /// The last picture and the number of its first frame; written once its duration is known.
     pending: Option<(Vec<u8>, u64)>,
 }
 
 impl GifFile {
-    /// A GIF of this size that will be at `file`'s name.
-    pub fn create(file: (PartialFile, File), (width, height): (usize, usize), frames_per_second: u32) -> Result<Self> {
+    /// Starts a GIF of this size.
+    pub fn create(file: PartialFile, (width, height): (usize, usize), frames_per_second: u32) -> Result<Self> {
+        let writer = file.writer()?;
+        Self::with_writer(file, writer, (width, height), frames_per_second)
+    }
+
+    fn with_writer(
+        file: PartialFile,
+        writer: File,
+        (width, height): (usize, usize),
+        frames_per_second: u32,
+    ) -> Result<Self> {
         let rates = 1..=MOST_FRAMES_PER_SECOND;
-        ensure!(rates.contains(&frames_per_second), "a GIF shows 1 to 50 frames a second, not {frames_per_second}");
+        ensure!(rates.contains(&frames_per_second), "a GIF has 1 to 50 frames per second, not {frames_per_second}");
         let side = |pixels: usize| {
             u16::try_from(pixels).with_context(|| format!("a GIF is at most 65535 pixels wide and high, not {pixels}"))
         };
-        let (file, writer) = file;
-        let mut encoder = Encoder::new(BufWriter::new(writer), side(width)?, side(height)?, &[]).map_err(once)?;
-        encoder.set_repeat(Repeat::Infinite).map_err(once)?;
+        let mut encoder = Encoder::new(BufWriter::new(writer), side(width)?, side(height)?, &[]).map_err(unwrapped)?;
+        encoder.set_repeat(Repeat::Infinite).map_err(unwrapped)?;
         let frames_per_second = u64::from(frames_per_second);
         Ok(Self { encoder, file, width, frames_per_second, count: 0, written: None, pending: None })
     }
 
-    /// Shows one RGB picture for one frame.
+    /// Adds one RGB picture.
     pub fn frame(&mut self, pixels: &[u8]) -> Result<()> {
         if self.pending.as_ref().is_none_or(|(pending, _)| pending != pixels) {
             self.write_pending()?;
@@ -55,14 +63,14 @@ impl GifFile {
         Ok(())
     }
 
-    /// Writes what is left and gives the file its name.
+    /// Writes the rest and gives the file its name.
     pub fn finish(mut self) -> Result<()> {
         self.write_pending()?;
         self.encoder.into_inner()?.flush()?;
         Ok(self.file.finish()?)
     }
 
-    /// When a frame begins, rounded; the roundings never add up.
+    /// Start time of a frame, rounded; rounding errors do not add up.
     fn time(&self, frame: u64) -> u64 {
         (frame * HUNDREDTHS + self.frames_per_second / 2) / self.frames_per_second
     }
@@ -74,10 +82,10 @@ impl GifFile {
             Some(written) => changed(written, &pixels, self.width),
             None => Area { left: 0, top: 0, width: self.width, height: pixels.len() / 3 / self.width },
         };
-        // A delay has 16 bits. A still picture that stays longer is one more frame, of a single pixel.
+        // A delay has 16 bits. A picture shown for longer gets extra frames of a single pixel.
         while left > 0 {
             let delay = left.min(u64::from(u16::MAX));
-            self.encoder.write_frame(&encoded(&pixels, self.width, area, delay as u16)).map_err(once)?;
+            self.encoder.write_frame(&encoded(&pixels, self.width, area, delay as u16)).map_err(unwrapped)?;
             area = Area { left: 0, top: 0, width: 1, height: 1 };
             left -= delay;
         }
@@ -86,8 +94,8 @@ impl GifFile {
     }
 }
 
-/// The encoder's error and its cause are the same words where the system refuses to write; they are said once.
-fn once(error: EncodingError) -> anyhow::Error {
+/// Unwraps I/O errors, which the encoder would print twice: as its own and as the cause.
+fn unwrapped(error: EncodingError) -> anyhow::Error {
     match error {
         EncodingError::Io(cause) => cause.into(),
         error => error.into(),
@@ -103,7 +111,7 @@ struct Area {
     height: usize,
 }
 
-/// The smallest rectangle outside of which two different pictures are equal.
+/// The smallest rectangle that contains all differences between two different pictures.
 fn changed(before: &[u8], after: &[u8], width: usize) -> Area {
     let (before, after) = (before.as_chunks::<3>().0, after.as_chunks::<3>().0);
     let differs = |&at: &usize| before[at] != after[at];
@@ -115,7 +123,7 @@ fn changed(before: &[u8], after: &[u8], width: usize) -> Area {
     Area { left, top, width: right + 1 - left, height: bottom + 1 - top }
 }
 
-/// One area of a picture as a frame with a palette of its own.
+/// Encodes an area of a picture as a frame with its own palette.
 fn encoded(pixels: &[u8], width: usize, area: Area, delay: u16) -> Frame<'static> {
     let rows = pixels.as_chunks().0.chunks_exact(width).skip(area.top).take(area.height);
     let colours = rows.flat_map(|row| &row[area.left..area.left + area.width]).copied();
@@ -132,7 +140,7 @@ fn encoded(pixels: &[u8], width: usize, area: Area, delay: u16) -> Frame<'static
     }
 }
 
-/// The distinct colours and an index into them for each pixel; nothing if there are more than 256.
+/// Returns the distinct colours and an index into them per pixel, or `None` for more than 256 colours.
 fn indexed(colours: impl Iterator<Item = Colour>) -> Option<(Vec<u8>, Vec<u8>)> {
     let mut palette = Vec::new();
     let mut known: HashMap<Colour, u8> = HashMap::new();
@@ -152,7 +160,7 @@ fn indexed(colours: impl Iterator<Item = Colour>) -> Option<(Vec<u8>, Vec<u8>)> 
     Some((palette, indices))
 }
 
-/// The same with a fixed palette: 3 bits of red and green, 2 of blue, to which the eye is least sensitive.
+/// The same with a fixed palette: 3 bits for red and green, 2 for blue, to which the eye is least sensitive.
 fn indexed_coarsely(colours: impl Iterator<Item = Colour>) -> (Vec<u8>, Vec<u8>) {
     let level = |index: usize, levels: usize| (index * 255 / (levels - 1)) as u8;
     let palette =
@@ -165,9 +173,8 @@ fn indexed_coarsely(colours: impl Iterator<Item = Colour>) -> (Vec<u8>, Vec<u8>)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::video::folder::Folder;
 
-    /// Every frame as it is seen, with its delay in hundredths of a second.
+    /// Every frame as a viewer shows it, with its delay in hundredths of a second.
     fn decoded(path: &std::path::Path) -> Vec<(Vec<u8>, u16)> {
         let mut decoder = ::gif::Decoder::new(File::open(path).unwrap()).unwrap();
         let width = usize::from(decoder.width());
@@ -187,19 +194,19 @@ mod tests {
     }
 
     #[test]
-    fn what_the_system_says_is_said_once() {
-        let folder = Folder::new();
-        let (partial, _) = PartialFile::create(&folder.path().join("out.gif")).unwrap();
+    fn system_error_is_reported_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let partial = PartialFile::create(&folder.path().join("out.gif")).unwrap();
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut file = GifFile::create((partial, full), (160, 160), 15).unwrap();
-        // More than is held back, so that it is the encoder that fails.
+        let mut file = GifFile::with_writer(partial, full, (160, 160), 15).unwrap();
+        // More than the buffer holds, so that the encoder fails.
         let picture = |shift: usize| (0..160 * 160 * 3).map(|at| (at * at + shift) as u8).collect::<Vec<u8>>();
         let error = (0..10).find_map(|shift| file.frame(&picture(shift)).err()).unwrap();
         assert_eq!(format!("{error:#}"), "No space left on device (os error 28)");
     }
 
     fn written(frames: &[Vec<u8>], width: usize, frames_per_second: u32) -> Vec<(Vec<u8>, u16)> {
-        let folder = Folder::new();
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.gif");
         let height = frames[0].len() / 3 / width;
         let file = PartialFile::create(&path).unwrap();
@@ -214,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_decoded_is_what_was_shown() {
+    fn decoded_pictures_equal_the_originals() {
         let all_levels = gray(0..=255);
         let one_changed = gray((0..=255).map(|level| if level == 77 { 3 } else { level }));
         let corners = gray((0..=255).map(|level| if level == 0 || level == 255 { 100 } else { level }));
@@ -223,7 +230,7 @@ mod tests {
         assert_eq!(seen.iter().map(|(picture, _)| picture.clone()).collect::<Vec<_>>(), frames);
     }
 
-    /// 15 frames a second are 6.67 hundredths each: 7, 6, 7 again and again, and exact over a minute.
+    /// 15 frames per second last 6.67 hundredths each: 7, 6, 7 in turn, and exact over a minute.
     #[test]
     fn delays_keep_time() {
         let frames: Vec<_> = (0..900).map(|frame| gray([(frame % 256) as u8].into_iter())).collect();
@@ -241,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_that_stays_for_long_keeps_its_time() {
+    fn long_lasting_picture_keeps_its_duration() {
         let still = vec![gray([9, 8].into_iter()); 1500];
         let seen = written(&still, 2, 2);
         assert_eq!(seen.iter().map(|(_, delay)| *delay).collect::<Vec<_>>(), [65535, 9465]);
@@ -249,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_rectangle_that_changed_is_stored() {
+    fn only_the_changed_rectangle_is_stored() {
         let before = vec![0; 8 * 6 * 3];
         let mut after = before.clone();
         after[(2 * 8 + 3) * 3] = 1;
@@ -267,15 +274,15 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_or_size_that_no_gif_has_is_refused() {
-        let folder = Folder::new();
-        let refused = |width, rate| {
+    fn impossible_rate_and_size_are_rejected() {
+        let folder = tempfile::tempdir().unwrap();
+        let rejection = |width, rate| {
             let file = PartialFile::create(&folder.path().join("out.gif")).unwrap();
             GifFile::create(file, (width, 10), rate).map(drop).unwrap_err().to_string()
         };
-        assert_eq!(refused(10, 60), "a GIF shows 1 to 50 frames a second, not 60");
-        assert_eq!(refused(10, 0), "a GIF shows 1 to 50 frames a second, not 0");
-        assert_eq!(refused(70_000, 15), "a GIF is at most 65535 pixels wide and high, not 70000");
+        assert_eq!(rejection(10, 60), "a GIF has 1 to 50 frames per second, not 60");
+        assert_eq!(rejection(10, 0), "a GIF has 1 to 50 frames per second, not 0");
+        assert_eq!(rejection(70_000, 15), "a GIF is at most 65535 pixels wide and high, not 70000");
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 }

@@ -1,12 +1,9 @@
-//! Videos of play: `.gif` by ourselves, `.mp4` through ffmpeg.
+//! Videos of play: `.gif` built in, `.mp4` through ffmpeg.
 
 pub mod canvas;
-#[cfg(test)]
-pub mod folder;
 mod font;
 mod gif;
 mod mp4;
-pub mod partial;
 pub mod scene;
 
 use std::ffi::OsStr;
@@ -18,20 +15,21 @@ use envs::{EnvSpec, ObservationKind};
 use canvas::{Canvas, Image};
 use gif::GifFile;
 use mp4::Mp4File;
-use partial::PartialFile;
 
-/// Smaller pictures are enlarged, by a whole factor, until the shorter side has this many pixels,
+use crate::partial_file::PartialFile;
+
+/// Small pictures are enlarged by a whole factor until the shorter side has this many pixels,
 const LEAST_SIDE: usize = 160;
-/// as long as the longer side keeps to this.
+/// as long as the longer side stays within this limit.
 const MOST_ENLARGED_SIDE: usize = 640;
 
-/// 60 emulator frames a second are 15 steps of an Atari game; a task's steps are watchable at that rate too.
+/// Video frames per second: Atari runs at 60 frames per second, four per step. The rate suits the built-in tasks too.
 pub const FRAMES_PER_SECOND: u32 = 15;
 
 /// Writes pictures of one size to a video file.
 ///
-/// The file is written aside and takes its name in [`finish`](Self::finish), so that there is never a torn one under
-/// it; a writer that is dropped before leaves nothing behind.
+/// The file is written aside and takes its name in [`finish`](Self::finish). A writer that is dropped earlier leaves
+/// nothing behind.
 pub struct VideoWriter {
     path: PathBuf,
     width: usize,
@@ -48,31 +46,35 @@ enum VideoFile {
 }
 
 impl VideoWriter {
-    /// Begins a video whose kind the ending of `path` says, for pictures of this size. Whatever stands against it, from
-    /// an unknown ending to a missing ffmpeg, is said here, before there is anything to show.
+    /// Starts a video in the format that the extension of `path` names. All that can go wrong at the start, from an
+    /// unknown extension to a missing ffmpeg, fails here, before anything is played.
     pub fn create(path: &Path, height: usize, width: usize, frames_per_second: u32) -> Result<Self> {
-        let ending = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
-        if !["gif", "mp4"].contains(&ending.as_str()) {
-            bail!("videos are .gif or .mp4 files, and `{}` is neither", path.display());
+        let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
+        if !["gif", "mp4"].contains(&extension.as_str()) {
+            bail!("unknown video format \"{}\": expected a file name that ends in .gif or .mp4", path.display());
         }
-        ensure!(height > 0 && width > 0, "pictures of {height} x {width} pixels have nothing to show");
+        ensure!(height > 0 && width > 0, "cannot make a video of {height} x {width} pixels");
         let scale = scale(height, width);
         let size = (width * scale, height * scale);
         let canvas = Canvas::new(size.0, size.1);
-        let file = PartialFile::create(path).context("the file cannot be written")?;
-        let file = match ending.as_str() {
+        let file = PartialFile::create(path)?;
+        let file = match extension.as_str() {
             "gif" => VideoFile::Gif(GifFile::create(file, size, frames_per_second)?),
-            _ => VideoFile::Mp4(Mp4File::create(OsStr::new("ffmpeg"), file.0, size, frames_per_second)?),
+            _ => VideoFile::Mp4(Mp4File::create(OsStr::new("ffmpeg"), file, size, frames_per_second)?),
         };
         Ok(Self { path: path.to_owned(), width, height, scale, canvas, frames: 0, file })
     }
 
-    /// Shows a picture for one frame: one byte a pixel is grayscale, three are RGB.
+    /// Adds a picture with one byte per pixel (grayscale) or three (RGB).
     pub fn frame(&mut self, pixels: &[u8]) -> Result<()> {
         let image = match self.width * self.height {
             count if pixels.len() == count => Image::Gray(pixels),
             count if pixels.len() == count * 3 => Image::Rgb(pixels),
-            count => bail!("a picture of {} bytes is neither gray nor RGB with {count} pixels", pixels.len()),
+            count => bail!(
+                "expected a picture of {count} bytes (grayscale) or {} bytes (RGB), got {}",
+                count * 3,
+                pixels.len()
+            ),
         };
         self.canvas.draw((0, 0), image, self.width, self.scale);
         self.frames += 1;
@@ -83,9 +85,9 @@ impl VideoWriter {
         written.with_context(|| unfinished(&self.path))
     }
 
-    /// Ends the video and gives the file its name.
+    /// Completes the video and gives the file its name.
     pub fn finish(self) -> Result<()> {
-        ensure!(self.frames > 0, "the video {} has no pictures and was not kept", self.path.display());
+        ensure!(self.frames > 0, "the video {} has no pictures, so it was discarded", self.path.display());
         let finished = match self.file {
             VideoFile::Gif(file) => file.finish(),
             VideoFile::Mp4(file) => file.finish(),
@@ -94,60 +96,61 @@ impl VideoWriter {
     }
 }
 
-/// Height and width of an environment's observations, if they are pictures.
+/// Returns the height and width of an environment's observations; fails if they are not pictures.
 pub fn picture_size(spec: &EnvSpec) -> Result<(usize, usize)> {
     match (spec.observation_kind, spec.observation_shape.as_slice()) {
         (ObservationKind::U8, &[height, width] | &[height, width, 3]) => Ok((height, width)),
         _ => bail!(
-            "{} has observations of shape {:?}, which are no pictures to make a video of",
+            "cannot make a video of {}: its observations have shape {:?}, which is not a picture",
             spec.name,
             spec.observation_shape
         ),
     }
 }
 
-/// How many times a picture of this size is enlarged.
+/// Returns the factor by which a picture is enlarged.
 fn scale(height: usize, width: usize) -> usize {
     LEAST_SIDE.div_ceil(height.min(width)).min(MOST_ENLARGED_SIDE / height.max(width)).max(1)
 }
 
 fn unfinished(path: &Path) -> String {
-    format!("the video {} could not be written", path.display())
+    format!("cannot write the video {}", path.display())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::folder::Folder;
     use super::*;
+    use crate::partial_file::tests::names;
 
-    fn refused(path: &Path) -> String {
+    fn rejection(path: &Path) -> String {
         format!("{:#}", VideoWriter::create(path, 10, 10, 15).map(drop).unwrap_err())
     }
 
     #[test]
-    fn an_unknown_ending_is_refused_before_anything_is_written() {
-        let folder = Folder::new();
+    fn unknown_format_is_rejected_before_anything_is_written() {
+        let folder = tempfile::tempdir().unwrap();
         for name in ["out.avi", "out", "gif", "out.mp4.txt", ".gif"] {
             let path = folder.path().join(name);
-            let sentence = format!("videos are .gif or .mp4 files, and `{}` is neither", path.display());
-            assert_eq!(refused(&path), sentence);
+            let sentence =
+                format!("unknown video format \"{}\": expected a file name that ends in .gif or .mp4", path.display());
+            assert_eq!(rejection(&path), sentence);
         }
-        assert!(folder.names().is_empty());
+        assert!(names(folder.path()).is_empty());
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_refused() {
-        let folder = Folder::new();
-        let reason = refused(&folder.path().join("nowhere/out.gif"));
-        assert!(reason.starts_with("the file cannot be written: No such file"), "{reason}");
+    fn path_that_cannot_be_written_is_rejected() {
+        let folder = tempfile::tempdir().unwrap();
+        let reason = rejection(&folder.path().join("nowhere/out.gif"));
+        assert!(reason.starts_with("No such file"), "{reason}");
         std::fs::create_dir(folder.path().join("folder.gif")).unwrap();
-        assert_eq!(refused(&folder.path().join("folder.gif")), "the file cannot be written: it is a folder");
+        assert_eq!(rejection(&folder.path().join("folder.gif")), "it is a directory");
     }
 
-    /// 3 x 2 gray and RGB pictures, enlarged 80 times, come back from the file.
+    /// Pictures of 3 x 2 pixels, grayscale and RGB, enlarged 80 times.
     #[test]
     fn small_pictures_are_enlarged_by_a_whole_factor() {
-        let folder = Folder::new();
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.GIF");
         let mut video = VideoWriter::create(&path, 2, 3, 15).unwrap();
         video.frame(&[0, 50, 100, 150, 200, 250]).unwrap();
@@ -168,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_are_enlarged_and_atari_is_not() {
+    fn tasks_are_enlarged_and_atari_games_are_not() {
         for ((height, width), expected) in
             [((10, 10), 16), ((11, 11), 15), ((210, 160), 1), ((1, 5000), 1), ((2, 300), 2)]
         {
@@ -177,23 +180,23 @@ mod tests {
     }
 
     #[test]
-    fn a_picture_of_another_size_and_a_video_of_none_are_refused() {
-        let folder = Folder::new();
+    fn picture_of_another_size_and_video_without_pictures_are_rejected() {
+        let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.gif");
         let mut video = VideoWriter::create(&path, 10, 10, 15).unwrap();
         let reason = video.frame(&[0; 99]).unwrap_err().to_string();
-        assert_eq!(reason, "a picture of 99 bytes is neither gray nor RGB with 100 pixels");
+        assert_eq!(reason, "expected a picture of 100 bytes (grayscale) or 300 bytes (RGB), got 99");
         let reason = video.finish().unwrap_err().to_string();
-        assert_eq!(reason, format!("the video {} has no pictures and was not kept", path.display()));
-        assert!(folder.names().is_empty());
+        assert_eq!(reason, format!("the video {} has no pictures, so it was discarded", path.display()));
+        assert!(names(folder.path()).is_empty());
     }
 
     #[test]
-    fn a_writer_that_is_dropped_leaves_nothing() {
-        let folder = Folder::new();
+    fn dropped_writer_leaves_nothing() {
+        let folder = tempfile::tempdir().unwrap();
         let mut video = VideoWriter::create(&folder.path().join("out.gif"), 10, 10, 15).unwrap();
         video.frame(&[1; 100]).unwrap();
         drop(video);
-        assert!(folder.names().is_empty());
+        assert!(names(folder.path()).is_empty());
     }
 }

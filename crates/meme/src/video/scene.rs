@@ -1,11 +1,11 @@
-//! The picture of a trained agent at play: the game, and beside it what the agent makes of it.
+//! The picture of an agent at play: the game, and next to it the agent's values, policy and novelty.
 
 use std::collections::VecDeque;
 
 use anyhow::Result;
 use envs::EnvSpec;
 
-use super::canvas::{Canvas, Colour, Image, text_size};
+use super::canvas::{Canvas, Colour, Image, text_width};
 use super::{picture_size, scale};
 
 const TEXT: Colour = [224; 3];
@@ -13,27 +13,27 @@ const FAINT: Colour = [112; 3];
 const BAR: Colour = [64, 112, 176];
 const CHOSEN: Colour = [240, 176, 48];
 
-/// Between the panel's content and its edges.
+/// Distance of the panel's content from its edges.
 const MARGIN: usize = 6;
-/// From one line of text to the next.
+/// Distance between lines of text.
 const LINE: usize = 10;
 /// Width of a line of text.
 const CONTENT: usize = 196;
 /// Height of the chart of intrinsic rewards.
 const CHART: usize = 24;
-/// Height of an action's row where its name fits,
+/// Height of an action's row with its name,
 const ROW: usize = 9;
-/// which it does for so many actions; the rows of more share the same height.
+/// which fits up to this many actions; more share the same height without names.
 const MOST_NAMED: usize = 40;
-/// Characters of an action's name; `DOWNRIGHTFIRE` has as many.
+/// Characters of the longest action name, `DOWNRIGHTFIRE`.
 const NAME: usize = 13;
-/// Where an action's bar begins, and how long it is at most.
+/// Left end and largest length of an action's bar.
 const BAR_LEFT: usize = MARGIN + NAME * 6 + 4;
 const BAR_LENGTH: usize = 64;
-/// Above the rows of actions: five lines, the chart, and a heading.
+/// Height above the rows of actions: five lines, the chart and a heading.
 const HEADER: usize = MARGIN + 5 * LINE + CHART + 4 + LINE;
 
-/// Draws pictures of one size.
+/// Draws pictures of one size, one per step.
 pub struct Scene {
     game: (usize, usize),
     scale: usize,
@@ -42,44 +42,41 @@ pub struct Scene {
     title: String,
     actions: Vec<String>,
     policies: usize,
-    /// The last intrinsic rewards, one a column of the chart.
+    /// The last intrinsic rewards, one per column of the chart.
     intrinsic: VecDeque<f32>,
 }
 
-/// What a bar stands for.
+/// Meaning of the bars.
 #[derive(Clone, Copy, Debug)]
 pub enum Bars<'a> {
-    /// Probabilities of the actions.
+    /// Action probabilities.
     Policy(&'a [f32]),
-    /// Values of the actions, without a policy.
+    /// Action values, for an agent without a policy.
     Values,
 }
 
-/// What there is to show of one step.
+/// One step to draw.
 #[derive(Clone, Copy, Debug)]
-pub struct Shown<'a> {
-    /// What is seen.
+pub struct SceneStep<'a> {
     pub observation: &'a [u8],
-    /// The episode's number, from 1.
+    /// Episode number, from 1.
     pub episode: u64,
-    /// Steps since it began.
+    /// Steps since the episode began.
     pub step: u64,
-    /// Rewards since it began.
+    /// Sum of rewards since the episode began.
     pub score: f64,
-    /// The policy that plays.
     pub policy: usize,
-    /// What the bars show.
     pub bars: Bars<'a>,
-    /// Q of each action, in units of reward.
+    /// Q-value per action, in units of reward.
     pub q: &'a [f32],
-    /// The action that is chosen.
+    /// The chosen action.
     pub action: usize,
-    /// How new the observation is; not known of the one that ends an episode, which the agent does not see.
+    /// Intrinsic reward of the observation; unknown for the last one of an episode, which the agent does not see.
     pub intrinsic: Option<f32>,
 }
 
 impl Scene {
-    /// For an environment whose observations are pictures, and an agent of so many policies.
+    /// Creates a scene; fails if the environment's observations are not pictures.
     pub fn new(spec: &EnvSpec, policies: usize) -> Result<Self> {
         let game = picture_size(spec)?;
         let scale = scale(game.0, game.1);
@@ -103,8 +100,8 @@ impl Scene {
         self.size
     }
 
-    /// Draws a step; the pixels are RGB.
-    pub fn draw(&mut self, shown: &Shown<'_>) -> &[u8] {
+    /// Draws a step and returns the RGB pixels.
+    pub fn draw(&mut self, shown: &SceneStep<'_>) -> &[u8] {
         self.canvas.fill((0, 0), (self.size.1, self.size.0), [0; 3]);
         let pixels = self.game.0 * self.game.1;
         let gray = shown.observation.len() == pixels;
@@ -127,16 +124,16 @@ impl Scene {
 
     fn write(&mut self, (x, y): (usize, usize), text: &str, colour: Colour) {
         let x = self.left() + x;
-        self.canvas.write((x, y), text, 1, colour);
+        self.canvas.write((x, y), text, colour);
     }
 
-    /// Ends at the panel's right edge.
+    /// Writes text that ends at the panel's right edge.
     fn write_right(&mut self, y: usize, text: &str, colour: Colour) {
-        let x = (MARGIN + CONTENT).saturating_sub(text_size(text, 1).0);
+        let x = (MARGIN + CONTENT).saturating_sub(text_width(text));
         self.write((x, y), text, colour);
     }
 
-    fn numbers(&mut self, shown: &Shown<'_>) {
+    fn numbers(&mut self, shown: &SceneStep<'_>) {
         let title: String = self.title.chars().take(CONTENT / 6).collect();
         self.write((MARGIN, MARGIN), &title, FAINT);
         let lines = [
@@ -152,7 +149,7 @@ impl Scene {
         }
     }
 
-    /// The last intrinsic rewards, the newest to the right, the largest as high as the chart.
+    /// Draws the last intrinsic rewards, the newest on the right, scaled to the largest.
     fn chart(&mut self) {
         let bottom = MARGIN + 5 * LINE + CHART;
         let (left, largest) = (self.left() + MARGIN, self.intrinsic.iter().copied().fold(0.0, f32::max));
@@ -164,7 +161,7 @@ impl Scene {
         }
     }
 
-    fn rows(&mut self, shown: &Shown<'_>) {
+    fn rows(&mut self, shown: &SceneStep<'_>) {
         let named = self.actions.len() <= MOST_NAMED;
         let heading = match shown.bars {
             Bars::Policy(_) => "pi",
@@ -187,7 +184,7 @@ impl Scene {
             };
             let left = self.left() + BAR_LEFT;
             let thickness = if named { ROW - 2 } else { 1 };
-            // A pixel at least, so that the chosen action is always to be found.
+            // At least one pixel, so that the chosen action is always visible.
             self.canvas.fill((left, top), (length(value, of, BAR_LENGTH).max(1), thickness), colour);
             if named {
                 let colour = if action == shown.action { CHOSEN } else { TEXT };
@@ -200,14 +197,14 @@ impl Scene {
     }
 }
 
-/// Pixels of a bar for `value` where `of` has `most`.
+/// Length in pixels of a bar for `value`, where `of` has the length `most`.
 fn length(value: f32, of: f32, most: usize) -> usize {
     let share = if of > 0.0 { (value / of).clamp(0.0, 1.0) } else { 0.0 };
-    // A NaN shows as nothing.
+    // NaN becomes 0.
     (share * most as f32).round() as usize
 }
 
-/// A number in at most eight characters or so: whole ones as they are, large ones without decimals.
+/// Formats a number briefly: integers as they are, large numbers without decimals.
 fn number(value: f64) -> String {
     if value.fract() == 0.0 || value.abs() >= 10_000.0 { format!("{value:.0}") } else { format!("{value:.2}") }
 }
@@ -228,17 +225,17 @@ mod tests {
         }
     }
 
-    fn shown<'a>(observation: &'a [u8], bars: Bars<'a>, q: &'a [f32], action: usize) -> Shown<'a> {
-        Shown { observation, episode: 1, step: 2, score: 3.0, policy: 4, bars, q, action, intrinsic: Some(0.5) }
+    fn shown<'a>(observation: &'a [u8], bars: Bars<'a>, q: &'a [f32], action: usize) -> SceneStep<'a> {
+        SceneStep { observation, episode: 1, step: 2, score: 3.0, policy: 4, bars, q, action, intrinsic: Some(0.5) }
     }
 
-    /// How many pixels of a colour are in a row of the picture.
+    /// Counts the pixels of a colour in a row of the picture.
     fn lit(pixels: &[u8], width: usize, y: usize, colour: Colour) -> usize {
         pixels.as_chunks().0[y * width..(y + 1) * width].iter().filter(|&&pixel| pixel == colour).count()
     }
 
     #[test]
-    fn a_bar_is_as_long_as_its_share() {
+    fn bar_length_is_proportional_to_probability() {
         let mut scene = Scene::new(&spec(&[210, 160], 3), 32).unwrap();
         let (height, width) = scene.size();
         assert_eq!((height, width), (210, 160 + CONTENT + 2 * MARGIN));
@@ -253,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_drawn_from_the_least_to_the_largest() {
+    fn value_bars_span_the_smallest_to_the_largest() {
         let mut scene = Scene::new(&spec(&[10, 10], 3), 1).unwrap();
         let width = scene.size().1;
         let observation = [9; 100];
@@ -264,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn every_number_of_actions_and_any_value_can_be_drawn() {
+    fn any_number_of_actions_and_any_value_can_be_drawn() {
         for actions in [1, 18, 40, 41, 360, 1000] {
             let mut scene = Scene::new(&spec(&[10, 10, 3], actions), 32).unwrap();
             assert!(scene.size().0 <= HEADER + MOST_NAMED * ROW + MARGIN);
@@ -278,13 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_picture_is_refused() {
+    fn observations_other_than_pictures_are_rejected() {
         let reason = Scene::new(&spec(&[4], 2), 32).map(drop).unwrap_err().to_string();
-        assert_eq!(reason, "game has observations of shape [4], which are no pictures to make a video of");
+        assert_eq!(reason, "cannot make a video of game: its observations have shape [4], which is not a picture");
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn numbers_are_brief() {
         let texts = [0.0, -21.0, 2.3456, 123_456.7, 1e6].map(number);
         assert_eq!(texts, ["0", "-21", "2.35", "123457", "1000000"]);
     }

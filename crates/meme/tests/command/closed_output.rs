@@ -1,5 +1,4 @@
-//! Commands whose output nobody reads any more: they end as if it had been read, and training goes on. One that can't be
-//! written is a failure.
+//! Output that is closed, full or not read: a closed one is no failure and never stops training; a full one is an error.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -7,7 +6,7 @@ use std::process::Stdio;
 
 use crate::runs::{Runs, fails, meme};
 
-/// What can be written to, and nobody reads.
+/// A pipe without a reader.
 fn closed() -> Stdio {
     let (reader, writer) = io::pipe().unwrap();
     drop(reader);
@@ -15,7 +14,7 @@ fn closed() -> Stdio {
 }
 
 #[test]
-fn a_report_that_is_not_read_to_its_end_is_no_failure() {
+fn report_with_a_closed_reader_is_no_failure() {
     let commands: [&[&str]; 6] = [
         &["games"],
         &["games", "--json"],
@@ -32,7 +31,7 @@ fn a_report_that_is_not_read_to_its_end_is_no_failure() {
 }
 
 #[test]
-fn a_report_that_there_is_no_room_for_is_a_failure_that_names_its_place() {
+fn report_that_cannot_be_written_is_an_error() {
     let commands: [&[&str]; 5] = [
         &["games"],
         &["config", "show", "--json"],
@@ -43,16 +42,16 @@ fn a_report_that_there_is_no_room_for_is_a_failure_that_names_its_place() {
     for arguments in commands {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let sentence = fails(meme(arguments).stdout(full));
-        let expected = "meme: standard output can't be written: No space left on device (os error 28)";
+        let expected = "meme: cannot write to standard output: No space left on device (os error 28)";
         assert_eq!(sentence, expected, "{arguments:?}");
     }
 }
 
 #[test]
-fn training_does_not_need_anybody_who_listens() {
+fn training_does_not_need_standard_error() {
     let runs = Runs::new();
     for frames in [60, 120] {
-        // The second time it also says what it goes on from.
+        // The second time it also reports what it resumes from.
         let output = runs.train(&["--frames", &frames.to_string()]).stderr(closed()).output().unwrap();
         assert!(output.status.success(), "{:?}", output.status);
         assert!(runs.checkpoints().list().unwrap().last() >= Some(&frames));
@@ -60,10 +59,10 @@ fn training_does_not_need_anybody_who_listens() {
 }
 
 #[test]
-fn training_does_not_wait_for_a_reader_that_has_stopped_reading() {
+fn training_does_not_wait_for_a_stalled_reader() {
     let runs = Runs::new();
     let (reader, mut writer) = io::pipe().unwrap();
-    // As much as a pipe holds.
+    // Fills the pipe.
     writer.write_all(&[b'.'; 1 << 16]).unwrap();
     let output = runs.train(&["--frames", "120"]).stderr(writer).output().unwrap();
     assert!(output.status.success(), "{:?}", output.status);
@@ -72,7 +71,7 @@ fn training_does_not_wait_for_a_reader_that_has_stopped_reading() {
 }
 
 #[test]
-fn a_complaint_that_nobody_hears_is_a_failure_and_no_panic() {
+fn error_with_closed_standard_error_is_a_failure_without_a_panic() {
     let status = meme(&["eval", "run", "--runs", "there-are-none"]).stderr(closed()).status().unwrap();
     assert_eq!(status.code(), Some(1));
 }

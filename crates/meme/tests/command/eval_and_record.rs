@@ -1,4 +1,4 @@
-//! A run from the command line: trained for a moment, then measured and filmed.
+//! `meme eval` and `meme record` of a briefly trained run.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::runs::{Runs, fails, works};
 
-/// A run that is the same every time.
+/// Trains a run that is the same every time.
 fn train(runs: &Runs) {
     let mut command = runs.train(&["--frames", "1600"]);
     for setting in [
@@ -21,13 +21,13 @@ fn train(runs: &Runs) {
     works(&mut command);
 }
 
-/// What a command that must work prints.
+/// Standard output of a command that must succeed.
 fn prints(runs: &Runs, arguments: &[&str]) -> String {
     works(&mut runs.meme(arguments)).printed
 }
 
-/// What a command that must fail complains of.
-fn complains(runs: &Runs, arguments: &[&str]) -> String {
+/// The error of a command that must fail.
+fn error_of(runs: &Runs, arguments: &[&str]) -> String {
     fails(&mut runs.meme(arguments))
 }
 
@@ -36,7 +36,7 @@ fn parsed(json: &str) -> Value {
 }
 
 #[test]
-fn a_run_is_measured_repeatably_and_filmed() {
+fn run_is_evaluated_repeatably_and_recorded() {
     let runs = Runs::new();
     train(&runs);
 
@@ -68,12 +68,15 @@ fn a_run_is_measured_repeatably_and_filmed() {
     let online = parsed(&prints(&runs, &[&eval[..], &["--parameters", "online"]].concat()));
     assert_eq!(online["protocol"]["parameters"], "online");
     assert_eq!((&online["protocol"]["seed"], &online["protocol"]["episodes"]), (&5.into(), &19.into()));
-    let complaint = complains(&runs, &["eval", "run", "--parameters", "online", "--checkpoint", "best"]);
-    assert!(complaint.contains("keeps the averaged parameters only; the online ones are in those"), "{complaint}");
+    let error = error_of(&runs, &["eval", "run", "--parameters", "online", "--checkpoint", "best"]);
+    assert!(error.contains("keeps the averaged parameters only; the online ones are in those"), "{error}");
 
     let text = prints(&runs, &["eval", "run"]);
     assert!(text.starts_with("run: mean score "), "{text}");
-    assert!(text.contains("averaged (EMA) parameters, policy ") && text.contains("of seed 1 from"), "{text}");
+    assert!(
+        text.contains("averaged (EMA) parameters, greedy (epsilon 0), policy ") && text.contains("with seed 1,"),
+        "{text}"
+    );
 
     let video = runs.folder().join("film.gif");
     let out = video.to_str().unwrap();
@@ -82,18 +85,18 @@ fn a_run_is_measured_repeatably_and_filmed() {
     assert!(report.get("score_so_far").is_none());
     let short = runs.folder().join("short.gif");
     let short = short.to_str().unwrap();
-    // An episode of 9 steps, the second that its end is shown for, and the first steps of the next.
+    // An episode of 9 steps, one second of its end, and the first steps of the next.
     let report =
         parsed(&prints(&runs, &["record", "run", "--out", short, "--episodes", "9", "--seconds", "2", "--json"]));
     assert_eq!(report["scores"].as_array().unwrap().len(), 1);
     assert!(report["score_so_far"].is_number());
     assert!(prints(&runs, &["record", "run", "--out", short, "--seconds", "2"]).contains(", score "));
-    // By itself it goes to the run's videos, whether or not their folder is there.
+    // By default it goes to the run's videos directory, which is created if missing.
     fs::remove_dir(folder.join("videos")).unwrap();
     let film = folder.join("videos/000000001600-seed-5.gif");
     let report = parsed(&prints(&runs, &["record", "run", "--seed", "5", "--json"]));
     assert_eq!(report["video"], film.to_str().unwrap());
-    assert!(prints(&runs, &["record", "run"]).contains("videos/000000001600-seed-1.gif: run at 1 600 frames"));
+    assert!(prints(&runs, &["record", "run"]).contains("videos/000000001600-seed-1.gif: run run at 1 600 frames"));
     assert_eq!(fs::read_dir(folder.join("videos")).unwrap().count(), 2);
     let mut decoder = gif::DecodeOptions::new().read_info(fs::File::open(&video).unwrap()).unwrap();
     assert!(decoder.width() > 160 + 100 && decoder.height() >= 160);
@@ -101,46 +104,46 @@ fn a_run_is_measured_repeatably_and_filmed() {
     while let Some(frame) = decoder.read_next_frame().unwrap() {
         hundredths += u64::from(frame.delay);
     }
-    // Twice nine steps and a second at the end, 15 frames a second.
+    // Twice nine steps and one second at the end, at 15 frames per second.
     assert_eq!(hundredths, 2 * (9 + 15) * 100 / 15);
-    refusals(&runs, out);
+    rejections(&runs, out);
 }
 
 const NO_BEST: &str = "meme: run run has kept no best checkpoint yet: no evaluation has finished, or \
                        checkpoint.keep_best is off; `--checkpoint last` plays the newest one";
 
-fn refusals(runs: &Runs, video: &str) {
+fn rejections(runs: &Runs, video: &str) {
     let root = runs.folder().display();
-    let complaint = complains(runs, &["eval", "second"]);
-    assert_eq!(complaint, format!("meme: there is no run `second` in {root}; there are: run"));
+    let error = error_of(runs, &["eval", "second"]);
+    assert_eq!(error, format!("meme: there is no run `second` in {root}; there are: run"));
     for command in [&["eval", "rnu"][..], &["plot", "rnu"], &["config", "show", "rnu"]] {
-        let complaint = complains(runs, command);
+        let error = error_of(runs, command);
         let expected = format!("meme: there is no run `rnu` in {root}; there are: run; did you mean run?");
-        assert_eq!(complaint, expected, "{command:?}");
+        assert_eq!(error, expected, "{command:?}");
     }
-    let complaint = complains(runs, &["eval", "run", "--checkpoint", "1601"]);
+    let error = error_of(runs, &["eval", "run", "--checkpoint", "1601"]);
     let folder = format!("{root}/run/checkpoints");
-    assert_eq!(complaint, format!("meme: there is no checkpoint at 1601 frames in {folder}; there are: 1600"));
-    let complaint = complains(runs, &["eval", "run", "--sticky"]);
-    assert_eq!(complaint, "meme: --sticky is for Atari games, and catch is none");
-    let complaint = complains(runs, &["record", "run", "--out", "film.avi"]);
-    assert!(complaint.ends_with("videos are .gif or .mp4 files, and `film.avi` is neither"), "{complaint}");
+    assert_eq!(error, format!("meme: there is no checkpoint at 1601 frames in {folder}; there are: 1600"));
+    let error = error_of(runs, &["eval", "run", "--sticky"]);
+    assert_eq!(error, "meme: --sticky applies to Atari games only, not to catch");
+    let error = error_of(runs, &["record", "run", "--out", "film.avi"]);
+    assert!(
+        error.ends_with("unknown video format \"film.avi\": expected a file name that ends in .gif or .mp4"),
+        "{error}"
+    );
 
     fs::remove_file(format!("{folder}/best.ckpt")).unwrap();
-    let complaint = complains(runs, &["eval", "run", "--checkpoint", "best"]);
-    assert_eq!(complaint, NO_BEST);
+    let error = error_of(runs, &["eval", "run", "--checkpoint", "best"]);
+    assert_eq!(error, NO_BEST);
     fs::remove_file(format!("{folder}/000000001600.ckpt")).unwrap();
-    let complaint = complains(runs, &["record", "run", "--out", video]);
-    assert!(
-        complaint.starts_with("meme: the run was saved before, but ") && !complaint.contains("best"),
-        "{complaint}"
-    );
+    let error = error_of(runs, &["record", "run", "--out", video]);
+    assert!(error.starts_with("meme: the run was saved before, but ") && !error.contains("best"), "{error}");
     let description = runs.file("run.json");
     let text = fs::read_to_string(&description).unwrap();
     fs::write(&description, text.replace("\"saved\": true", "\"saved\": false")).unwrap();
-    let complaint = complains(runs, &["record", "run", "--out", video]);
+    let error = error_of(runs, &["record", "run", "--out", video]);
     assert_eq!(
-        complaint,
+        error,
         "meme: run run has no checkpoint yet; one is written every checkpoint.every_minutes, and when training stops; \
          `--checkpoint best` plays the best so far, once an evaluation has finished"
     );

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::Value;
 
-use crate::runs::{FOR_EVER, Runs, Started, works};
+use crate::runs::{FOREVER, Runs, Started, works};
 
 /// Time between two checkpoints.
 const INTERVAL: Duration = Duration::from_millis(600);
@@ -42,7 +42,7 @@ fn a_killed_run_goes_on_from_its_last_checkpoint() {
     let mut lost = String::new();
     let mut kills_that_cost = 0;
     for kill in 0..kills {
-        let mut process = start(&runs, FOR_EVER);
+        let mut process = start(&runs, FOREVER);
         if let Some(last) = last {
             process.wait_until_said(&format!("going on from {last} frames{lost}\n"));
         }

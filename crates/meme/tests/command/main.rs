@@ -1,14 +1,14 @@
-//! The program as a user starts it: what it says, what it leaves behind, and how it takes what happens to it.
+//! The program as a user runs it: its messages, its files, and how it handles faults.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+#![allow(clippy::unwrap_used, reason = "a test fails this way")]
 
 mod closed_output;
 mod eval_and_record;
-mod first_words;
+mod first_messages;
 mod full_disk;
 mod killed_runs;
-mod life_of_a_run;
 mod no_gpu;
+mod openmp;
+mod run_lifecycle;
 mod runs;
-mod short_waits;
 mod signals;

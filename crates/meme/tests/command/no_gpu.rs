@@ -1,10 +1,10 @@
-//! What is said where a GPU is asked for and none can be used.
+//! Messages when a GPU is requested and none can be used.
 
 use std::process::Command;
 
 use crate::runs::{Ended, Runs, ended, meme};
 
-/// On a machine without a GPU, whatever this one has.
+/// Runs a command as on a machine without a GPU.
 fn without_gpu(mut command: Command) -> Ended {
     ended(command.env("CUDA_VISIBLE_DEVICES", ""))
 }
@@ -13,7 +13,7 @@ fn train(runs: &Runs, device: &str) -> Ended {
     without_gpu(runs.train(&["--frames", "60", "--set", &format!("run.device={device}")]))
 }
 
-/// What it said last; it must have failed with one sentence.
+/// The last message of a command that must fail without a panic.
 fn sentence(Ended { status, said, .. }: &Ended) -> String {
     assert_eq!(status.code(), Some(1), "{said}");
     assert!(!said.contains("panicked") && !said.contains("frame #"), "{said}");
@@ -21,18 +21,18 @@ fn sentence(Ended { status, said, .. }: &Ended) -> String {
 }
 
 #[test]
-fn a_gpu_that_is_not_there_is_told_before_a_run_begins() {
+fn missing_gpu_is_reported_before_a_run_starts() {
     let runs = Runs::new();
     let said = sentence(&train(&runs, "cuda"));
     assert!(said.starts_with("meme: run.device is cuda, but "), "{said}");
     assert!(said.contains("`--set run.device=cpu`"), "{said}");
     assert!(!runs.folder().join("run").exists());
-    // The name is free for the run that does without.
+    // The name is free for a run on the CPU.
     assert!(train(&runs, "cpu").status.success());
 }
 
 #[test]
-fn a_build_for_a_gpu_says_why_auto_takes_the_cpu() {
+fn gpu_build_says_why_auto_uses_the_cpu() {
     let runs = Runs::new();
     let reasons = |device| {
         let Ended { status, said, .. } = train(&runs, device);
@@ -43,12 +43,12 @@ fn a_build_for_a_gpu_says_why_auto_takes_the_cpu() {
     let said = reasons("auto");
     assert_eq!(said.len(), usize::from(cfg!(feature = "cuda")), "{said:?}");
     assert!(said.iter().all(|reason| !reason.is_empty()), "{said:?}");
-    // Now it is finished, and nothing runs anywhere.
+    // A finished run starts no networks.
     assert!(reasons("auto").is_empty());
 }
 
 #[test]
-fn a_measurement_on_no_gpu_says_how_to_do_without() {
+fn benchmark_without_gpu_suggests_the_cpu() {
     for part in ["inference", "learner"] {
         let said = sentence(&without_gpu(meme(&["bench", part, "--device", "cuda", "--preset", "tiny"])));
         assert!(said.contains("--device cpu"), "{said}");
@@ -56,7 +56,7 @@ fn a_measurement_on_no_gpu_says_how_to_do_without() {
 }
 
 #[test]
-fn there_is_one_gpu_and_it_has_no_number() {
+fn device_with_an_index_is_rejected() {
     let said = sentence(&train(&Runs::new(), "cuda:7"));
     assert!(said.contains("run.device") && said.contains("cuda"), "{said}");
 }

@@ -1,31 +1,30 @@
-//! A folder of runs, the command of a small quick run in it, and what becomes of a command.
+//! A temporary directory of runs, a quick training command, and the outcome of commands.
 
-use std::env;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{self, Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
 use train::run::Rows;
 use train::run::checkpoint::Checkpoints;
 
-/// Enough frames that a run would take for ever.
-pub const FOR_EVER: &str = "1000000000";
+/// More frames than a run ever reaches.
+pub const FOREVER: &str = "1000000000";
 
-/// What should come in a moment is waited for so long, on a machine however busy.
+/// How long to wait for something that should take a moment, however busy the machine is.
 const LONG: Duration = Duration::from_secs(120);
 
-/// The program with these arguments, and nobody at the keyboard.
+/// The program with these arguments and no standard input.
 pub fn meme(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_meme"));
     command.args(arguments).stdin(Stdio::null());
     command
 }
 
-/// The same command in a process that has done these lines of shell before, and ignores no signal but by them: the tests
-/// may have been started to ignore one.
+/// Runs a command after these lines of shell, with the default handling of SIGHUP, which the tests may have been started
+/// to ignore.
 pub fn after(lines: &str, command: &Command) -> Command {
     let mut shell = Command::new("env");
     shell.args(["--default-signal=HUP", "bash", "-c", &format!("{lines}; exec \"$@\""), "bash"]);
@@ -34,7 +33,7 @@ pub fn after(lines: &str, command: &Command) -> Command {
     shell
 }
 
-/// How a command ended, what it said on standard error, and what it printed.
+/// Exit status, standard error and standard output of a command.
 pub struct Ended {
     pub status: ExitStatus,
     pub said: String,
@@ -48,14 +47,14 @@ pub fn ended(command: &mut Command) -> Ended {
     Ended { status: output.status, said, printed }
 }
 
-/// Runs a command that must work.
+/// Runs a command that must succeed.
 pub fn works(command: &mut Command) -> Ended {
     let ended = ended(command);
     assert!(ended.status.success(), "{command:?}: {}", ended.said);
     ended
 }
 
-/// The one sentence of a command that must fail.
+/// The one-line error of a command that must fail.
 pub fn fails(command: &mut Command) -> String {
     let Ended { status, said, .. } = ended(command);
     assert_eq!(status.code(), Some(1), "{command:?}: {said}");
@@ -63,20 +62,18 @@ pub fn fails(command: &mut Command) -> String {
     said.strip_suffix('\n').unwrap().to_owned()
 }
 
-/// A folder of runs, removed with all that is in it when dropped. Most tests have one run in it, which is named `run`.
+/// A temporary directory of runs. Most tests have one run in it, named `run`.
 pub struct Runs {
-    /// What started commands say is beside the runs.
-    all: PathBuf,
+    /// Contains the output of started commands next to the runs.
+    all: TempDir,
     folder: PathBuf,
 }
 
 impl Runs {
     pub fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let all = env::temp_dir().join(format!("meme-command-{}-{count}", process::id()));
-        let folder = all.join("runs");
-        fs::create_dir_all(&folder).unwrap();
+        let all = tempfile::tempdir().unwrap();
+        let folder = all.path().join("runs");
+        fs::create_dir(&folder).unwrap();
         Self { all, folder }
     }
 
@@ -84,12 +81,12 @@ impl Runs {
         &self.folder
     }
 
-    /// A file or folder of the run.
+    /// A file or directory of the run.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.join("run").join(name)
     }
 
-    /// Frames of the run's rows of metrics.
+    /// Frame counts of the run's metrics.
     pub fn rows(&self) -> Vec<u64> {
         match self.file("metrics.jsonl") {
             path if path.exists() => Rows::open(&path).unwrap().map(|row| row.unwrap().frames).collect(),
@@ -101,14 +98,14 @@ impl Runs {
         Checkpoints::in_folder(&self.file("checkpoints"))
     }
 
-    /// A command about the runs in the folder.
+    /// A command about the runs in the directory.
     pub fn meme(&self, arguments: &[&str]) -> Command {
         let mut command = meme(arguments);
         command.arg("--runs").arg(&self.folder);
         command
     }
 
-    /// The command that trains the run, small and quick, with more arguments: a setting among them counts.
+    /// The command that trains the run, small and quick. Settings among `arguments` take precedence.
     pub fn train(&self, arguments: &[&str]) -> Command {
         let mut command = self.meme(&["train", "catch", "--preset", "tiny", "--name", "run"]);
         for setting in [
@@ -129,20 +126,14 @@ impl Runs {
 
     /// Starts a command, one at a time.
     pub fn start(&self, command: &mut Command) -> Started {
-        let [said, printed] = ["said", "printed"].map(|name| self.all.join(name));
+        let [said, printed] = ["said", "printed"].map(|name| self.all.path().join(name));
         let file = |path| File::create(path).unwrap();
         let process = command.stderr(file(&said)).stdout(file(&printed)).spawn().unwrap();
         Started { process, said, printed }
     }
 }
 
-impl Drop for Runs {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.all);
-    }
-}
-
-/// A command under way, killed when dropped.
+/// A running command, killed when dropped.
 pub struct Started {
     process: Child,
     said: PathBuf,
@@ -154,7 +145,7 @@ impl Started {
         self.process.id()
     }
 
-    /// What it has said so far.
+    /// Standard error so far.
     pub fn said(&self) -> String {
         read(&self.said)
     }
@@ -163,7 +154,7 @@ impl Started {
         self.process.try_wait().unwrap().is_none()
     }
 
-    /// Waits for what it does meanwhile.
+    /// Waits until something holds while it runs.
     pub fn wait_until(&mut self, what: &str, mut holds: impl FnMut() -> bool) {
         let begun = Instant::now();
         while !holds() {
@@ -173,7 +164,7 @@ impl Started {
         }
     }
 
-    /// Waits until it has said this.
+    /// Waits for a message.
     pub fn wait_until_said(&mut self, sentence: &str) {
         let said = self.said.clone();
         self.wait_until(sentence, || read(&said).contains(sentence));
@@ -195,7 +186,7 @@ impl Started {
         Ended { status: self.process.wait().unwrap(), said: self.said(), printed: read(&self.printed) }
     }
 
-    /// Ends it as a crash would.
+    /// Kills it.
     pub fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();

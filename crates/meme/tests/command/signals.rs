@@ -1,27 +1,27 @@
-//! Signals end a run in order, and reach no thread that computes.
+//! Signals: a run ends in order, and no computing thread receives them.
 
 use std::fs;
 use std::thread::sleep;
 use std::time::Duration;
 
-use crate::runs::{FOR_EVER, Runs, Started, after};
+use crate::runs::{FOREVER, Runs, Started, after};
 
 /// Starts a run of two workers that ignores a signal, and waits until it has learned something.
 fn start(runs: &Runs, ignored: &str) -> Started {
-    let command = runs.train(&["--frames", FOR_EVER, "--set", "actors.environments=8"]);
+    let command = runs.train(&["--frames", FOREVER, "--set", "actors.environments=8"]);
     let mut process = runs.start(&mut after(&format!("trap '' {ignored}"), &command));
     let rows = || fs::read_to_string(runs.file("metrics.jsonl")).unwrap_or_default();
     process.wait_until("it learns", || rows().contains("\"learner/loss\":"));
     process
 }
 
-/// How it ends, and how many checkpoints there are then to go on from.
+/// Exit code and number of checkpoints at the end.
 fn end(runs: &Runs, process: Started) -> (Option<i32>, usize) {
     (process.end().status.code(), runs.checkpoints().list().unwrap().len())
 }
 
 #[test]
-fn one_thread_takes_all_signals() {
+fn one_thread_receives_all_signals() {
     let runs = Runs::new();
     let process = start(&runs, "USR2");
     let wanted: u64 = [1, 2, 15].iter().map(|signal| 1 << (signal - 1)).sum();
@@ -38,7 +38,7 @@ fn one_thread_takes_all_signals() {
 }
 
 #[test]
-fn a_closed_terminal_saves_unless_it_is_to_be_ignored() {
+fn hangup_saves_the_run_unless_ignored() {
     let runs = Runs::new();
     let closed = start(&runs, "USR2");
     closed.send("HUP");
@@ -48,7 +48,7 @@ fn a_closed_terminal_saves_unless_it_is_to_be_ignored() {
     let mut nohup = start(&runs, "HUP");
     nohup.send("HUP");
     sleep(Duration::from_secs(1));
-    assert!(nohup.is_running(), "it was to ignore that");
+    assert!(nohup.is_running(), "SIGHUP was not ignored");
     nohup.send("TERM");
     assert_eq!(end(&runs, nohup), (Some(0), 1));
 }

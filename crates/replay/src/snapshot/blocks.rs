@@ -1,13 +1,15 @@
-//! A stream of bytes in checksummed blocks, so that nothing damaged is ever parsed.
+//! A stream of bytes in checksummed blocks, so that damaged data is never parsed.
 //!
-//! A block is its length (u32), the XXH3 hash of its content seeded with its number (u64), and the content; numbers
-//! are little-endian. An empty block ends the stream, and nothing may follow it.
+//! A block is its length (u32), the XXH3 hash of its content seeded with the block's number (u64), and the content;
+//! integers are little-endian. An empty block ends the stream, and nothing may follow it.
 
 use std::io::{self, Read, Write};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Content of all blocks but the last two.
+use super::SnapshotError;
+
+/// Bytes of content of all blocks but the last two.
 const BLOCK: usize = 1 << 20;
 
 /// Writes a stream; [`finish`](Self::finish) ends it.
@@ -34,7 +36,7 @@ impl<W: Write> BlockWriter<W> {
         Ok(())
     }
 
-    /// Ends the stream and gives the file back.
+    /// Ends the stream and returns the file.
     pub(super) fn finish(mut self) -> io::Result<W> {
         if !self.block.is_empty() {
             self.write_block()?;
@@ -53,10 +55,10 @@ impl<W: Write> BlockWriter<W> {
     }
 }
 
-/// Bytes before a block's content.
+/// Bytes before the content of a block.
 const HEAD: usize = 12;
 
-/// Reads a stream; every byte it gives out has been checked.
+/// Reads a stream; returns only checked bytes.
 pub(super) struct BlockReader<R> {
     file: R,
     block: Vec<u8>,
@@ -65,8 +67,7 @@ pub(super) struct BlockReader<R> {
     ended: bool,
 }
 
-/// What was read, or why it can't be, as the end of a sentence about the file.
-pub(super) type Parsed<T> = Result<T, String>;
+pub(super) type Parsed<T> = Result<T, SnapshotError>;
 
 impl<R: Read> BlockReader<R> {
     pub(super) fn new(file: R) -> Self {
@@ -78,7 +79,7 @@ impl<R: Read> BlockReader<R> {
             if self.at == self.block.len() {
                 self.read_block()?;
                 if self.ended {
-                    return Err("it ends before everything in it is told".to_owned());
+                    return Err(SnapshotError::Incomplete);
                 }
             }
             let n = out.len().min(self.block.len() - self.at);
@@ -90,32 +91,29 @@ impl<R: Read> BlockReader<R> {
         Ok(())
     }
 
-    /// Refuses a stream that goes on.
+    /// Refuses a stream that continues.
     pub(super) fn finish(mut self) -> Parsed<()> {
         if self.at == self.block.len() && !self.ended {
             self.read_block()?;
         }
-        if !self.ended {
-            return Err("it goes on after everything in it is told".to_owned());
-        }
         match self.file.read(&mut [0]) {
-            Ok(0) => Ok(()),
-            Ok(_) => Err("it goes on after its end".to_owned()),
-            Err(error) => Err(format!("it can't be read to its end: {error}")),
+            Ok(0) if self.ended => Ok(()),
+            Ok(_) => Err(SnapshotError::Trailing),
+            Err(error) => Err(self.unreadable(error)),
         }
     }
 
     fn read_block(&mut self) -> Parsed<()> {
         let mut head = [0; HEAD];
-        self.file.read_exact(&mut head).map_err(|error| self.unreadable(&error))?;
+        self.file.read_exact(&mut head).map_err(|error| self.unreadable(error))?;
         let length = u32::from_le_bytes(std::array::from_fn(|i| head[i])) as usize;
         let hash = u64::from_le_bytes(std::array::from_fn(|i| head[4 + i]));
         self.block.resize(length.min(BLOCK), 0);
         if let Err(error) = self.file.read_exact(&mut self.block) {
-            return Err(self.unreadable(&error));
+            return Err(self.unreadable(error));
         }
         if length > BLOCK || xxh3_64_with_seed(&self.block, self.number) != hash {
-            return Err(format!("the checksum of its block {} is wrong, so it is damaged", self.number));
+            return Err(SnapshotError::Checksum { block: self.number });
         }
         self.at = 0;
         self.number += 1;
@@ -123,10 +121,11 @@ impl<R: Read> BlockReader<R> {
         Ok(())
     }
 
-    fn unreadable(&self, error: &io::Error) -> String {
+    fn unreadable(&self, error: io::Error) -> SnapshotError {
+        let block = self.number;
         match error.kind() {
-            io::ErrorKind::UnexpectedEof => format!("it is cut off in block {}", self.number),
-            _ => format!("its block {} can't be read: {error}", self.number),
+            io::ErrorKind::UnexpectedEof => SnapshotError::CutOff { block },
+            _ => SnapshotError::Read { block, error },
         }
     }
 }
@@ -150,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn any_length_comes_back() {
+    fn reads_back_streams_of_any_length() {
         for length in [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK] {
             let content: Vec<u8> = (0..length).map(|i| (i % 251) as u8).collect();
             assert!(read(&stream(&content), length).unwrap() == content, "{length}");
@@ -158,23 +157,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_or_added_is_noticed() {
+    fn notices_missing_and_extra_bytes() {
         let mut file = stream(&[7; 100]);
-        assert!(read(&file, 99).unwrap_err().contains("goes on after everything"));
-        assert!(read(&file, 101).unwrap_err().contains("ends before everything"));
-        assert!(read(&file[..file.len() - 1], 100).unwrap_err().contains("cut off in block 1"));
-        assert!(read(&file[..50], 100).unwrap_err().contains("cut off in block 0"));
+        assert!(matches!(read(&file, 99), Err(SnapshotError::Trailing)));
+        assert!(matches!(read(&file, 101), Err(SnapshotError::Incomplete)));
+        assert!(matches!(read(&file[..file.len() - 1], 100), Err(SnapshotError::CutOff { block: 1 })));
+        assert!(matches!(read(&file[..50], 100), Err(SnapshotError::CutOff { block: 0 })));
         file.push(0);
-        assert!(read(&file, 100).unwrap_err().contains("goes on after its end"));
+        assert!(matches!(read(&file, 100), Err(SnapshotError::Trailing)));
     }
 
     #[test]
-    fn blocks_that_changed_places_are_noticed() {
+    fn notices_swapped_blocks() {
         let mut content = vec![1; BLOCK];
         content.extend_from_slice(&[2; BLOCK]);
         let file = stream(&content);
         let (one, rest) = file.split_at(HEAD + BLOCK);
         let (two, end) = rest.split_at(HEAD + BLOCK);
-        assert!(read(&[two, one, end].concat(), 2 * BLOCK).unwrap_err().contains("checksum of its block 0"));
+        let swapped = read(&[two, one, end].concat(), 2 * BLOCK);
+        assert!(matches!(swapped, Err(SnapshotError::Checksum { block: 0 })));
     }
 }

@@ -1,34 +1,101 @@
 //! The replay as bytes, and back.
 //!
-//! They are `MEMEREPL`, a version (u32, little-endian) and a stream of [`blocks`] with the records of [`write`]: the
-//! configuration, the state of the draws, the shards from the first on with their sequences from the oldest on, and
-//! the writers.
+//! The format is `MEMEREPL`, a version (u32, little-endian) and a stream of [`blocks`] with [`records`]: the
+//! configuration, the state of the sampling, the shards in order with their sequences oldest first, and the writers.
 
 mod blocks;
-mod read;
-mod write;
+mod records;
 
 use std::io::{self, BufReader, Read, Write};
 use std::sync::Arc;
 
+use rand::Rng;
+
 use self::blocks::Parsed;
-use self::read::RecordReader;
-use self::write::RecordWriter;
+use self::records::{RecordReader, RecordWriter};
 use crate::config::ReplayConfig;
+use crate::error::ReplayError;
 use crate::replay::{Draws, Replay};
-use crate::rng::Rng;
 use crate::sequence::Sequence;
 use crate::shard::Shard;
 use crate::writer::WriterState;
 
 const MAGIC: &[u8; 8] = b"MEMEREPL";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
-/// Sequences that a shard may have been given in all: far more than ever will be.
+/// Sequences that a shard may have received in all: far more than ever will be.
 const MOST_INSERTED: u64 = 1 << 60;
 
-/// A replay as it was at one moment. Writers and samplers go on while it is written; what they evict meanwhile stays in
-/// memory until it has been written.
+/// Why a snapshot was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The configuration to restore with is invalid.
+    #[error(transparent)]
+    Config(#[from] ReplayError),
+    /// The file does not begin like a snapshot.
+    #[error("not a replay snapshot")]
+    Foreign,
+    /// The file has another version.
+    #[error("the replay snapshot has version {found}, expected {VERSION}")]
+    Version {
+        /// The version found.
+        found: u32,
+    },
+    /// The file ends inside a block.
+    #[error("the replay snapshot is cut off in block {block}")]
+    CutOff {
+        /// Number of the block, from 0.
+        block: u64,
+    },
+    /// A block is damaged.
+    #[error("the replay snapshot is damaged: wrong checksum of block {block}")]
+    Checksum {
+        /// Number of the block, from 0.
+        block: u64,
+    },
+    /// Reading failed.
+    #[error("block {block} of the replay snapshot can't be read: {error}")]
+    Read {
+        /// Number of the block, from 0.
+        block: u64,
+        /// The cause.
+        error: io::Error,
+    },
+    /// The stream ends before its last record.
+    #[error("the replay snapshot ends before its last record")]
+    Incomplete,
+    /// The file continues after its last record.
+    #[error("the replay snapshot continues after its end")]
+    Trailing,
+    /// The snapshot is of a replay with another configuration.
+    #[error("{field} of the replay snapshot is {found}, but {configured} is configured")]
+    Mismatch {
+        /// The field of the configuration.
+        field: &'static str,
+        /// Its value in the snapshot.
+        found: f64,
+        /// Its configured value.
+        configured: f64,
+    },
+    /// A record does not decode.
+    #[error("a record of {bytes} bytes in the replay snapshot is malformed")]
+    Record {
+        /// Length of the record.
+        bytes: usize,
+    },
+    /// A value does not fit the rest of the snapshot.
+    #[error("the {what} in the replay snapshot is {value}, which is impossible")]
+    Content {
+        /// The value's meaning.
+        what: &'static str,
+        /// The value.
+        value: String,
+    },
+}
+
+/// A replay as of one moment, which is written while writers and samplers continue.
+///
+/// Sequences evicted in the meantime stay in memory until the snapshot is dropped.
 #[derive(Debug)]
 pub struct Snapshot {
     config: ReplayConfig,
@@ -39,117 +106,106 @@ pub struct Snapshot {
 
 #[derive(Debug)]
 struct ShardCut {
+    /// Number of the oldest sequence.
     oldest: u64,
-    late_priorities: u64,
     /// With their weights, oldest first.
     sequences: Vec<(Arc<Sequence>, f64)>,
 }
 
-/// What a snapshot gives back.
+/// The content of a snapshot.
 #[derive(Debug)]
 pub struct Restored {
-    /// The replay as it was: the same draws follow.
+    /// The replay, which continues with the same draws.
     pub replay: Arc<Replay>,
-    /// The writers as they were, for [`Writer::resume`](crate::Writer::resume).
+    /// The writers' states, for [`Writer::resume`](crate::Writer::resume).
     pub writers: Vec<WriterState>,
 }
 
 impl Snapshot {
-    /// A consistent cut: all shards, the draws and the counts of the rate limiter as of one moment. Locks are held
-    /// while references are copied, some tens of nanoseconds a sequence.
+    /// Takes a consistent cut: all shards, draws and the limiter's counts as of one moment.
     ///
-    /// `writers` are the states of the writers that are to go on later, taken before this call; where their steps must
-    /// fit the shards exactly, as in lockstep, no writer may append in between.
+    /// Locks are held while references are copied, some tens of nanoseconds per sequence. `writers` are the states of
+    /// the writers to be resumed, taken before this call; where their steps must fit the shards exactly, as in
+    /// lockstep, no writer may append in between.
     pub fn take(replay: &Replay, writers: Vec<WriterState>) -> Self {
         let (draws, shards) = replay.lock_all();
         let cut = |shard: &Shard| ShardCut {
             oldest: shard.inserted() - shard.len(),
-            late_priorities: shard.accounting().late_priorities,
             sequences: shard.held().map(|(sequence, weight)| (Arc::clone(sequence), weight)).collect(),
         };
         let shards = shards.iter().map(|shard| cut(shard)).collect();
         Self { config: *replay.config(), draws: draws.clone(), shards, writers }
     }
 
-    /// Writes it, as it may stand by itself or as a part of a checkpoint.
+    /// Writes the snapshot.
     pub fn write_to(&self, out: &mut impl Write) -> io::Result<()> {
         out.write_all(MAGIC)?;
         out.write_all(&VERSION.to_le_bytes())?;
         let mut out = RecordWriter::new(out);
-        out.config(&self.config)?;
-        for word in self.draws.rng.state() {
-            out.number(word)?;
-        }
-        out.number(self.draws.samples)?;
+        out.put(&self.config.stored().map(|(_, value)| value))?;
+        out.put(&self.draws)?;
         for shard in &self.shards {
-            out.number(shard.oldest)?;
-            out.number(shard.late_priorities)?;
-            out.number(shard.sequences.len() as u64)?;
+            out.put(&(shard.oldest, shard.sequences.len()))?;
             for (sequence, weight) in &shard.sequences {
-                out.real(*weight)?;
+                out.put(weight)?;
                 out.sequence(sequence)?;
             }
         }
-        out.number(self.writers.len() as u64)?;
-        for writer in &self.writers {
-            out.writer(writer)?;
-        }
+        out.put(&self.writers.len())?;
+        self.writers.iter().try_for_each(|writer| out.writer(writer))?;
         out.finish().map(drop)
     }
 
-    /// A replay from what [`write_to`](Self::write_to) wrote, for the same sizes, shards and exponents; memory limit and
-    /// rate limiter are those of `config`. Nothing exists until all of it has been read and found whole; the error says
-    /// what is wrong with it.
-    pub fn restore_from(mut input: impl Read, config: &ReplayConfig) -> Result<Restored, String> {
-        config.check().map_err(|error| error.to_string())?;
+    /// Restores a replay of the same sizes, shards and exponents; memory limit and rate limiter come from `config`.
+    ///
+    /// Nothing is created until the whole snapshot has been read and checked.
+    pub fn restore_from(mut input: impl Read, config: &ReplayConfig) -> Result<Restored, SnapshotError> {
+        config.check()?;
         read_head(&mut input)?;
-        read_body(input, config)
+        let mut records = RecordReader::new(BufReader::new(input), config);
+        let saved: [f64; 9] = records.get()?;
+        for ((field, configured), found) in config.stored().into_iter().zip(saved) {
+            if found != configured {
+                return Err(SnapshotError::Mismatch { field, found, configured });
+            }
+        }
+        let draws: Draws = records.get()?;
+        let mut probe = draws.rng.clone();
+        if (0..4).all(|_| probe.next_u64() == 0) {
+            return Err(SnapshotError::Content { what: "state of the random generator", value: "0".to_owned() });
+        }
+        let shards = (0..config.shards).map(|shard| read_shard(&mut records, config, shard)).collect::<Parsed<_>>()?;
+        let writers = (0..records.get::<usize>()?).map(|_| records.writer()).collect::<Parsed<_>>()?;
+        records.finish()?;
+        Ok(Restored { replay: Replay::from_parts(*config, shards, draws), writers })
     }
 }
 
 fn read_head(file: &mut impl Read) -> Parsed<()> {
-    let foreign = |_: io::Error| "it does not begin like a replay snapshot".to_owned();
-    let mut magic = [0; MAGIC.len()];
-    file.read_exact(&mut magic).map_err(foreign)?;
-    if &magic != MAGIC {
-        return Err("it does not begin like a replay snapshot".to_owned());
-    }
-    let mut version = [0; 4];
-    file.read_exact(&mut version).map_err(foreign)?;
+    let (mut magic, mut version) = ([0; MAGIC.len()], [0; 4]);
+    let read = file.read_exact(&mut magic).and_then(|()| file.read_exact(&mut version));
     match u32::from_le_bytes(version) {
+        _ if read.is_err() || &magic != MAGIC => Err(SnapshotError::Foreign),
         VERSION => Ok(()),
-        other => Err(format!("it is of version {other}, and version {VERSION} is what can be read")),
+        found => Err(SnapshotError::Version { found }),
     }
-}
-
-fn read_body(file: impl Read, config: &ReplayConfig) -> Parsed<Restored> {
-    let mut records = RecordReader::new(BufReader::new(file), config);
-    records.config(config)?;
-    let mut words = [0; 4];
-    for word in &mut words {
-        *word = records.number()?;
-    }
-    let rng = Rng::from_state(words).ok_or("its random generator stands still")?;
-    let draws = Draws { rng, samples: records.number()? };
-    let shards = (0..config.shards).map(|shard| read_shard(&mut records, config, shard)).collect::<Parsed<_>>()?;
-    let mut writers = Vec::new();
-    for _ in 0..records.at_most("the number of writers", u64::from(u32::MAX))? {
-        writers.push(records.writer()?);
-    }
-    records.finish()?;
-    Ok(Restored { replay: Replay::from_parts(*config, shards, draws), writers })
 }
 
 fn read_shard<R: Read>(records: &mut RecordReader<R>, config: &ReplayConfig, index: usize) -> Parsed<Shard> {
-    let oldest = records.at_most("the number of a sequence", MOST_INSERTED)?;
-    let late_priorities = records.number()?;
-    let count = records.at_most("the number of sequences of a shard", config.shard_capacity(index) as u64)?;
-    let mut shard = Replay::empty_shard(config, index).starting_at(oldest, late_priorities);
+    let (oldest, count): (u64, usize) = records.get()?;
+    let impossible = |what, value: String| Err(SnapshotError::Content { what, value });
+    if oldest > MOST_INSERTED {
+        return impossible("number of a sequence", oldest.to_string());
+    }
+    if count > config.shard_capacity(index) {
+        return impossible("number of sequences of a shard", count.to_string());
+    }
+    let mut shard = Replay::empty_shard(config, index).starting_at(oldest);
     for _ in 0..count {
-        let weight = records.real()?;
-        // What the greatest priority that can be set becomes with the greatest exponent.
+        let weight: f64 = records.get()?;
+        // At most the greatest priority to the greatest exponent.
         if !(0.0..=f64::from(f32::MAX)).contains(&weight) {
-            return Err(format!("a priority is {weight} in it"));
+            return impossible("weight of a sequence", weight.to_string());
         }
         shard.insert_weighted(records.sequence()?, weight);
     }
@@ -161,7 +217,10 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::{Batch, LastStep, Layout, RateLimiterConfig, ReplayError, Sampler, SequenceStart, Step, Writer};
+    use rand::{RngExt, SeedableRng};
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
+    use crate::{Layout, RateLimiterConfig, ReplayError, Sampler, SequenceBatch, SequenceStart, Step, Writer};
 
     fn config() -> ReplayConfig {
         let mut config = ReplayConfig::paper(1, 1);
@@ -174,24 +233,15 @@ mod tests {
     fn snapshot() -> Snapshot {
         let replay = Replay::new(config()).unwrap();
         let mut writer = Writer::new(&replay, 0);
-        let step = Step {
-            action: 3,
-            behaviour_probability: 0.5,
-            reward_extrinsic: 1.0,
-            reward_ngu: 0.0,
-            reward_rnd: 0.0,
-            reward_episodic: 0.0,
-            discount: 1.0,
-            embedding: &[],
-        };
-        let last = LastStep { reward_ngu: 0.0, reward_rnd: 0.0, reward_episodic: 0.0, embedding: &[] };
+        let step =
+            Step { action: 3, behaviour_probability: 0.5, reward_extrinsic: 1.0, discount: 1.0, ..Step::default() };
         for _ in 0..3 {
             writer.begin_episode(1).unwrap();
             for t in 0..5u8 {
                 let start = SequenceStart { state: &[0.5], parameter_version: 1 };
                 writer.append(&[t; 9], &step, Some(start)).unwrap();
             }
-            writer.end_episode(&[9; 9], &last).unwrap();
+            writer.end_episode(&[9; 9], &Step::last([0.0; 3], &[])).unwrap();
             writer.flush(Duration::ZERO).unwrap();
         }
         writer.begin_episode(1).unwrap();
@@ -199,20 +249,20 @@ mod tests {
         Snapshot::take(&replay, vec![writer.state()])
     }
 
-    /// A file whose checksums are right and whose content is not: made by someone, not by an accident.
+    /// Valid checksums over invalid content: made on purpose, not by accident.
     #[test]
-    fn content_that_is_wrong_but_whole_neither_panics_nor_hangs() {
+    fn invalid_content_with_valid_checksums_neither_panics_nor_hangs() {
         let mut whole = Vec::new();
         snapshot().write_to(&mut whole).unwrap();
-        // One block, the end, and nothing else: head of the file 12 bytes, of the block 12, of the end 12.
+        // One block and the end: the heads of file, block and end have 12 bytes each.
         let content = &whole[24..whole.len() - 12];
-        let mut rng = Rng::new(1);
+        let mut rng = Xoshiro256PlusPlus::seed_from_u64(1);
         let (mut loaded, mut refused, mut damaged) = (0, 0, 0);
         for _ in 0..5_000 {
             let mut content = content.to_vec();
-            for _ in 0..1 + rng.below(3) {
-                let at = rng.below(content.len());
-                content[at] = if rng.below(2) == 0 { rng.below(256) as u8 } else { content[at] ^ (1 << rng.below(8)) };
+            for _ in 0..1 + rng.random_range(0..3) {
+                let at = rng.random_range(0..content.len());
+                content[at] = if rng.random() { rng.random() } else { content[at] ^ (1 << rng.random_range(0..8)) };
             }
             let mut blocks = blocks::BlockWriter::new(whole[..12].to_vec());
             blocks.put(&content).unwrap();
@@ -221,9 +271,9 @@ mod tests {
                 continue;
             };
             loaded += 1;
-            let mut batch = Batch::new(&config().layout, 8);
-            match Sampler::new(&restored.replay, 1).sample(batch.as_mut(), Duration::ZERO) {
-                Ok(()) => assert!(batch.length.iter().all(|length| (2..=4).contains(length))),
+            let mut batch = SequenceBatch::new(&config().layout, 8);
+            match Sampler::new(&restored.replay, 1).sample(&mut batch, Duration::ZERO) {
+                Ok(()) => assert!(batch.sequences.iter().all(|sequence| (2..=4).contains(&sequence.length))),
                 Err(ReplayError::CorruptChunk { .. }) => damaged += 1,
                 Err(error) => panic!("{error}"),
             }

@@ -1,10 +1,10 @@
-//! The rate limiter with everyone at work.
+//! The rate limiter under load.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::play::{Chance, StopAtEnd, append, episode, small_config, test_all, write_until_stopped};
-use replay::{Batch, RateLimiterConfig, Replay, ReplayConfig, ReplayError, Sampler, Writer};
+use replay::{RateLimiterConfig, Replay, ReplayConfig, ReplayError, Sampler, SequenceBatch, Writer};
 
 fn limited_config() -> ReplayConfig {
     let mut config = small_config();
@@ -14,7 +14,7 @@ fn limited_config() -> ReplayConfig {
     config
 }
 
-/// Runs 8 writers and 4 samplers against a replay until `until` returns, then stops them; what they did.
+/// Runs 8 writers and 4 samplers until `until` returns, then stops them; returns inserts and samples.
 fn run(config: ReplayConfig, until: impl FnOnce(&Replay)) -> (u64, u64) {
     let replay = Replay::new(config).unwrap();
     let (written, sampled) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -27,9 +27,9 @@ fn run(config: ReplayConfig, until: impl FnOnce(&Replay)) -> (u64, u64) {
         for _ in 0..4 {
             scope.spawn(move || {
                 let mut sampler = Sampler::new(replay, 1);
-                let mut batch = Batch::new(&config.layout, 16);
+                let mut batch = SequenceBatch::new(&config.layout, 16);
                 loop {
-                    match sampler.sample(batch.as_mut(), Duration::MAX) {
+                    match sampler.sample(&mut batch, Duration::MAX) {
                         Ok(()) => sampled.fetch_add(16, Ordering::Relaxed),
                         Err(ReplayError::Stopped) => return,
                         Err(error) => panic!("{error}"),
@@ -44,14 +44,14 @@ fn run(config: ReplayConfig, until: impl FnOnce(&Replay)) -> (u64, u64) {
 }
 
 #[test]
-fn the_invariant_holds_under_8_writers_and_4_samplers() {
+fn contract_holds_under_8_writers_and_4_samplers() {
     let time = Duration::from_secs(if test_all() { 60 } else { 2 });
     let (inserts, samples) = run(limited_config(), |replay| {
         let mut looks = 0;
-        // Of min_fill x samples_per_insert, 20 x 6, -+ slack, 40.
+        // min_fill x samples_per_insert -+ slack = 20 x 6 -+ 40.
         let (low, high) = (80.0, 160.0);
         let begun = Instant::now();
-        // Where others keep the cores busy, so many looks take longer.
+        // Takes longer on a busy machine.
         while looks <= 1_000 || begun.elapsed() < time {
             let (inserts, samples) = replay.limiter().counts();
             let balance = inserts as f64 * 6.0 - samples as f64;
@@ -69,12 +69,12 @@ fn stopping_at_any_moment_never_deadlocks() {
     let mut chance = Chance(4);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Were somebody left waiting, the scope would never end: say so instead.
+        // A thread left waiting would hang the scope: abort with a message instead.
         scope.spawn(|| {
             let begun = Instant::now();
             while !done.load(Ordering::Relaxed) {
                 if begun.elapsed() > Duration::from_secs(120) {
-                    eprintln!("somebody still waits after the stop");
+                    eprintln!("a thread still waits after the stop");
                     std::process::abort();
                 }
                 std::thread::sleep(Duration::from_millis(20));
@@ -89,13 +89,13 @@ fn stopping_at_any_moment_never_deadlocks() {
 }
 
 #[test]
-fn one_thread_asks_instead_of_waiting() {
+fn single_thread_polls_instead_of_waiting() {
     let config = limited_config();
     let replay = Replay::new(config).unwrap();
     let mut writer = Writer::new(&replay, 0);
     let mut chance = Chance(5);
     let mut sampler = Sampler::new(&replay, 1);
-    let mut batch = Batch::new(&config.layout, 16);
+    let mut batch = SequenceBatch::new(&config.layout, 16);
     let (mut inserted, mut sampled) = (0, 0);
     for _ in 0..500 {
         let episode = episode(&mut chance, &config.layout, 0, 10);
@@ -110,7 +110,7 @@ fn one_thread_asks_instead_of_waiting() {
                 Err(ReplayError::Timeout { .. }) => {
                     assert!(writer.flush(Duration::ZERO).is_err());
                     replay.limiter().wait_to_sample(16, Duration::ZERO).unwrap();
-                    sampler.sample(batch.as_mut(), Duration::ZERO).unwrap();
+                    sampler.sample(&mut batch, Duration::ZERO).unwrap();
                     sampled += 16;
                 }
                 Err(error) => panic!("{error}"),

@@ -1,5 +1,4 @@
-//! Made-up play whose every value can be told again from where it belongs, so that what is sampled can be compared
-//! with what was written.
+//! Generated episodes, to compare sampled batches with what was written.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,10 +6,11 @@ use std::time::Duration;
 
 use half::f16;
 use replay::{
-    Batch, LastStep, Layout, RateLimiterConfig, Replay, ReplayConfig, ReplayError, Sampler, SequenceStart, Step, Writer,
+    Key, Layout, RateLimiterConfig, Replay, ReplayConfig, ReplayError, Sampler, SequenceBatch, SequenceStart, Step,
+    StepColumns, Writer,
 };
 
-/// A small generator for the tests' own choices.
+/// SplitMix64, for the tests' own choices.
 pub struct Chance(pub u64);
 
 impl Chance {
@@ -30,11 +30,11 @@ impl Chance {
     }
 }
 
-/// A limiter that lets everything through.
+/// A limiter that admits everything.
 pub const UNLIMITED: RateLimiterConfig =
     RateLimiterConfig { samples_per_insert: 1.0, min_fill: 1, slack: f64::INFINITY };
 
-/// Small sizes, one shard, no limiter: what most tests start from.
+/// Small sizes, one shard, no limiter.
 pub fn small_config() -> ReplayConfig {
     let mut config = ReplayConfig::paper(12, 4);
     config.layout = Layout { observation_bytes: 12, embedding: 3, state: 4, trace: 6, period: 3 };
@@ -44,25 +44,20 @@ pub fn small_config() -> ReplayConfig {
     config
 }
 
-/// One episode as it was played.
+/// One generated episode.
 pub struct Episode {
     pub actor: u32,
     pub policy: u16,
     pub observations: Vec<Vec<u8>>,
-    /// One for each observation; the last has no decision.
+    /// One per observation; the last has no action.
     pub steps: Vec<PlayedStep>,
     /// Recurrent states by observation.
     pub states: Vec<Vec<f32>>,
 }
 
-#[derive(Clone, Default)]
-pub struct PlayedStep {
-    pub action: u16,
-    pub scalars: [f32; 6],
-    pub embedding: Vec<f16>,
-}
+pub type PlayedStep = StepColumns<u16, f32, Vec<f16>>;
 
-/// An episode of so many observations; frames mostly stand still, like a game's.
+/// Generates an episode of `observations` observations; most bytes of a frame stand still, as in a game.
 pub fn episode(chance: &mut Chance, layout: &Layout, actor: u32, observations: usize) -> Episode {
     let mut frame: Vec<u8> = (0..layout.observation_bytes).map(|_| chance.next() as u8).collect();
     let mut episode = Episode {
@@ -82,14 +77,12 @@ pub fn episode(chance: &mut Chance, layout: &Layout, actor: u32, observations: u
         episode.observations.push(frame.clone());
         episode.steps.push(PlayedStep {
             action: if last { 0 } else { chance.below(18) as u16 },
-            scalars: [
-                decided(chance.unit()),
-                decided(chance.unit() * 200.0 - 100.0),
-                chance.unit(),
-                chance.unit(),
-                chance.unit(),
-                decided(f32::from(u8::from(t + 2 < observations))),
-            ],
+            behaviour_probability: decided(chance.unit()),
+            reward_extrinsic: decided(chance.unit() * 200.0 - 100.0),
+            reward_ngu: chance.unit(),
+            reward_rnd: chance.unit(),
+            reward_episodic: chance.unit(),
+            discount: decided(f32::from(u8::from(t + 2 < observations))),
             embedding: (0..layout.embedding).map(|_| f16::from_f32(chance.unit())).collect(),
         });
         episode.states.push((0..layout.state).map(|_| chance.unit() - 0.5).collect());
@@ -97,7 +90,7 @@ pub fn episode(chance: &mut Chance, layout: &Layout, actor: u32, observations: u
     episode
 }
 
-/// Everything that was played; a sequence's parameter version says which episode and which observation it begins at.
+/// All episodes; the parameter version of a sequence encodes its episode and its first observation.
 #[derive(Default)]
 pub struct Played {
     pub episodes: HashMap<u64, Episode>,
@@ -115,18 +108,18 @@ impl Played {
         writer.flush(Duration::ZERO).unwrap();
     }
 
-    /// Compares every sequence of a batch, field by field, with what was played.
-    pub fn check(&self, layout: &Layout, batch: &Batch) {
-        for i in 0..batch.keys.len() {
-            let first = (batch.parameter_version[i] & 0xffff_ffff) as usize;
-            let episode = &self.episodes[&(batch.parameter_version[i] >> 32)];
+    /// Compares every value of a batch with its episode.
+    pub fn check(&self, layout: &Layout, batch: &SequenceBatch) {
+        for (i, sequence) in batch.sequences.iter().enumerate() {
+            let first = (sequence.parameter_version & 0xffff_ffff) as usize;
+            let episode = &self.episodes[&(sequence.parameter_version >> 32)];
             let total = episode.observations.len();
             assert!(first.is_multiple_of(layout.period));
             assert!(first == 0 || first - layout.period + layout.trace < total, "a sequence with nothing new");
             let length = layout.trace.min(total - first);
-            assert_eq!(batch.length[i], length as i64);
-            assert_eq!(batch.policy[i], i64::from(episode.policy));
-            assert_eq!(batch.actor[i], episode.actor);
+            assert_eq!(sequence.length, length);
+            assert_eq!(sequence.policy, usize::from(episode.policy));
+            assert_eq!(sequence.actor, episode.actor);
             assert_eq!(part(&batch.state, i, layout.state), episode.states[first]);
             for t in 0..layout.trace {
                 let observation = part(&batch.observations, i * layout.trace + t, layout.observation_bytes);
@@ -143,17 +136,9 @@ impl Played {
                     Some(t) if entry <= length => &episode.steps[t],
                     _ => &nothing,
                 };
-                assert_eq!(batch.action[at], i64::from(step.action));
-                let scalars = [
-                    batch.behaviour_probability[at],
-                    batch.reward_extrinsic[at],
-                    batch.reward_ngu[at],
-                    batch.reward_rnd[at],
-                    batch.reward_episodic[at],
-                    batch.discount[at],
-                ];
-                assert_eq!(scalars, step.scalars);
-                assert_eq!(part(&batch.embedding, at, layout.embedding), step.embedding);
+                assert_eq!(batch.steps.action[at], i64::from(step.action));
+                assert_eq!(batch.steps.scalars().map(|column| column[at]), step.scalars().map(|value| *value));
+                assert_eq!(part(&batch.steps.embedding, at, layout.embedding), step.embedding);
             }
         }
     }
@@ -163,31 +148,19 @@ fn part<T>(array: &[T], i: usize, size: usize) -> &[T] {
     &array[i * size..(i + 1) * size]
 }
 
-/// Writes observation `t` of an episode with everything that belongs to it.
+/// Writes observation `t` of an episode and its step.
 pub fn append(writer: &mut Writer, episode: &Episode, number: u64, t: usize) {
-    let step = &episode.steps[t];
-    let [behaviour_probability, reward_extrinsic, reward_ngu, reward_rnd, reward_episodic, discount] = step.scalars;
-    let embedding = &step.embedding[..];
+    let played = &episode.steps[t];
+    let scalars = played.scalars().map(|value| *value);
+    let step = Step::from_parts(played.action, scalars, &played.embedding);
     if t + 1 == episode.observations.len() {
-        let last = LastStep { reward_ngu, reward_rnd, reward_episodic, embedding };
-        return writer.end_episode(&episode.observations[t], &last).unwrap();
+        return writer.end_episode(&episode.observations[t], &step).unwrap();
     }
-    let action = step.action;
-    let step = Step {
-        action,
-        behaviour_probability,
-        reward_extrinsic,
-        reward_ngu,
-        reward_rnd,
-        reward_episodic,
-        discount,
-        embedding,
-    };
     let start = SequenceStart { state: &episode.states[t], parameter_version: number << 32 | t as u64 };
     writer.append(&episode.observations[t], &step, writer.wants_start().then_some(start)).unwrap();
 }
 
-/// Plays and writes as one actor until the replay is stopped, waiting for the limiter; how many sequences it put in.
+/// Writes as one actor until the replay is stopped; returns the number of sequences inserted.
 pub fn write_until_stopped(replay: &Arc<Replay>, actor: u32) -> u64 {
     let mut chance = Chance(u64::from(actor));
     let mut writer = Writer::new(replay, actor);
@@ -210,19 +183,24 @@ pub fn write_until_stopped(replay: &Arc<Replay>, actor: u32) -> u64 {
     }
 }
 
-/// The next batch of this size.
-pub fn sample(replay: &Arc<Replay>, sampler: &mut Sampler, size: usize) -> Batch {
-    let mut batch = Batch::new(&replay.config().layout, size);
-    sampler.sample(batch.as_mut(), Duration::ZERO).unwrap();
+/// Samples a batch of this size.
+pub fn sample(replay: &Arc<Replay>, sampler: &mut Sampler, size: usize) -> SequenceBatch {
+    let mut batch = SequenceBatch::new(&replay.config().layout, size);
+    sampler.sample(&mut batch, Duration::ZERO).unwrap();
     batch
 }
 
-/// Whether the long versions of the tests are asked for.
+/// The keys of a batch, for new priorities.
+pub fn keys(batch: &SequenceBatch) -> Vec<Key> {
+    batch.keys().collect()
+}
+
+/// Whether to run the long versions of the tests.
 pub fn test_all() -> bool {
     std::env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1")
 }
 
-/// Stops everybody when a test's own part is over, be it by a failed assertion, which would else hang.
+/// Stops the replay when dropped, so that a failed assertion does not hang the test.
 pub struct StopAtEnd<'a>(pub &'a Replay);
 
 impl Drop for StopAtEnd<'_> {

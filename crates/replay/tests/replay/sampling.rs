@@ -1,13 +1,13 @@
-//! Which sequences are drawn, and with which weight.
+//! Sampling frequencies, importance weights and priorities.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::play::{Chance, Played, episode, sample, small_config};
-use replay::{Batch, Key, Replay, ReplayConfig, ReplayError, Sampler, Writer};
+use replay::{Key, Replay, ReplayConfig, ReplayError, SampledSequence, Sampler, SequenceBatch, Writer};
 
-/// A replay whose shard `i` holds `sequences[i]` sequences, with these priorities.
+/// Fills shard `i` with `sequences[i]` sequences of these priorities.
 fn with_priorities(config: ReplayConfig, sequences: &[usize], priority: impl Fn(Key) -> f32) -> Arc<Replay> {
     let replay = Replay::new(config).unwrap();
     let mut played = Played::default();
@@ -27,19 +27,19 @@ fn frequencies_match_priorities() {
     let mut config = small_config();
     config.shards = 4;
     config.capacity = 4 * 40;
-    // A shard without data, one with a single sequence, two unequal ones.
+    // An empty shard, one with a single sequence, and two unequal ones.
     let counts = [40, 0, 1, 13];
     let priority = |key: Key| 0.05 + ((key.generation * 37 + 11 * u64::from(key.shard)) % 17) as f32;
     let replay = with_priorities(config, &counts, priority);
     let mut sampler = Sampler::new(&replay, 1);
     let mut drawn: HashMap<Key, f64> = HashMap::new();
-    // A batch size that three shards can't share evenly.
+    // A batch size that three shards do not divide.
     const BATCHES: usize = 8_000;
     const SIZE: usize = 31;
-    let mut batch = Batch::new(&config.layout, SIZE);
+    let mut batch = SequenceBatch::new(&config.layout, SIZE);
     for _ in 0..BATCHES {
-        sampler.sample(batch.as_mut(), Duration::ZERO).unwrap();
-        for &key in &batch.keys {
+        sampler.sample(&mut batch, Duration::ZERO).unwrap();
+        for key in batch.keys() {
             *drawn.entry(key).or_default() += 1.0;
         }
     }
@@ -63,7 +63,7 @@ fn frequencies_match_priorities() {
 }
 
 #[test]
-fn every_batch_is_spread_evenly_over_the_shards_that_have_data() {
+fn spreads_batches_evenly_over_the_shards_with_data() {
     let mut config = small_config();
     config.shards = 8;
     config.capacity = 80;
@@ -73,7 +73,7 @@ fn every_batch_is_spread_evenly_over_the_shards_that_have_data() {
         for _ in 0..50 {
             let batch = sample(&replay, &mut sampler, size);
             let mut shares = [0; 8];
-            batch.keys.iter().for_each(|key| shares[key.shard as usize] += 1);
+            batch.keys().for_each(|key| shares[key.shard as usize] += 1);
             assert_eq!((shares[2], shares[5]), (0, 0));
             let least = size / 6;
             assert!([0, 1, 3, 4, 6, 7].iter().all(|&s| (least..=size.div_ceil(6)).contains(&shares[s])), "{shares:?}");
@@ -82,7 +82,7 @@ fn every_batch_is_spread_evenly_over_the_shards_that_have_data() {
 }
 
 #[test]
-fn importance_weights_come_from_the_real_probability() {
+fn importance_weights_follow_the_sampling_probability() {
     let mut config = small_config();
     config.shards = 2;
     config.priority_exponent = 0.5;
@@ -91,28 +91,28 @@ fn importance_weights_come_from_the_real_probability() {
     let replay = with_priorities(config, &[3, 1], |key| ((key.generation + 1) * (key.generation + 1)) as f32);
     let batch = sample(&replay, &mut Sampler::new(&replay, 1), 64);
     let probability = |key: &Key| if key.shard == 1 { 0.5 } else { 0.5 * (key.generation + 1) as f64 / 6.0 };
-    assert!(batch.keys.iter().any(|key| key.shard == 0 && key.generation == 0), "the rarest is among them");
-    for (key, &weight) in batch.keys.iter().zip(&batch.importance_weight) {
+    assert!(batch.keys().any(|key| key.shard == 0 && key.generation == 0), "the rarest is among them");
+    for SampledSequence { key, importance_weight: weight, .. } in &batch.sequences {
         let expected = (probability(key) / (0.5 / 6.0)).powf(-0.4);
-        assert!((f64::from(weight) - expected).abs() < 1e-6, "{key}: {weight} instead of {expected}");
+        assert!((f64::from(*weight) - expected).abs() < 1e-6, "{key}: {weight} instead of {expected}");
     }
     // By hand: (1/6)^0.4 for the single sequence of shard 1.
-    let alone = batch.keys.iter().position(|key| key.shard == 1).unwrap();
-    assert!((batch.importance_weight[alone] - 0.488_359).abs() < 1e-5);
+    let alone = batch.keys().position(|key| key.shard == 1).unwrap();
+    assert!((batch.sequences[alone].importance_weight - 0.488_359).abs() < 1e-5);
 }
 
 #[test]
-fn bad_priorities_are_named_and_change_nothing() {
+fn invalid_priorities_are_named_and_change_nothing() {
     let replay = with_priorities(small_config(), &[4], |_| 1.0);
     let keys: Vec<Key> = (0..3).map(|i| Key { shard: 0, slot: i, generation: u64::from(i) }).collect();
     for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -1e-9] {
         let error = replay.update_priorities(&keys, &[5.0, bad, 5.0]).unwrap_err();
         assert!(matches!(error, ReplayError::Priority { key, .. } if key == keys[1]));
-        let sentence = format!("the new priority of sequence 1 of shard 0 (slot 1) is {bad}");
-        assert!(error.to_string().starts_with(&sentence), "{error}");
+        let message = format!("the new priority of sequence 1 of shard 0 (slot 1) is {bad}");
+        assert!(error.to_string().starts_with(&message), "{error}");
     }
     let batch = sample(&replay, &mut Sampler::new(&replay, 1), 50);
-    assert!(batch.importance_weight.iter().all(|&weight| weight == 1.0), "all priorities are still equal");
+    assert!(batch.sequences.iter().all(|sequence| sequence.importance_weight == 1.0), "all priorities are still equal");
     let foreign = [
         Key { shard: 1, slot: 0, generation: 0 },
         Key { shard: 0, slot: 4, generation: 4 },
@@ -133,27 +133,26 @@ fn late_priorities_are_ignored_and_counted() {
     let mut writer = Writer::new(&replay, 0);
     let old = Key { shard: 0, slot: 0, generation: 0 };
     Played::default().write(&mut writer, episode(&mut Chance(1), &config.layout, 0, 3));
-    let updated = replay.update_priorities(&[old, Key { generation: 2, ..old }], &[100.0, 1.0]).unwrap();
-    assert_eq!((updated.applied, updated.late), (1, 1));
-    assert_eq!(replay.accounting().late_priorities, 1);
+    let late = replay.update_priorities(&[old, Key { generation: 2, ..old }], &[100.0, 1.0]).unwrap();
+    assert_eq!(late, 1);
 }
 
 #[test]
-fn an_empty_replay_and_a_wrong_buffer_are_refused() {
+fn refuses_an_empty_replay_and_a_wrong_buffer() {
     let config = small_config();
     let replay = Replay::new(config).unwrap();
-    let mut batch = Batch::new(&config.layout, 2);
+    let mut batch = SequenceBatch::new(&config.layout, 2);
     let mut sampler = Sampler::new(&replay, 1);
-    let refused = sampler.sample(batch.as_mut(), Duration::ZERO).unwrap_err().to_string();
+    let refused = sampler.sample(&mut batch, Duration::ZERO).unwrap_err().to_string();
     assert!(refused.starts_with("a sample waited"), "{refused}");
-    batch.reward_rnd.pop();
-    let refused = sampler.sample(batch.as_mut(), Duration::ZERO).unwrap_err().to_string();
+    batch.steps.reward_rnd.pop();
+    let refused = sampler.sample(&mut batch, Duration::ZERO).unwrap_err().to_string();
     assert_eq!(refused, "reward_rnd has 13 elements, expected 14");
 }
 
 #[test]
-fn the_number_of_threads_changes_nothing() {
-    let batches: Vec<Vec<Batch>> = [1, 2, 5]
+fn number_of_threads_changes_nothing() {
+    let batches: Vec<Vec<SequenceBatch>> = [1, 2, 5]
         .into_iter()
         .map(|threads| {
             let replay = with_priorities(small_config(), &[40], |key| 1.0 + key.generation as f32);

@@ -23,7 +23,7 @@ const CONVOLUTIONS: Kind = Tables(
 const LEARNING_RATE: Kind = Kind::above(0.0, 1.0);
 const DECAY: Kind = Kind::below(0.0, 1.0);
 
-/// The bandit's constants, `agent::math::bandit::BanditParameters`.
+/// The bandit's constants, `agent::bandit::BanditParameters`.
 pub const BANDIT: Section = Section {
     path: "bandit",
     about: "Which policy plays the next episode: discounted UCB-Tuned over the returns so far.",
@@ -40,7 +40,7 @@ pub const BANDIT: Section = Section {
     ],
 };
 
-/// The constants of the episodic reward, `agent::math::ngu::Kernel`.
+/// The constants of the episodic reward, `agent::intrinsic::Kernel`.
 pub const KERNEL: Section = Section {
     path: "intrinsic.kernel",
     about: "How familiar an observation is, from its distances to the nearest ones of the episode.",

@@ -6,7 +6,7 @@ use super::sections::{
     ActorsConfig, CheckpointConfig, EnvConfig, EvaluationConfig, InferenceConfig, IntrinsicConfig, LearnerConfig,
     MetricsConfig, ReplayConfig, RunConfig,
 };
-use crate::nearest::nearest_path;
+use crate::suggestion::suggest_path;
 
 /// Every section, in the order in which a config is written; a section stands before those inside it.
 pub const SECTIONS: &[Section] = &[
@@ -67,7 +67,7 @@ pub fn find(path: &str) -> Place {
     }
     match fields().find(|field| rest(field.path, path).is_some()) {
         Some(field) => Place::Beyond(field),
-        None => Place::Nowhere(nearest_path(path, fields().map(|field| field.path))),
+        None => Place::Nowhere(suggest_path(path, fields().map(|field| field.path))),
     }
 }
 

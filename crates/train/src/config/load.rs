@@ -14,8 +14,8 @@ use super::presets::preset;
 use super::problem::{ConfigError, Fault, Origin, Problem};
 use super::text::{one_line, shortened, shown};
 use super::{CONFIG_FILE, Config};
-use crate::nearest::nearest_word;
 use crate::plain_file;
+use crate::suggestion::suggest_word;
 
 /// What a user gave; what comes later in this list overrides what comes before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -154,7 +154,7 @@ impl Layers {
             Err(Refusal::OutOfRange { found }) => {
                 let nearest = match (field.kind, &value) {
                     (Kind::Choice(words), Value::String(word)) => {
-                        nearest_word(word, words.iter().copied()).map(str::to_owned)
+                        suggest_word(word, words.iter().copied()).map(str::to_owned)
                     }
                     _ => None,
                 };

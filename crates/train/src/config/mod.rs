@@ -22,8 +22,8 @@ mod tests;
 mod text;
 mod write;
 
+use agent::bandit::BanditParameters;
 use agent::config::AgentConfig;
-use agent::math::bandit::BanditParameters;
 use serde::{Deserialize, Serialize};
 
 pub use difference::{Difference, differences};

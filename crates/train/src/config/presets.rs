@@ -1,7 +1,7 @@
 //! The presets, compiled in so that the binary needs no folder; `configs/` holds the same files.
 
 use super::problem::Fault;
-use crate::nearest::nearest_word;
+use crate::suggestion::suggest_word;
 
 /// A preset: what differs from the defaults, as commented TOML.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,6 @@ pub fn preset(name: &str) -> Result<Preset, Fault> {
     let names = || PRESETS.iter().map(|preset| preset.name);
     PRESETS.iter().copied().find(|preset| preset.name == name).ok_or_else(|| Fault::UnknownPreset {
         known: names().collect::<Vec<_>>().join(", "),
-        nearest: nearest_word(name, names()).map(str::to_owned),
+        nearest: suggest_word(name, names()).map(str::to_owned),
     })
 }

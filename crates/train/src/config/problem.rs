@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::nearest::hint;
+use crate::suggestion::did_you_mean;
 
 /// Where a value was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct Problem {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Fault {
     /// There is no such field.
-    #[error("there is no field {path}{}", hint(.nearest.as_deref()))]
+    #[error("there is no field {path}{}", did_you_mean(.nearest.as_deref()))]
     Unknown {
         /// What was written.
         path: String,
@@ -96,7 +96,7 @@ pub enum Fault {
         found: String,
     },
     /// The value is none of those allowed.
-    #[error("{path} is {found}; it must be {expected}{}", hint(.nearest.as_deref()))]
+    #[error("{path} is {found}; it must be {expected}{}", did_you_mean(.nearest.as_deref()))]
     OutOfRange {
         /// The field.
         path: String,
@@ -132,7 +132,7 @@ pub enum Fault {
         field: &'static str,
     },
     /// There is no such preset.
-    #[error("there is no such preset; there are {known}{}", hint(.nearest.as_deref()))]
+    #[error("there is no such preset; there are {known}{}", did_you_mean(.nearest.as_deref()))]
     UnknownPreset {
         /// Those there are.
         known: String,

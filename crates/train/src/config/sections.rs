@@ -1,6 +1,6 @@
 //! The sections that belong to this crate, with the paper's values as defaults.
 
-use agent::math::ngu::Kernel;
+use agent::intrinsic::Kernel;
 use serde::{Deserialize, Serialize};
 
 use super::field::Kind::{self, Choice, Switch, Whole};

@@ -9,7 +9,7 @@ use thiserror::Error;
 use super::durable::{self, FileError};
 use super::files::{RunDescription, RunFiles};
 use super::lock::{LockError, RunLock};
-use crate::nearest::{hint, nearest_word};
+use crate::suggestion::{did_you_mean, suggest_word};
 
 /// Why a run can't be opened.
 #[derive(Debug, Error)]
@@ -41,7 +41,7 @@ pub enum DirectoryError {
             [] => "it holds none; --runs names another folder".to_owned(),
             known => format!("there are: {}", known.join(", ")),
         },
-        hint(nearest_word(name, known.iter().map(String::as_str)))
+        did_you_mean(suggest_word(name, known.iter().map(String::as_str)))
     )]
     NoSuchRun {
         /// Where it was looked for.

@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, process};
 
-use train::assembly::Task;
 use train::beginning;
 use train::config::{Config, Sources};
 use train::run::stop::Stop;
 use train::run::{RunDescription, RunDirectory, RunFiles, Start};
-use train::status::Status;
-use train::trainer::{self, Screen};
+use train::runtime::assembly::Task;
+use train::runtime::status::RunStatus;
+use train::runtime::trainer::{self, ProgressDisplay};
 
 /// A folder of its own for one test, removed at the end.
 pub struct Scratch(PathBuf);
@@ -79,13 +79,13 @@ pub fn task(name: &str) -> Task {
 }
 
 /// Hears everything, and may ask for a stop.
-pub struct Listener<F: FnMut(&Status)> {
+pub struct Listener<F: FnMut(&RunStatus)> {
     pub said: Vec<String>,
     pub seen: F,
 }
 
-impl<F: FnMut(&Status)> Screen for Listener<F> {
-    fn status(&mut self, status: &Status) {
+impl<F: FnMut(&RunStatus)> ProgressDisplay for Listener<F> {
+    fn status(&mut self, status: &RunStatus) {
         (self.seen)(status);
     }
 
@@ -103,7 +103,7 @@ pub fn open(root: &Path, name: &str, environment: &str, config: &Config) -> RunD
 }
 
 /// Trains to the end; what was said on the way.
-pub fn train(root: &Path, name: &str, environment: &str, config: &Config) -> (Status, Vec<String>) {
+pub fn train(root: &Path, name: &str, environment: &str, config: &Config) -> (RunStatus, Vec<String>) {
     train_watched(root, name, environment, config, &Stop::new(), |_| {}).unwrap()
 }
 
@@ -114,13 +114,13 @@ pub fn train_watched(
     environment: &str,
     config: &Config,
     stop: &Stop,
-    seen: impl FnMut(&Status),
-) -> train::Result<(Status, Vec<String>)> {
+    seen: impl FnMut(&RunStatus),
+) -> train::Result<(RunStatus, Vec<String>)> {
     let directory = open(root, name, environment, config);
-    let mut screen = Listener { said: Vec::new(), seen };
-    let from = beginning::resume(&directory, config, &mut |sentence| screen.say(sentence))?;
-    let status = trainer::train(&task(environment), config, &directory, from, stop, &mut screen)?;
-    Ok((status, screen.said))
+    let mut display = Listener { said: Vec::new(), seen };
+    let from = beginning::resume(&directory, config, &mut |sentence| display.say(sentence))?;
+    let status = trainer::train(&task(environment), config, &directory, from, stop, &mut display)?;
+    Ok((status, display.said))
 }
 
 /// The paths of a run.

@@ -45,8 +45,8 @@ pub struct StepOutput {
 
 impl StepWeights {
     /// Takes over newer values in the memory that these have.
-    pub fn take_over(&mut self, newer: &Self) -> Result<()> {
-        self.torso.take_over(&newer.torso)?;
+    pub fn copy_from(&mut self, newer: &Self) -> Result<()> {
+        self.torso.copy_from(&newer.torso)?;
         for (mine, newer) in self.folded().into_iter().zip(newer.folded()) {
             overwrite(mine, newer)?;
         }
@@ -91,7 +91,7 @@ impl AgentNet {
     pub fn step(&self, weights: &StepWeights, input: &StepInput) -> Result<StepOutput> {
         let rows = input.observations.size()[0];
         let device = input.observations.device();
-        let [torso_width, features_width, width] = [self.torso.outputs(), self.features.outputs(), self.core.width()];
+        let [torso_width, features_width, width] = [self.torso.outputs, self.features.outputs, self.core.width()];
         // h before the step beside the core's input, then h after it: which is what the heads are fed.
         let x = Tensor::f_empty([rows, width + torso_width + features_width], (self.step_kind(), device))?;
         let part = |start, length| x.f_narrow(1, start, length);

@@ -1,12 +1,12 @@
-//! The heads for acting: all streams in four matrix products.
+//! The heads for acting: all MLPs in four matrix products.
 //!
-//! The streams' first layers are one matrix, their second layers one batch. What follows is linear, so that dueling and
-//! the sum of extrinsic and intrinsic values fold into the output's weights: Q_j = V + A - mean A + β_j (...) is one
-//! product with the hidden layers of all value streams side by side.
+//! Their first layers are one matrix, their second layers one batch. What follows is linear, so dueling and the sum of
+//! extrinsic and intrinsic values fold into the output's weights: Q_j = V + A - mean A + β_j (...) is one product with the
+//! hidden layers of all value MLPs side by side.
 
 use tch::{Kind, Tensor};
 
-use super::{Dueling, Heads, Stream};
+use super::{Dueling, HeadMlp, Heads};
 use crate::error::Result;
 use crate::nets::layers::{Linear, linear_relu};
 use crate::nets::parameters::Weights;
@@ -14,17 +14,17 @@ use crate::nets::parameters::Weights;
 /// Weights of all heads, folded.
 #[derive(Debug)]
 pub struct FoldedHeads {
-    /// `[streams · hidden, inputs]` and `[streams · hidden]`.
+    /// `[mlps · hidden, inputs]` and `[mlps · hidden]`.
     hidden1: [Tensor; 2],
-    /// `[streams, hidden, hidden]` and `[streams, 1, hidden]`.
+    /// `[mlps, hidden, hidden]` and `[mlps, 1, hidden]`.
     hidden2: [Tensor; 2],
-    /// `[policies · actions, value streams · hidden]` and `[policies · actions]`, in f32.
+    /// `[policies · actions, value mlps · hidden]` and `[policies · actions]`, in f32.
     q: [Tensor; 2],
-    /// The same for the policy's stream.
+    /// The same for the policy's MLP.
     policy: Option<[Tensor; 2]>,
 }
 
-/// What the heads say for all policies, each `[rows, policies · actions]` in f32.
+/// Outputs of the heads for all policies, each `[rows, policies · actions]` in f32.
 #[derive(Debug)]
 pub struct FoldedOutputs {
     /// Q_j = Qe_j + β_j Qi_j, rescaled.
@@ -43,12 +43,12 @@ impl FoldedHeads {
 impl Heads {
     /// Folds f32 weights; hidden layers compute in `kind`. `beta` is `[policies, 1]`.
     pub fn fold(&self, weights: &Weights, beta: &Tensor, kind: Kind) -> Result<FoldedHeads> {
-        let streams = self.streams();
-        let all = |layer: fn(&Stream) -> Linear| -> [Vec<&Tensor>; 2] {
-            [0, 1].map(|part| streams.iter().map(|s| weights.get(layer(s).parameters()[part])).collect())
+        let mlps = self.mlps();
+        let all = |layer: fn(&HeadMlp) -> Linear| -> [Vec<&Tensor>; 2] {
+            [0, 1].map(|part| mlps.iter().map(|mlp| weights.get(layer(mlp).parameters[part])).collect())
         };
-        let [hidden1, bias1] = all(|stream| stream.hidden1);
-        let [hidden2, bias2] = all(|stream| stream.hidden2);
+        let [hidden1, bias1] = all(|mlp| mlp.hidden1);
+        let [hidden2, bias2] = all(|mlp| mlp.hidden2);
         let (mut q, mut q_bias) = self.fold_dueling(weights, &self.extrinsic)?;
         if let Some(intrinsic) = &self.intrinsic {
             let actions = self.sizes.actions;
@@ -64,15 +64,15 @@ impl Heads {
                 Tensor::f_stack(&bias2, 0)?.f_unsqueeze(1)?.f_to_kind(kind)?,
             ],
             q: [q, q_bias],
-            policy: self.policy.map(|s| s.output.parameters().map(|id| weights.get(id).shallow_clone())),
+            policy: self.policy.map(|mlp| mlp.output.parameters.map(|id| weights.get(id).shallow_clone())),
         })
     }
 
-    /// V + A - mean_a A as one layer over both streams' hidden layers, the value's first.
+    /// V + A - mean_a A as one layer over both MLPs' hidden layers, the value's first.
     fn fold_dueling(&self, weights: &Weights, head: &Dueling) -> Result<(Tensor, Tensor)> {
         let (policies, actions) = (self.sizes.policies, self.sizes.actions);
-        let [value, value_bias] = head.value.output.parameters().map(|id| weights.get(id));
-        let [advantage, advantage_bias] = head.advantage.output.parameters().map(|id| weights.get(id));
+        let [value, value_bias] = head.value.output.parameters.map(|id| weights.get(id));
+        let [advantage, advantage_bias] = head.advantage.output.parameters.map(|id| weights.get(id));
         let centred = |x: &Tensor| -> Result<Tensor> {
             let x = x.f_view([policies, actions, -1])?;
             Ok(x.f_sub(&x.f_mean_dim(&[1i64][..], true, Kind::Float)?)?.f_view([policies * actions, -1])?)
@@ -88,18 +88,18 @@ impl Heads {
         let (rows, hidden) = (x.size()[0], self.sizes.hidden);
         let [weight, bias] = &folded.hidden1;
         let x = linear_relu(x, weight, bias)?;
-        let streams = x.size()[1] / hidden;
+        let mlps = x.size()[1] / hidden;
         let [weight, bias] = &folded.hidden2;
-        let x = x.f_view([rows, streams, hidden])?.f_transpose(0, 1)?;
+        let x = x.f_view([rows, mlps, hidden])?.f_transpose(0, 1)?;
         let x = bias.f_baddbmm(&x, &weight.f_transpose(1, 2)?, 1.0, 1.0)?.f_relu_()?;
-        // Streams side by side again, and to f32, in one pass.
-        let mut wide = Tensor::f_empty([rows, streams, hidden], (Kind::Float, x.device()))?;
+        // MLPs side by side again, and to f32, in one pass.
+        let mut wide = Tensor::f_empty([rows, mlps, hidden], (Kind::Float, x.device()))?;
         wide.f_copy_(&x.f_transpose(0, 1)?)?;
-        let wide = wide.f_view([rows, streams * hidden])?;
-        let of = |[weight, bias]: &[Tensor; 2], first: i64, streams: i64| -> Result<Tensor> {
-            Ok(bias.f_addmm(&wide.f_narrow(1, first * hidden, streams * hidden)?, &weight.f_transpose(0, 1)?)?)
+        let wide = wide.f_view([rows, mlps * hidden])?;
+        let of = |[weight, bias]: &[Tensor; 2], first: i64, mlps: i64| -> Result<Tensor> {
+            Ok(bias.f_addmm(&wide.f_narrow(1, first * hidden, mlps * hidden)?, &weight.f_transpose(0, 1)?)?)
         };
-        let values = streams - i64::from(folded.policy.is_some());
+        let values = mlps - i64::from(folded.policy.is_some());
         Ok(FoldedOutputs {
             q: of(&folded.q, 0, values)?,
             policy: folded.policy.as_ref().map(|policy| of(policy, values, 1)).transpose()?,

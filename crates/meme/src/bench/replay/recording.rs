@@ -1,12 +1,13 @@
 //! Real play to measure with: random actions, everything but the observations and rewards made up.
 
 use anyhow::{Result, bail};
-use envs::seeds::SplitMix64;
 use envs::{Ending, EnvSpec, WorkerConfig};
 use half::f16;
-use replay::{LastStep, Layout, SequenceStart, Step, Writer};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::SplitMix64;
+use replay::{Layout, SequenceStart, Step, Writer};
 
-use crate::output;
+use crate::console::ProgressLine;
 
 /// Recorded episodes, and what an agent would have added to them.
 pub struct Recording {
@@ -40,7 +41,7 @@ impl Recording {
         let mut environments = envs::make(config)?;
         let spec = environments.spec().clone();
         let (groups, size) = (environments.groups(), environments.group_size());
-        let mut random = SplitMix64::new(config.seed);
+        let mut random = SplitMix64::seed_from_u64(config.seed);
         let mut observation = vec![0; spec.observation_bytes()];
         environments.reset()?;
         let mut open: Vec<Episode> = Vec::new();
@@ -49,12 +50,12 @@ impl Recording {
             open.push(Episode::begin(&observation));
         }
         let mut episodes = Vec::new();
-        let mut progress = output::Progress::new();
+        let mut progress = ProgressLine::new();
         let mut actions = vec![0; size];
         for played in 0..steps.div_ceil(groups * size) {
             progress.show(|| format!("played {} of {steps} steps", played * groups * size));
             for group in 0..groups {
-                actions.fill_with(|| random.below(spec.actions()));
+                actions.fill_with(|| random.random_range(0..spec.actions()));
                 environments.start(group, &actions)?;
                 let outcomes = environments.finish(group)?.to_vec();
                 for (env, outcome) in outcomes.into_iter().enumerate() {
@@ -108,9 +109,8 @@ impl Recording {
             let start = SequenceStart { state, parameter_version: 0 };
             writer.append(&episode.observations[t * size..(t + 1) * size], &step, Some(start))?;
         }
-        let (embedding, _, [reward_ngu, reward_rnd, reward_episodic, _]) = self.agent.at(layout, steps);
-        let last = LastStep { reward_ngu, reward_rnd, reward_episodic, embedding };
-        writer.end_episode(&episode.observations[steps * size..], &last)
+        let (embedding, _, [ngu, rnd, episodic, _]) = self.agent.at(layout, steps);
+        writer.end_episode(&episode.observations[steps * size..], &Step::last([ngu, rnd, episodic], embedding))
     }
 }
 
@@ -122,7 +122,7 @@ impl Episode {
 
 impl MadeUp {
     fn new(layout: &Layout, random: &mut SplitMix64) -> Self {
-        let mut unit = || random.below(1 << 24) as f32 / (1 << 23) as f32 - 1.0;
+        let mut unit = || random.random_range(-1.0..1.0f32);
         Self {
             embeddings: (0..MADE_UP * layout.embedding).map(|_| f16::from_f32(unit())).collect(),
             states: (0..MADE_UP + layout.state).map(|_| unit()).collect(),

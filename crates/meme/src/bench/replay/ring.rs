@@ -1,6 +1,7 @@
 //! What the replay is measured beside: an uncompressed ring of observations in memory.
 
-use envs::seeds::SplitMix64;
+use rand::RngExt;
+use rand_xoshiro::SplitMix64;
 use replay::Layout;
 
 use super::recording::Episode;
@@ -50,7 +51,7 @@ impl Ring {
         let sequence_bytes = self.layout.trace * self.layout.observation_bytes;
         let size = batch.len() / sequence_bytes;
         let picks: Vec<(usize, usize)> =
-            (0..size).map(|_| self.sequences[random.below(self.sequences.len())]).collect();
+            (0..size).map(|_| self.sequences[random.random_range(0..self.sequences.len())]).collect();
         let part = size.div_ceil(threads);
         let copy = |picks: &[(usize, usize)], out: &mut [u8]| {
             for (&(first, length), out) in picks.iter().zip(out.chunks_exact_mut(sequence_bytes)) {

@@ -1,0 +1,462 @@
+//! The meta-controller: which of the N policies plays the next episode.
+
+use serde::{Deserialize, Serialize};
+
+/// The largest return in magnitude; its square still fits.
+const LARGEST_RETURN: f64 = 1e100;
+
+/// Below this discounted count an arm starts over as never played: nothing of its returns is left to judge it by.
+const FORGOTTEN: f64 = 1e-12;
+
+/// What the bandit refuses.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum BanditError {
+    /// An arm that does not exist.
+    #[error("there is no arm {arm}: the bandit has {arms}")]
+    NoSuchArm {
+        /// The arm asked for.
+        arm: usize,
+        /// How many there are.
+        arms: usize,
+    },
+    /// A return that is not a number, or absurdly large.
+    #[error("the episode's return of arm {arm} is {value}; it must be a number of at most 1e100 in magnitude")]
+    Return {
+        /// The arm that was played.
+        arm: usize,
+        /// What was reported.
+        value: f64,
+    },
+}
+
+/// The constants of the bandit; the defaults are the paper's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BanditParameters {
+    /// γ: how much of the past is kept from episode to episode, above 0 and at most 1.
+    pub discount: f64,
+    /// Weight of the exploration bonus ("Bandit β").
+    pub bonus: f64,
+    /// Probability of a uniformly chosen arm.
+    pub epsilon: f64,
+}
+
+impl Default for BanditParameters {
+    fn default() -> Self {
+        Self { discount: 0.999, bonus: 1.0, epsilon: 0.5 }
+    }
+}
+
+/// What is remembered of an arm.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Arm {
+    /// N_a, the discounted number of episodes.
+    pub episodes: f64,
+    /// X_a, the discounted sum of returns.
+    pub returns: f64,
+    /// Z_a, the discounted sum of squared returns.
+    pub squares: f64,
+    /// Whether an episode of it was ever begun.
+    pub begun: bool,
+}
+
+impl Arm {
+    /// Whether an episode of it has ended and is not forgotten.
+    fn known(&self) -> bool {
+        self.episodes > 0.0
+    }
+
+    /// X_a / N_a, the discounted mean return; `None` while nothing is known of the arm.
+    pub fn mean(&self) -> Option<f64> {
+        self.known().then(|| self.returns / self.episodes)
+    }
+}
+
+/// Discounted UCB-Tuned over the policies. Appendix "Bandit Implementation".
+///
+/// After an episode of arm a with return r: N ← γN + 1\[a\], X ← γX + r·1\[a\], Z ← γZ + r²·1\[a\].
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bandit {
+    parameters: BanditParameters,
+    arms: Vec<Arm>,
+}
+
+impl Bandit {
+    /// A bandit of `arms` arms that knows nothing.
+    pub fn new(arms: usize, parameters: BanditParameters) -> Self {
+        Self { parameters, arms: vec![Arm::default(); arms] }
+    }
+
+    /// What is known of each arm.
+    pub fn arms(&self) -> &[Arm] {
+        &self.arms
+    }
+
+    /// The arm for the next episode; `uniforms` are two numbers drawn evenly from [0, 1).
+    ///
+    /// Each arm once first, in order. Then, with probability ε (first number), any arm (second number), else the one
+    /// with the best [`Self::score`], among equals by chance (second number): before a game's first score all are equal,
+    /// and the first of them would be the one that does not explore. Many episodes run at once: an arm whose first episode is
+    /// still running has no score and comes only by chance, and while no episode has ended at all, every choice is by
+    /// chance.
+    pub fn choose(&mut self, uniforms: [f64; 2]) -> usize {
+        let [explore, which] = uniforms;
+        if let Some(arm) = self.arms.iter().position(|arm| !arm.begun) {
+            self.arms[arm].begun = true;
+            return arm;
+        }
+        let best = if explore < self.parameters.epsilon { Vec::new() } else { self.best(|arm| self.score(arm)) };
+        let arms = if best.is_empty() { (0..self.arms.len()).collect() } else { best };
+        arms.get((which * arms.len() as f64) as usize).or(arms.last()).copied().unwrap_or(0)
+    }
+
+    /// The arm with the largest mean return, for evaluation; the first of equals. Arm 0 while nothing is known.
+    pub fn greedy(&self) -> usize {
+        self.best(|arm| self.arms[arm].mean()).first().copied().unwrap_or(0)
+    }
+
+    /// X/N + bonus·√((ln n/N)·(Z/N − (X/N)² + √(2 ln n/N)·scale²)), n = ΣN; `None` while nothing is known of the arm.
+    ///
+    /// scale² is the variance of the returns of all arms together. UCB-Tuned's cap of 1/4 on the variance is left out:
+    /// it supposes returns in [0, 1], and scale² makes the bonus follow the game's scores instead.
+    pub fn score(&self, arm: usize) -> Option<f64> {
+        let (n, scale2) = self.pooled();
+        let arm = self.arms.get(arm)?;
+        let mean = arm.mean()?;
+        let rate = n.ln().max(0.0) / arm.episodes;
+        let variance = (arm.squares / arm.episodes - mean * mean).max(0.0);
+        Some(mean + self.parameters.bonus * (rate * (variance + (2.0 * rate).sqrt() * scale2)).sqrt())
+    }
+
+    /// Takes in the undiscounted extrinsic return of an episode that `arm` played.
+    pub fn update(&mut self, arm: usize, episode_return: f64) -> Result<(), BanditError> {
+        self.check(arm)?;
+        if !(-LARGEST_RETURN..=LARGEST_RETURN).contains(&episode_return) {
+            return Err(BanditError::Return { arm, value: episode_return });
+        }
+        for other in &mut self.arms {
+            other.episodes *= self.parameters.discount;
+            other.returns *= self.parameters.discount;
+            other.squares *= self.parameters.discount;
+            if other.known() && other.episodes < FORGOTTEN {
+                *other = Arm::default();
+            }
+        }
+        let arm = &mut self.arms[arm];
+        arm.episodes += 1.0;
+        arm.returns += episode_return;
+        arm.squares += episode_return * episode_return;
+        arm.begun = true;
+        Ok(())
+    }
+
+    /// An episode of `arm` was lost before it had a return. If it was the arm's first, the arm's turn comes again.
+    pub fn abandon(&mut self, arm: usize) -> Result<(), BanditError> {
+        self.check(arm)?;
+        let arm = &mut self.arms[arm];
+        arm.begun = arm.known();
+        Ok(())
+    }
+
+    fn check(&self, arm: usize) -> Result<(), BanditError> {
+        if arm < self.arms.len() { Ok(()) } else { Err(BanditError::NoSuchArm { arm, arms: self.arms.len() }) }
+    }
+
+    /// n = ΣN and the variance of all returns, ΣZ/n − (ΣX/n)².
+    fn pooled(&self) -> (f64, f64) {
+        let [n, returns, squares] = self.arms.iter().fold([0.0; 3], |[n, returns, squares], arm| {
+            [n + arm.episodes, returns + arm.returns, squares + arm.squares]
+        });
+        if n <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let mean = returns / n;
+        (n, (squares / n - mean * mean).max(0.0))
+    }
+
+    /// The arms with the largest value among those that have one.
+    fn best(&self, value: impl Fn(usize) -> Option<f64>) -> Vec<usize> {
+        let values: Vec<_> = (0..self.arms.len()).filter_map(|arm| Some((arm, value(arm)?))).collect();
+        let largest = values.iter().map(|&(_, value)| value).fold(f64::NEG_INFINITY, f64::max);
+        values.into_iter().filter(|&(_, value)| value == largest).map(|(arm, _)| arm).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{RngExt, SeedableRng};
+    use rand_distr::StandardNormal;
+
+    use super::*;
+    use crate::Random;
+
+    /// Uniforms that never explore, for ε < 1.
+    const EXPLOIT: [f64; 2] = [0.999, 0.0];
+
+    fn bandit(arms: usize, discount: f64, epsilon: f64) -> Bandit {
+        Bandit::new(arms, BanditParameters { discount, bonus: 1.0, epsilon })
+    }
+
+    #[test]
+    fn the_first_pulls_try_every_arm_once_whatever_the_draw() {
+        let mut bandit = Bandit::new(16, BanditParameters::default());
+        let first: Vec<usize> = (0..16)
+            .map(|episode| {
+                let arm = bandit.choose([0.0, 0.99]);
+                bandit.update(arm, episode as f64).unwrap();
+                arm
+            })
+            .collect();
+        assert_eq!(first, (0..16).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn episodes_that_run_at_once_try_different_arms_first() {
+        let mut bandit = bandit(4, 0.999, 0.0);
+        assert_eq!([0, 1, 2, 3].map(|_| bandit.choose(EXPLOIT)), [0, 1, 2, 3]);
+        // Nothing is known yet: by chance.
+        assert_eq!([0.1, 0.3, 0.6, 0.99].map(|which| bandit.choose([0.9, which])), [0, 1, 2, 3]);
+        // Only arm 2 is known.
+        bandit.update(2, -5.0).unwrap();
+        assert_eq!(bandit.choose(EXPLOIT), 2);
+    }
+
+    #[test]
+    fn statistics_and_scores_of_literal_returns() {
+        let mut bandit = bandit(3, 0.9, 0.0);
+        for (arm, value) in [(0, 1.0), (1, 4.0), (2, 2.0), (1, 6.0)] {
+            bandit.update(arm, value).unwrap();
+        }
+        let expected =
+            [(0.729, 0.729, 0.729, 4.435432381), (1.81, 9.24, 48.96, 7.026333654), (0.9, 1.8, 3.6, 4.93322359)];
+        for (arm, (episodes, returns, squares, score)) in expected.into_iter().enumerate() {
+            let found = bandit.arms()[arm];
+            assert!((found.episodes - episodes).abs() < 1e-12);
+            assert!((found.returns - returns).abs() < 1e-12);
+            assert!((found.squares - squares).abs() < 1e-12);
+            let found = bandit.score(arm).unwrap();
+            assert!((found - score).abs() < 1e-8, "arm {arm}: {found} is not {score}");
+        }
+        assert_eq!((bandit.choose(EXPLOIT), bandit.greedy()), (1, 1));
+    }
+
+    #[test]
+    fn the_bonus_brings_a_neglected_arm_back() {
+        let mut bandit = bandit(2, 0.99, 0.0);
+        let mut pulls = [0; 2];
+        let mut random = Random::seed_from_u64(5);
+        for _ in 0..400 {
+            let arm = bandit.choose(EXPLOIT);
+            pulls[arm] += 1;
+            bandit.update(arm, [0.0, 1.0][arm] + random.sample::<f64, _>(StandardNormal)).unwrap();
+        }
+        assert!(pulls[1] > 250 && pulls[0] > 10, "{pulls:?}");
+    }
+
+    #[test]
+    fn epsilon_chooses_evenly() {
+        let mut bandit = bandit(4, 0.999, 0.5);
+        for arm in 0..4 {
+            bandit.update(arm, [0.0, 0.0, 9.0, 0.0][arm]).unwrap();
+        }
+        assert_eq!([0.0, 0.26, 0.5, 0.75, 0.999_999].map(|which| bandit.choose([0.49, which])), [0, 1, 2, 3, 3]);
+        assert_eq!(bandit.choose([0.5, 0.0]), 2);
+    }
+
+    #[test]
+    fn it_recovers_after_the_best_arm_changes() {
+        let mut bandit = Bandit::new(16, BanditParameters::default());
+        let mut random = Random::seed_from_u64(11);
+        let mut play = |bandit: &mut Bandit, best: usize, episodes: usize| {
+            let mut chosen = 0;
+            for _ in 0..episodes {
+                let arm = bandit.choose([random.random::<f64>(), random.random::<f64>()]);
+                chosen += usize::from(arm == best);
+                bandit
+                    .update(arm, if arm == best { 100.0 } else { 10.0 } + random.sample::<f64, _>(StandardNormal))
+                    .unwrap();
+            }
+            chosen as f64 / episodes as f64
+        };
+        play(&mut bandit, 3, 3000);
+        assert_eq!(bandit.greedy(), 3);
+        assert!(play(&mut bandit, 3, 1000) > 0.45);
+        // The old favourite is now as poor as the others.
+        play(&mut bandit, 12, 3000);
+        assert_eq!(bandit.greedy(), 12);
+        assert!(play(&mut bandit, 12, 1000) > 0.45);
+    }
+
+    /// Play as in a run: 16 policies, and 128 episodes under way, so that the bandit hears of each one late.
+    struct Play {
+        bandit: Bandit,
+        random: Random,
+        under_way: std::collections::VecDeque<usize>,
+    }
+
+    impl Play {
+        fn new(seed: u64) -> Self {
+            let bandit = Bandit::new(16, BanditParameters::default());
+            Self { bandit, random: Random::seed_from_u64(seed), under_way: std::collections::VecDeque::new() }
+        }
+
+        /// So many episodes more, with the scores that `score` says of an arm; how many each arm began.
+        fn on(&mut self, episodes: usize, score: impl Fn(usize, &mut Random) -> f64) -> [usize; 16] {
+            let mut pulls = [0; 16];
+            for _ in 0..episodes {
+                let arm = self.bandit.choose([self.random.random::<f64>(), self.random.random::<f64>()]);
+                pulls[arm] += 1;
+                self.under_way.push_back(arm);
+                if self.under_way.len() > 128
+                    && let Some(arm) = self.under_way.pop_front()
+                {
+                    let score = score(arm, &mut self.random);
+                    self.bandit.update(arm, score).unwrap();
+                }
+            }
+            pulls
+        }
+
+        /// Episodes until an arm is the favourite and stays it for the next 200; `None` if that takes over 5 000.
+        fn episodes_until_favourite(&mut self, arm: usize, score: impl Fn(usize, &mut Random) -> f64) -> Option<usize> {
+            let mut held = 0;
+            for episodes in 1..=5_000 {
+                self.on(1, &score);
+                held = if self.bandit.greedy() == arm { held + 1 } else { 0 };
+                if held == 200 {
+                    return Some(episodes - held);
+                }
+            }
+            None
+        }
+    }
+
+    /// Pong: every policy loses 21 to 0, with a point now and then, until one learns to return the ball.
+    fn pong(best: Option<usize>, by: f64) -> impl Fn(usize, &mut Random) -> f64 {
+        move |arm, random| {
+            let lost = -21.0 + f64::from(u8::from(random.random::<f64>() < 0.2));
+            if Some(arm) == best {
+                (lost + by + 2.0 * random.sample::<f64, _>(StandardNormal)).clamp(-21.0, 21.0)
+            } else {
+                lost
+            }
+        }
+    }
+
+    #[test]
+    fn no_arm_starves_whatever_the_scores() {
+        let (nothing, no_points) = (|_: usize, _: &mut Random| 0.0, |_: usize, _: &mut Random| -21.0);
+        let far_ahead = |arm: usize, random: &mut Random| if arm == 7 { 20.0 } else { -21.0 } + random.sample::<f64, _>(StandardNormal);
+        for seed in 0..5 {
+            // Half of the choices are even: 2000 / 2 / 16 = 62 for every arm, with a deviation of 8.
+            for pulls in [
+                Play::new(seed).on(2000, nothing),
+                Play::new(seed).on(2000, no_points),
+                Play::new(seed).on(2000, pong(None, 0.0)),
+                Play::new(seed).on(2000, pong(Some(3), 4.0)),
+                Play::new(seed).on(2000, far_ahead),
+            ] {
+                assert!(pulls.iter().all(|&pulls| pulls >= 32), "seed {seed}: {pulls:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_favourite_follows_the_best_arm_while_others_are_under_way() {
+        for seed in 0..5 {
+            let mut play = Play::new(seed);
+            play.on(2000, pong(None, 0.0));
+            let learned = play.episodes_until_favourite(9, pong(Some(9), 4.0));
+            let pulls = play.on(1000, pong(Some(9), 4.0));
+            // Another policy learns it too, and better, and the first forgets.
+            let followed = play.episodes_until_favourite(4, pong(Some(4), 8.0));
+            let after = play.on(1000, pong(Some(4), 8.0));
+            assert!(learned.is_some_and(|episodes| episodes <= 200), "seed {seed}: {learned:?}");
+            assert!(pulls[9] > 400 && after[4] > 400, "seed {seed}: {pulls:?}, {after:?}");
+            assert!(followed.is_some_and(|episodes| episodes <= 800), "seed {seed}: {followed:?}");
+        }
+    }
+
+    #[test]
+    fn greedy_is_arm_0_until_something_is_known_and_the_first_of_equals() {
+        let mut bandit = bandit(3, 0.999, 0.5);
+        assert_eq!(bandit.greedy(), 0);
+        bandit.update(2, -4.0).unwrap();
+        assert_eq!(bandit.greedy(), 2);
+        bandit.update(1, -4.0).unwrap();
+        assert_eq!(bandit.greedy(), 1);
+    }
+
+    #[test]
+    fn one_arm_is_always_chosen() {
+        let mut bandit = bandit(1, 0.999, 0.5);
+        for episode in 0..5 {
+            assert_eq!(bandit.choose([episode as f64 / 5.0, 0.999]), 0);
+            bandit.update(0, 1e6).unwrap();
+            assert!(bandit.score(0).unwrap().is_finite());
+        }
+        assert_eq!(bandit.greedy(), 0);
+    }
+
+    #[test]
+    fn equal_returns_leave_no_bonus_and_no_nan_and_the_choice_to_chance() {
+        let mut bandit = bandit(3, 0.999, 0.0);
+        for arm in [0, 1, 2, 0, 1] {
+            bandit.update(arm, 0.0).unwrap();
+        }
+        assert_eq!([0, 1, 2].map(|arm| bandit.score(arm)), [Some(0.0); 3]);
+        assert_eq!([0.0, 0.4, 0.99].map(|which| bandit.choose([0.9, which])), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_forgotten_arm_is_tried_again() {
+        let mut bandit = bandit(2, 0.5, 0.0);
+        assert_eq!([0, 1].map(|_| bandit.choose(EXPLOIT)), [0, 1]);
+        bandit.update(1, 0.0).unwrap();
+        // 2⁻⁴⁰ is below 1e-12.
+        for _ in 0..40 {
+            bandit.update(0, 0.0).unwrap();
+        }
+        assert_eq!(bandit.score(1), None);
+        assert_eq!(bandit.choose(EXPLOIT), 1);
+        assert_eq!(bandit.choose(EXPLOIT), 0);
+    }
+
+    #[test]
+    fn a_lost_first_episode_is_played_again() {
+        let mut bandit = bandit(2, 0.999, 0.0);
+        assert_eq!([0, 1].map(|_| bandit.choose(EXPLOIT)), [0, 1]);
+        bandit.update(0, 1.0).unwrap();
+        bandit.abandon(1).unwrap();
+        assert_eq!(bandit.choose(EXPLOIT), 1);
+        // Nothing of a known arm is lost with an episode.
+        let before = bandit.clone();
+        bandit.abandon(0).unwrap();
+        assert_eq!(bandit, before);
+    }
+
+    #[test]
+    fn a_return_that_is_no_number_is_refused_and_changes_nothing() {
+        let mut bandit = bandit(2, 0.999, 0.5);
+        bandit.update(1, 3.0).unwrap();
+        let before = bandit.clone();
+        for value in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 1e101] {
+            assert!(matches!(bandit.update(1, value), Err(BanditError::Return { arm: 1, .. })));
+        }
+        assert_eq!(bandit.update(2, 1.0), Err(BanditError::NoSuchArm { arm: 2, arms: 2 }));
+        assert_eq!(bandit.abandon(7), Err(BanditError::NoSuchArm { arm: 7, arms: 2 }));
+        assert_eq!(bandit, before);
+    }
+
+    #[test]
+    fn a_saved_bandit_continues_exactly() {
+        let mut bandit = Bandit::new(16, BanditParameters::default());
+        let mut random = Random::seed_from_u64(2);
+        for _ in 0..100 {
+            let arm = bandit.choose([random.random::<f64>(), random.random::<f64>()]);
+            bandit.update(arm, random.sample::<f64, _>(StandardNormal)).unwrap();
+        }
+        let copy: Bandit = serde_json::from_str(&serde_json::to_string(&bandit).unwrap()).unwrap();
+        assert_eq!(copy, bandit);
+    }
+}

@@ -1,0 +1,384 @@
+//! The life of a run on the command line: it is stopped, resumed and finished, and no mistaken command ever loses it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::runs::{Ended, FOREVER, Runs, Started, ended, fails, works};
+
+/// Trains to the end, which must work.
+fn trains(runs: &Runs, arguments: &[&str]) -> Ended {
+    works(&mut runs.train(arguments))
+}
+
+/// The one sentence of a training that must be refused, which changes no file of the run.
+fn refuses(runs: &Runs, arguments: &[&str]) -> String {
+    let before = files(runs);
+    let sentence = fails(&mut runs.train(arguments));
+    assert_eq!(files(runs), before, "{sentence}");
+    sentence
+}
+
+fn start(runs: &Runs, arguments: &[&str]) -> Started {
+    runs.start(&mut runs.train(arguments))
+}
+
+/// Every file of all runs and what is in it, but for the locks, which any start signs.
+fn files(runs: &Runs) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    collect(runs.folder(), &mut files);
+    files
+}
+
+fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if !path.ends_with("lock") {
+            files.insert(path.clone(), fs::read(&path).unwrap());
+        }
+    }
+}
+
+/// The checkpoints that a run could go on from.
+fn numbered(runs: &Runs) -> Vec<PathBuf> {
+    let names = fs::read_dir(runs.file("checkpoints")).unwrap().map(|entry| entry.unwrap().path());
+    names.filter(|path| path.extension().is_some_and(|end| end == "ckpt") && !path.ends_with("best.ckpt")).collect()
+}
+
+#[test]
+fn a_run_whose_checkpoints_are_gone_is_not_started_over() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "800"]);
+    assert!(runs.file("checkpoints/best.ckpt").exists());
+    let kept: Vec<(PathBuf, Vec<u8>)> =
+        numbered(&runs).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
+    assert!(!kept.is_empty());
+    numbered(&runs).iter().for_each(|path| fs::remove_file(path).unwrap());
+    let folder = runs.file("checkpoints").display().to_string();
+    let ending = "; put them back, or --fresh sets the run aside and starts over";
+    for arguments in [&["--frames", "800"][..], &["--frames", "1600", "--set", "learner.batch_size=4"]] {
+        assert_eq!(
+            refuses(&runs, arguments),
+            format!(
+                "meme: the run was saved before, but {folder} holds no checkpoint to go on from any more, only \
+                 best.ckpt, which can be played (`--checkpoint best`) but not trained on{ending}"
+            )
+        );
+    }
+    fs::rename(runs.file("checkpoints"), runs.file("elsewhere")).unwrap();
+    let sentence = refuses(&runs, &["--frames", "1600"]);
+    assert!(sentence.contains(&format!("to go on from any more{ending}")), "{sentence}");
+
+    // Both ways out.
+    fs::remove_dir(runs.file("checkpoints")).unwrap();
+    fs::rename(runs.file("elsewhere"), runs.file("checkpoints")).unwrap();
+    kept.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    let Ended { said, .. } = trains(&runs, &["--frames", "1200"]);
+    assert!(said.contains("going on from "), "{said}");
+    fs::remove_dir_all(runs.file("checkpoints")).unwrap();
+    let Ended { said, .. } = trains(&runs, &["--frames", "200", "--fresh"]);
+    assert!(said.contains("starting run run over; the previous one is now "), "{said}");
+}
+
+#[test]
+fn a_damaged_checkpoint_is_named_with_what_is_wrong_and_what_takes_its_place() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "60"]);
+    trains(&runs, &["--frames", "400"]);
+    let mut saved = numbered(&runs);
+    saved.sort();
+    let [older, newest] = &saved[..] else { panic!("{saved:?}") };
+    fs::write(newest, "").unwrap();
+    let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+    let (damaged, instead) = (newest.display(), format!("{} is used instead\n", name(older)));
+    let how = format!("meme: checkpoint {damaged} is damaged: its 0 bytes are too few for a checkpoint;");
+    let Ended { said, .. } = works(&mut runs.meme(&["eval", "run", "--episodes", "1"]));
+    assert!(said.contains(&format!("{how} {instead}")), "{said}");
+    let Ended { said, .. } = trains(&runs, &["--frames", "800"]);
+    assert!(said.contains(&format!("{how} it is now {}.damaged, and {instead}", name(newest))), "{said}");
+}
+
+/// What damaged them may have hit replay, by far the most of a checkpoint.
+#[test]
+fn a_run_whose_checkpoints_are_all_damaged_is_refused_before_it_claims_to_go_on() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "60"]);
+    let saved = numbered(&runs);
+    let [path] = &saved[..] else { panic!("{saved:?}") };
+    let mut bytes = fs::read(path).unwrap();
+    // Replay is the last part, before an index of some hundred bytes.
+    let at = bytes.len() - 2000;
+    bytes[at] ^= 1;
+    fs::write(path, bytes).unwrap();
+    let before = files(&runs);
+    let Ended { status, said, .. } = ended(&mut runs.train(&["--frames", "400"]));
+    let (path, folder) = (path.display(), runs.file("checkpoints"));
+    let expected = format!(
+        "meme: checkpoint {path} is damaged: the hash of its part `replay` is wrong\n\
+         meme: none of the 1 checkpoints in {} can be used; --fresh sets the run aside and starts over\n",
+        folder.display()
+    );
+    let best = said.replace(", only best.ckpt, which `--checkpoint best` plays", "");
+    assert_eq!((status.code(), best), (Some(1), expected));
+    assert_eq!(files(&runs), before);
+}
+
+#[test]
+fn a_damaged_best_checkpoint_is_told_and_the_next_evaluation_takes_its_place() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "800"]);
+    let best = runs.file("checkpoints/best.ckpt");
+    let mut bytes = fs::read(&best).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&best, &bytes).unwrap();
+    let mut process = start(&runs, &["--frames", FOREVER]);
+    process.wait_until_said(&format!(
+        "meme: checkpoint {} is damaged: the hash of its part `weights` is wrong; it is now best.ckpt.damaged, and the \
+         next evaluation takes its place\n",
+        best.display()
+    ));
+    process.wait_until("a best checkpoint", || best.exists());
+    process.send("INT");
+    assert!(process.end().status.success());
+    assert!(runs.checkpoints().best().unwrap().is_some());
+    assert_eq!(fs::read(runs.file("checkpoints/best.ckpt.damaged")).unwrap(), bytes);
+}
+
+/// Killed before its first save, with rows and even with a best checkpoint, a run has nothing to go on from.
+#[test]
+fn a_run_that_was_killed_before_its_first_save_begins_again() {
+    let runs = Runs::new();
+    let arguments = ["--frames", FOREVER];
+    // What the first attempt knew is not lost with it.
+    for kept in ["best.ckpt", "best.ckpt.1"] {
+        let mut process = start(&runs, &arguments);
+        let is_there = |name| runs.file(&format!("checkpoints/{name}")).exists();
+        process.wait_until("a best checkpoint", || !runs.rows().is_empty() && is_there(kept) && is_there("best.ckpt"));
+        process.kill();
+        assert_eq!(numbered(&runs), Vec::<PathBuf>::new());
+    }
+
+    // With other settings it would lose its best checkpoint, if it has one.
+    let other = ["--frames", "60", "--set", "learner.batch_size=4"];
+    assert!(refuses(&runs, &other).contains("learner.batch_size was 16 and is now 4"));
+    fs::remove_file(runs.file("checkpoints/best.ckpt")).unwrap();
+    let played = *runs.rows().last().unwrap();
+    let Ended { said, .. } = trains(&runs, &other);
+    assert!(said.starts_with("run run has no checkpoint; starting again in "), "{said}");
+    assert!(said.contains(&format!("meme: about {played} frames that were never saved are played again\n")), "{said}");
+    assert!(fs::read_to_string(runs.file("config.toml")).unwrap().contains("batch_size = 4"));
+
+    // Killed right after a save, it need not have been noted yet.
+    let saving = ["--frames", FOREVER, "--set", "checkpoint.every_minutes=0.005"];
+    let Ended { said, .. } = trains(&runs, &["--fresh", "--frames", "60", "--set", "checkpoint.every_minutes=0.005"]);
+    assert!(said.contains("starting run run over; the previous one is now "), "{said}");
+    let description = fs::read_to_string(runs.file("run.json")).unwrap();
+    fs::write(runs.file("run.json"), description.replace("\"saved\": true", "\"saved\": false")).unwrap();
+    let mut process = start(&runs, &saving);
+    process.wait_until("it goes on", || fs::read_to_string(runs.file("run.json")).unwrap().contains("\"saved\": true"));
+    process.kill();
+}
+
+#[test]
+fn the_best_of_an_attempt_that_was_never_saved_goes_with_it() {
+    let runs = Runs::new();
+    let best = runs.file("checkpoints/best.ckpt");
+    let mut process = start(&runs, &["--frames", FOREVER]);
+    process.wait_until("a best checkpoint", || best.exists());
+    process.kill();
+    assert!(best.exists() && numbered(&runs).is_empty());
+    // Too short for an episode, so that none takes its place.
+    trains(&runs, &["--frames", "20"]);
+    assert!(!best.exists());
+
+    // That of an attempt that was saved stays.
+    trains(&runs, &["--frames", "800"]);
+    assert!(best.exists());
+    trains(&runs, &["--frames", "1000"]);
+    assert!(best.exists());
+}
+
+#[test]
+fn a_finished_run_says_so_and_is_left_alone() {
+    let runs = Runs::new();
+    let Ended { said, printed, .. } = trains(&runs, &["--frames", "400", "--json"]);
+    let first: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(first["ended"], "finished");
+    let (frames, updates) = (first["frames"].as_u64().unwrap(), first["updates"].as_u64().unwrap());
+    let sentence = |budget: u64| {
+        let root = runs.folder().display();
+        format!(
+            "run run finished at {frames} of {budget} frames and {updates} updates, saved in {root}/run; evaluate it with \
+             `meme eval run --runs {root}`, or train longer with a higher --frames\n"
+        )
+    };
+    assert!(said.ends_with(&sentence(400)), "{said}");
+    assert_eq!(runs.rows().last(), Some(&frames), "the last row is of the end");
+
+    let before = files(&runs);
+    for _ in 0..2 {
+        let Ended { said, printed, .. } = trains(&runs, &["--frames", "400", "--json"]);
+        assert_eq!(said, sentence(400));
+        let mut again: Value = serde_json::from_str(&printed).unwrap();
+        for speed in ["frames_per_second", "updates_per_second"] {
+            assert_eq!(again[speed].take(), 0.0);
+            again[speed] = first[speed].clone();
+        }
+        assert_eq!(again, first);
+    }
+    let Ended { printed, .. } = trains(&runs, &["--frames", "400"]);
+    assert!(printed.starts_with(&format!("run: {frames} frames (")), "{printed}");
+    // As many as happen to be played are enough too.
+    assert_eq!(trains(&runs, &["--frames", &frames.to_string()]).said, sentence(frames));
+    assert_eq!(files(&runs), before);
+
+    let more = (frames + 400).to_string();
+    let Ended { said, printed, .. } = trains(&runs, &["--frames", &more, "--json"]);
+    assert!(said.contains(&format!(
+        "resuming run run in {}/run, up to {more} frames instead of 400\n",
+        runs.folder().display()
+    )));
+    assert!(serde_json::from_str::<Value>(&printed).unwrap()["frames"].as_u64().unwrap() >= frames + 400);
+}
+
+/// Its newest checkpoint is still that of its end, but more was played since.
+#[test]
+fn a_run_that_was_killed_after_it_went_on_from_its_end_is_cut_off() {
+    let runs = Runs::new();
+    let listed = || works(&mut runs.meme(&["runs"])).printed;
+    trains(&runs, &["--frames", "60"]);
+    assert!(listed().contains("  finished  "), "{}", listed());
+    let (ended, saved) = (*runs.rows().last().unwrap(), numbered(&runs));
+    let mut process = start(&runs, &["--frames", FOREVER]);
+    process.wait_until("a row", || runs.rows().last() > Some(&ended));
+    process.kill();
+    assert_eq!(numbered(&runs), saved);
+    assert!(listed().contains("  cut off  "), "{}", listed());
+}
+
+#[test]
+fn frames_may_be_fewer_as_long_as_they_are_not_played_yet() {
+    let runs = Runs::new();
+    let mut process = start(&runs, &["--frames", FOREVER]);
+    process.wait_until("a row", || runs.rows().last() > Some(&100));
+    process.send("INT");
+    assert!(process.end().status.success());
+    let played = *runs.rows().last().unwrap();
+    assert_eq!(
+        refuses(&runs, &["--frames", "100"]),
+        format!(
+            "meme: run run has played {played} frames already, so it can't end at 100; a --frames above \
+             that trains on"
+        )
+    );
+    let fewer = (played + 100).to_string();
+    let Ended { said, .. } = trains(&runs, &["--frames", &fewer]);
+    assert!(said.contains(&format!(", up to {fewer} frames instead of {FOREVER}\n")), "{said}");
+    assert!(fs::read_to_string(runs.file("config.toml.1")).unwrap().contains("frames = 1_000_000_000"));
+    assert!(refuses(&runs, &["--frames", "100"]).contains("so it can't end at 100"));
+}
+
+#[test]
+fn a_stop_is_answered_and_its_end_is_told_and_measured() {
+    let runs = Runs::new();
+    // No row comes by the clock.
+    let mut process = start(&runs, &["--frames", FOREVER, "--json", "--set", "metrics.interval_seconds=3600"]);
+    process.wait_until("it trains", || runs.file("metrics.jsonl").exists());
+    sleep(Duration::from_millis(500));
+    process.send("INT");
+    let Ended { status, said, printed } = process.end();
+    assert!(status.success(), "{said}");
+    let end: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(end["ended"], "stopped");
+    assert_eq!((&end["name"], &end["folder"]), (&"run".into(), &runs.folder().join("run").to_str().into()));
+    let (frames, updates) = (end["frames"].as_u64().unwrap(), end["updates"].as_u64().unwrap());
+    let folder = runs.folder().join("run");
+    let stopping = "meme: stopping; saving the run first (press Ctrl-C again to quit without saving)\n";
+    assert_eq!(said.matches(stopping).count(), 1, "{said}");
+    // On a busy machine it may not come as far.
+    let unlearned = if updates == 0 { "; nothing was learned yet, as replay holds too few sequences" } else { "" };
+    let end = format!(
+        "run run stopped at {frames} of {FOREVER} frames and {updates} updates, saved in {}; run the same command to \
+         resume{unlearned}\n",
+        folder.display()
+    );
+    assert!(said.ends_with(&end), "{said}");
+    assert_eq!(runs.rows(), [frames]);
+    assert_eq!(numbered(&runs), [runs.file(&format!("checkpoints/{frames:012}.ckpt"))]);
+}
+
+#[test]
+fn other_settings_are_named_and_refused() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "60"]);
+    assert_eq!(
+        refuses(&runs, &["--frames", "200", "--set", "learner.batch_size=4", "--set", "env.hide_rewards=true"]),
+        "meme: run run was started with other settings: env.hide_rewards was false and is now true, \
+         learner.batch_size was 16 and is now 4; leave them as they were, give this one another --name, or --fresh sets \
+         the run aside and starts over"
+    );
+}
+
+#[test]
+fn a_lost_or_damaged_description_gets_the_same_sentence_from_every_command() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "60"]);
+    let path = runs.file("run.json");
+    let whole = fs::read(&path).unwrap();
+    let told = |what: &str| {
+        let path = path.display();
+        format!(
+            "meme: {path} is {what}, and without it nobody knows what the run is of: put it back, or write it anew as \
+             docs/runs.md shows"
+        )
+    };
+    let says = |expected: String| {
+        for arguments in [&["--frames", "60"][..], &["--frames", "100"]] {
+            assert_eq!(refuses(&runs, arguments), expected);
+        }
+        for command in [&["eval", "run"][..], &["record", "run"], &["plot", "run"], &["config", "show", "run"]] {
+            assert_eq!(fails(&mut runs.meme(command)), expected, "{command:?}");
+        }
+    };
+    // And it is not left out of the list in silence.
+    let is_listed = |sentence: String| {
+        let Ended { said, printed, .. } = works(&mut runs.meme(&["runs"]));
+        let (_, reason) = sentence.split_once("meme: ").unwrap();
+        assert_eq!(said, format!("meme: skipped run run: {reason}\n"));
+        assert_eq!(printed.lines().count(), 1, "{printed}");
+    };
+    fs::remove_file(&path).unwrap();
+    says(told("missing"));
+    is_listed(told("missing"));
+    fs::write(&path, "{").unwrap();
+    let damaged = "damaged (EOF while parsing an object at line 1 column 1)";
+    says(told(damaged));
+    is_listed(told(damaged));
+    fs::write(&path, whole).unwrap();
+    trains(&runs, &["--frames", "100"]);
+}
+
+#[test]
+fn a_start_that_fails_leaves_nothing_behind() {
+    let runs = Runs::new();
+    let mut gym = runs.meme(&["train", "gym:NoSuch-v0", "--preset", "tiny", "--name", "run"]);
+    let Ended { status, said, .. } = ended(&mut gym);
+    assert!(!status.success() && said.contains("gym:NoSuch-v0 cannot be used"), "{said}");
+    assert_eq!(fs::read_dir(runs.folder()).unwrap().count(), 0, "{said}");
+
+    // A run that --fresh had set aside for it is there again.
+    trains(&runs, &["--frames", "60"]);
+    let before = files(&runs);
+    let Ended { status, said, .. } = ended(gym.arg("--fresh"));
+    assert!(!status.success() && said.contains("gym:NoSuch-v0 cannot be used"), "{said}");
+    assert_eq!(files(&runs), before);
+    assert_eq!(fs::read_dir(runs.folder()).unwrap().count(), 1);
+    trains(&runs, &["--frames", "60"]);
+}

@@ -1,0 +1,316 @@
+//! One environment's agent-side state: episodic memory, recurrent inputs, and the writer of its sequences.
+
+use std::collections::BTreeSet;
+
+use agent::Random;
+use agent::acting::{ChosenAction, StepRewards, choose_action};
+use agent::intrinsic::{DistanceMean, EpisodicMemoryError, EpisodicNovelty, ngu_reward};
+use envs::{Ending, EpisodeEnd, Step};
+use half::f16;
+use rand::{RngExt, SeedableRng};
+use replay::{SequenceStart, Writer};
+use serde::{Deserialize, Serialize};
+
+use crate::config::IntrinsicConfig;
+use crate::error::{Result, TrainError};
+use crate::roles::bandit::CentralBandit;
+use crate::roles::messages::{ActRequest, Decision, EpisodeReport, NoveltySums, Position, PreviousStep, Role};
+
+/// The agent's side of one environment.
+///
+/// One step is: [`request`](Self::request) for the observation, [`choose`](Self::choose) with the networks' decision,
+/// the environment's step, and [`take`](Self::take) with its outcome.
+#[derive(Debug)]
+pub struct EnvActor {
+    spec: EnvActorSpec,
+    state: EnvActorState,
+    /// Evaluators have none.
+    writer: Option<Writer>,
+}
+
+/// What sets one actor environment apart from the others.
+#[derive(Clone, Copy, Debug)]
+pub struct EnvActorSpec {
+    /// Actor or evaluator.
+    pub role: Role,
+    /// Index among the environments of the role.
+    pub environment: usize,
+    /// Index of its recurrent state.
+    pub slot: usize,
+    /// Probability of a random action.
+    pub epsilon: f64,
+    /// Whether the agent sees 0 instead of the game's rewards.
+    pub hides_rewards: bool,
+}
+
+/// What a checkpoint keeps of an actor environment, besides the writer's state.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EnvActorState {
+    random: Random,
+    novelty: EpisodicNovelty,
+    policy: usize,
+    /// Whether the current observation is its episode's first.
+    first: bool,
+    previous: PreviousStep,
+    /// The chosen action, until its outcome is known.
+    pending: Option<PendingAction>,
+    /// Request for the observation that ended the last episode, until the networks have seen it.
+    ended: Option<ActRequest>,
+    /// Novelty of the episode so far.
+    sums: NoveltySums,
+    /// Positions that the episode has reached so far.
+    positions: BTreeSet<Position>,
+    /// Report of the last episode, until the networks have seen its last observation.
+    report: Option<EpisodeReport>,
+}
+
+/// An action, what it was chosen for, and what replay stores with it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct PendingAction {
+    observation: Vec<u8>,
+    probability: f32,
+    /// The action, r_NGU and f of the observation; the extrinsic reward is 0 until the environment has stepped.
+    step: PreviousStep,
+    /// Recurrent state and parameter version, where a sequence starts.
+    state: Option<Vec<f32>>,
+    version: u64,
+}
+
+impl EnvActor {
+    /// An actor environment before its first episode, with the first policy from the bandit.
+    pub fn new(
+        spec: EnvActorSpec,
+        intrinsic: &IntrinsicConfig,
+        embedding: usize,
+        seed: u64,
+        writer: Option<Writer>,
+        bandit: &CentralBandit,
+    ) -> Result<Self> {
+        let novelty = EpisodicNovelty::new(intrinsic.kernel.clone(), intrinsic.memory_capacity, embedding);
+        let novelty = novelty.map_err(|error| match error {
+            // Validation rejects sizes that no machine can hold, so this machine lacks the memory.
+            EpisodicMemoryError::Size { capacity, dimensions } => TrainError::NoRoomForEpisode { capacity, dimensions },
+            error => error.into(),
+        })?;
+        let state = EnvActorState {
+            random: Random::seed_from_u64(seed),
+            novelty,
+            policy: bandit.choose(spec.role),
+            first: true,
+            previous: PreviousStep::zeros(embedding),
+            pending: None,
+            ended: None,
+            sums: NoveltySums::default(),
+            positions: BTreeSet::new(),
+            report: None,
+        };
+        Ok(Self { spec, state, writer })
+    }
+
+    /// Continues from a saved state.
+    pub fn resume(spec: EnvActorSpec, state: EnvActorState, writer: Option<Writer>) -> Self {
+        Self { spec, state, writer }
+    }
+
+    /// Starts from the d²_m of a trained agent.
+    pub fn with_distances(mut self, distances: DistanceMean) -> Self {
+        self.state.novelty.take_distances(distances);
+        self
+    }
+
+    /// What a checkpoint keeps, besides the writer's state.
+    pub fn state(&self) -> &EnvActorState {
+        &self.state
+    }
+
+    /// Actor or evaluator.
+    pub fn role(&self) -> Role {
+        self.spec.role
+    }
+
+    /// Writer of this environment's sequences.
+    pub fn writer(&self) -> Option<&Writer> {
+        self.writer.as_ref()
+    }
+
+    /// Writer of this environment's sequences, to insert them into replay.
+    pub fn writer_mut(&mut self) -> Option<&mut Writer> {
+        self.writer.as_mut()
+    }
+
+    /// Intrinsic rewards of the observation that the pending action was chosen for.
+    pub fn pending_rewards(&self) -> Option<StepRewards> {
+        self.state.pending.as_ref().map(|pending| pending.step.rewards)
+    }
+
+    /// Adds the requests for the current observation, held by this row: one, or two after an episode's end.
+    pub fn request(&self, row: usize, requests: &mut Vec<ActRequest>) {
+        let EnvActorState { policy, first, ref previous, ref ended, .. } = self.state;
+        requests.extend(ended.clone());
+        // The writer opens an episode only with its first decision.
+        let wants_state = self.writer.as_ref().is_some_and(|writer| first || writer.wants_start());
+        let EnvActorSpec { slot, role, .. } = self.spec;
+        let previous = previous.clone();
+        requests.push(ActRequest { slot, role, first, last_observation: None, row, policy, wants_state, previous });
+    }
+
+    /// Chooses the action for `observation`, taking as many decisions as were requested.
+    pub fn choose(&mut self, observation: &[u8], decisions: &mut impl Iterator<Item = Decision>) -> Result<usize> {
+        if let Some(ended) = self.state.ended.take() {
+            let decision = decisions.next().ok_or(TrainError::MissingDecision)?;
+            self.end_episode(&ended, &decision)?;
+        }
+        if self.state.first {
+            self.state.novelty.start_episode();
+            self.state.sums = NoveltySums::default();
+            if let Some(writer) = &mut self.writer {
+                writer.begin_episode(self.state.policy as u16)?;
+            }
+        }
+        let decision = decisions.next().ok_or(TrainError::MissingDecision)?;
+        let rewards = self.intrinsic_rewards(&decision)?;
+        let random = &mut self.state.random;
+        let uniforms = [random.random::<f64>(), random.random::<f64>()];
+        let ChosenAction { action, probability } = choose_action(&decision.preferences, self.spec.epsilon, uniforms);
+        self.state.pending = Some(PendingAction {
+            observation: observation.to_vec(),
+            probability,
+            step: PreviousStep { action: action as i64, rewards, embedding: stored(&decision.embedding) },
+            state: decision.state,
+            version: decision.version,
+        });
+        Ok(action)
+    }
+
+    /// Records the position that the action led to; returns whether it is new in this episode.
+    pub fn visit(&mut self, position: Position) -> bool {
+        self.state.positions.insert(position)
+    }
+
+    /// Takes the outcome of the chosen action. If it ended the episode, `last` returns the final observation, and the
+    /// bandit chooses the next policy.
+    ///
+    /// Returns the report of a finished episode: at once for an evaluator, with the following step for an actor, whose
+    /// final observation the networks have to see first.
+    pub fn take(
+        &mut self,
+        step: &Step,
+        last: impl FnOnce() -> Vec<u8>,
+        bandit: &CentralBandit,
+    ) -> Result<Option<EpisodeReport>> {
+        let EnvActorSpec { role, environment, slot, hides_rewards, .. } = self.spec;
+        let mut pending = self.state.pending.take().ok_or(TrainError::MissingDecision)?;
+        pending.step.rewards.extrinsic = if hides_rewards { 0.0 } else { step.reward as f32 };
+        let report = self.state.report.take();
+        let policy = self.state.policy;
+        let Some(EpisodeEnd { ending, score, frames }) = step.end else {
+            self.write(&pending, 1.0)?;
+            (self.state.previous, self.state.first) = (pending.step, false);
+            return Ok(report);
+        };
+        if ending == Ending::CutOff {
+            // The action has no outcome: the observation that it was chosen for is the episode's last.
+            self.write_last(&pending.observation, pending.step.rewards, &pending.step.embedding)?;
+            bandit.abandon(role, policy)?;
+            self.next_episode(bandit);
+            return Ok(report);
+        }
+        self.write(&pending, if ending == Ending::Terminated { 0.0 } else { 1.0 })?;
+        let ended = EpisodeReport {
+            role,
+            environment,
+            policy,
+            score,
+            frames,
+            positions: self.state.positions.len() as u64,
+            novelty: self.state.sums,
+            distances: self.state.novelty.distances(),
+        };
+        bandit.report(role, policy, if hides_rewards { 0.0 } else { score })?;
+        self.next_episode(bandit);
+        if self.writer.is_none() {
+            return Ok(Some(ended));
+        }
+        let (last_observation, previous) = (Some(last()), pending.step);
+        self.state.ended = Some(ActRequest {
+            slot,
+            role,
+            first: false,
+            last_observation,
+            row: 0,
+            policy,
+            wants_state: false,
+            previous,
+        });
+        self.state.report = Some(ended);
+        Ok(report)
+    }
+
+    /// Abandons the current episode, which its environment can't continue. An episode that has just ended is kept.
+    pub fn abandon(&mut self, bandit: &CentralBandit) -> Result<()> {
+        if self.state.first && self.state.pending.is_none() {
+            return Ok(());
+        }
+        if let Some(writer) = &mut self.writer {
+            writer.abandon_episode();
+        }
+        bandit.abandon(self.spec.role, self.state.policy)?;
+        (self.state.ended, self.state.pending) = (None, None);
+        self.next_episode(bandit);
+        Ok(())
+    }
+
+    fn next_episode(&mut self, bandit: &CentralBandit) {
+        self.state.policy = bandit.choose(self.spec.role);
+        self.state.first = true;
+        self.state.positions.clear();
+        self.state.previous = PreviousStep::zeros(self.state.previous.embedding.len());
+    }
+
+    /// r_NGU of the observation that was decided on, and its parts.
+    fn intrinsic_rewards(&mut self, decision: &Decision) -> Result<StepRewards> {
+        let episodic = self.state.novelty.observe(&decision.embedding)?;
+        let ngu = ngu_reward(episodic, f64::from(decision.rnd)) as f32;
+        let rewards = StepRewards { extrinsic: 0.0, ngu, rnd: decision.rnd, episodic: episodic as f32 };
+        self.state.sums.add(rewards);
+        Ok(rewards)
+    }
+
+    fn write(&mut self, pending: &PendingAction, discount: f32) -> Result<()> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let PendingAction { observation, probability, step: PreviousStep { action, rewards, embedding }, .. } = pending;
+        let start = pending.state.as_ref();
+        let start = start.map(|state| SequenceStart { state, parameter_version: pending.version });
+        let step = replay::Step {
+            action: *action as u16,
+            behaviour_probability: *probability,
+            reward_extrinsic: rewards.extrinsic,
+            reward_ngu: rewards.ngu,
+            reward_rnd: rewards.rnd,
+            reward_episodic: rewards.episodic,
+            discount,
+            embedding,
+        };
+        Ok(writer.append(observation, &step, start)?)
+    }
+
+    fn write_last(&mut self, observation: &[u8], rewards: StepRewards, embedding: &[f16]) -> Result<()> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        let last = replay::Step::last([rewards.ngu, rewards.rnd, rewards.episodic], embedding);
+        Ok(writer.end_episode(observation, &last)?)
+    }
+
+    /// Ends the last episode, whose final observation the networks have seen.
+    fn end_episode(&mut self, ended: &ActRequest, decision: &Decision) -> Result<()> {
+        let rewards = self.intrinsic_rewards(decision)?;
+        if let Some(report) = &mut self.state.report {
+            report.novelty = self.state.sums;
+        }
+        self.write_last(ended.last_observation.as_deref().unwrap_or_default(), rewards, &stored(&decision.embedding))
+    }
+}
+
+/// f(x) as replay stores it: acting and learning are fed the same bits.
+fn stored(embedding: &[f32]) -> Vec<f16> {
+    embedding.iter().map(|&value| f16::from_f32(value)).collect()
+}

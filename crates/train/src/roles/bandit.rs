@@ -1,0 +1,86 @@
+//! The one bandit that gives every episode its policy.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use agent::Random;
+use agent::bandit::{Arm, Bandit, BanditParameters};
+use rand::{RngExt, SeedableRng};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Result;
+use crate::roles::messages::Role;
+
+/// Chooses policies for actors and evaluators and learns from the actors' episodes.
+#[derive(Debug)]
+pub struct CentralBandit(Mutex<BanditState>);
+
+/// What continues from a saved run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BanditState {
+    bandit: Bandit,
+    random: Random,
+    /// Episodes begun by actors, a count for each policy.
+    pulls: Vec<u64>,
+}
+
+impl CentralBandit {
+    /// A bandit over `policies` policies that knows nothing.
+    pub fn new(policies: usize, parameters: &BanditParameters, seed: u64) -> Self {
+        let bandit = Bandit::new(policies, parameters.clone());
+        Self::resume(BanditState { bandit, random: Random::seed_from_u64(seed), pulls: vec![0; policies] })
+    }
+
+    /// Goes on from a saved one.
+    pub fn resume(state: BanditState) -> Self {
+        Self(Mutex::new(state))
+    }
+
+    /// What continues from here.
+    pub fn state(&self) -> BanditState {
+        self.lock().clone()
+    }
+
+    /// The policy for the next episode: for an evaluator the one with the best mean return.
+    pub fn choose(&self, role: Role) -> usize {
+        let mut state = self.lock();
+        if role == Role::Evaluator {
+            return state.bandit.greedy();
+        }
+        let uniforms = [state.random.random::<f64>(), state.random.random::<f64>()];
+        let policy = state.bandit.choose(uniforms);
+        state.pulls[policy] += 1;
+        policy
+    }
+
+    /// An episode of this policy ended with this score; evaluators teach nothing.
+    pub fn report(&self, role: Role, policy: usize, score: f64) -> Result<()> {
+        if role == Role::Actor {
+            self.lock().bandit.update(policy, score)?;
+        }
+        Ok(())
+    }
+
+    /// An episode of this policy was lost.
+    pub fn abandon(&self, role: Role, policy: usize) -> Result<()> {
+        if role == Role::Actor {
+            self.lock().bandit.abandon(policy)?;
+        }
+        Ok(())
+    }
+
+    /// What is known of each policy, and how many episodes each began.
+    pub fn arms(&self) -> (Vec<Arm>, Vec<u64>) {
+        let state = self.lock();
+        (state.bandit.arms().to_vec(), state.pulls.clone())
+    }
+
+    /// The policy with the best mean return.
+    pub fn greedy(&self) -> usize {
+        self.lock().bandit.greedy()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BanditState> {
+        // Counts are whole after every statement, so a thread that died while holding them left them usable.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,233 @@
+//! Measures what a run has trained: a fixed number of greedy episodes, usually with the averaged parameters.
+
+use agent::intrinsic::DistanceMean;
+use agent::learner::ParameterSource;
+use envs::{EnvSpec, Environments};
+
+use crate::config::Config;
+use crate::error::{Result, TrainError};
+use crate::roles::actor::Actor;
+use crate::roles::actor_env::{EnvActor, EnvActorSpec};
+use crate::roles::bandit::CentralBandit;
+use crate::roles::inference::{Inference, RoleSizes};
+use crate::roles::messages::{EpisodeReport, Role};
+use crate::run::checkpoint::Checkpoint;
+use crate::runtime::assembly::{Task, environments, make_sets, observation_spec};
+use crate::runtime::events::Event;
+use crate::runtime::trainer::device;
+use crate::trained::Trained;
+use crate::weights;
+
+/// The first environment's index. Episodes follow from seed and index, and training's indices are all smaller: no
+/// episode is one that was trained on, whatever the seed.
+pub const FIRST_INDEX: usize = 1_000_000;
+
+/// Environments that play at the same time, at most.
+const MOST_ENVIRONMENTS: usize = 16;
+
+/// Workers play while the networks decide for the others. A fixed number on every machine, since the size of a batch may
+/// change the last bits of what the networks say.
+const ENVIRONMENTS_PER_WORKER: usize = 4;
+
+/// Environments with indices of their own, and the trained agent beside them.
+pub(crate) struct EvaluationSetup {
+    pub(crate) sets: Vec<Box<dyn Environments>>,
+    pub(crate) spec: EnvSpec,
+    pub(crate) inference: Inference,
+    pub(crate) bandit: CentralBandit,
+    pub(crate) updates: u64,
+    distances: DistanceMean,
+}
+
+impl EvaluationSetup {
+    pub(crate) fn new(
+        task: &Task,
+        config: &Config,
+        checkpoint: &Checkpoint,
+        parameters: ParameterSource,
+        seed: u64,
+        environments: usize,
+    ) -> Result<Self> {
+        if parameters == ParameterSource::Online && weights::are_in(checkpoint) {
+            return Err(TrainError::OnlyAveraged);
+        }
+        let mut playing = config.clone();
+        playing.run.seed = seed;
+        playing.actors.environments_per_worker = ENVIRONMENTS_PER_WORKER;
+        playing.actors.groups = 1;
+        let sets = make_sets(task, &playing, FIRST_INDEX, environments)?;
+        let spec = sets.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
+        let (observation, actions, device) = (observation_spec(&spec), spec.actions(), device(config)?);
+        let Trained { mut published, bandit, distances } =
+            Trained::read(checkpoint, config, &observation, actions, device)?;
+        if parameters == ParameterSource::Online {
+            published.evaluate_online();
+        }
+        let (agent, intrinsic) = (&config.agent, &config.intrinsic);
+        let roles = RoleSizes { actors: 0, evaluators: environments };
+        let inference = Inference::new(agent, intrinsic, &observation, actions, roles, device, &published)?;
+        Ok(Self { sets, spec, inference, bandit, updates: published.version, distances })
+    }
+
+    /// An actor environment that plays greedily and writes nothing down.
+    pub(crate) fn env_actor(&self, config: &Config, environment: usize) -> Result<EnvActor> {
+        let hides_rewards = config.env.hide_rewards;
+        let spec = EnvActorSpec { role: Role::Evaluator, environment, slot: environment, epsilon: 0.0, hides_rewards };
+        // Nothing is drawn without exploration, so the seed does not matter.
+        let env_actor =
+            EnvActor::new(spec, &config.intrinsic, self.inference.embedding_length(), 0, None, &self.bandit)?;
+        Ok(env_actor.with_distances(self.distances))
+    }
+}
+
+/// An evaluation that its caller moves on.
+///
+/// How many episodes of each environment count is fixed before the first: the first N / n of each, and one more of the
+/// first N mod n. Counting the N that end first instead would favour short ones.
+pub struct Evaluation {
+    actors: Vec<Actor>,
+    inference: Inference,
+    bandit: CentralBandit,
+    spec: EnvSpec,
+    updates: u64,
+    wanted: Vec<usize>,
+    played: Vec<Vec<EpisodeReport>>,
+}
+
+impl Evaluation {
+    /// `episodes` episodes of the agent in `checkpoint` with these of its parameters, on environments that follow from
+    /// `seed`.
+    pub fn new(
+        task: &Task,
+        config: &Config,
+        checkpoint: &Checkpoint,
+        parameters: ParameterSource,
+        seed: u64,
+        episodes: usize,
+    ) -> Result<Self> {
+        let wanted = shares(episodes);
+        let mut stage = EvaluationSetup::new(task, config, checkpoint, parameters, seed, wanted.len())?;
+        let mut first = 0;
+        let mut actors = Vec::new();
+        let sets = std::mem::take(&mut stage.sets);
+        let sizes: Vec<usize> = sets.iter().map(|set| environments(set.as_ref())).collect();
+        let rows = stage.inference.observation_rows(&sizes)?;
+        for ((set, size), observations) in sets.into_iter().zip(sizes).zip(rows) {
+            let env_actors = first..first + size;
+            first = env_actors.end;
+            let env_actors =
+                env_actors.map(|environment| stage.env_actor(config, environment)).collect::<Result<_>>()?;
+            actors.push(Actor::new(set, env_actors, observations)?);
+        }
+        let EvaluationSetup { spec, inference, bandit, updates, .. } = stage;
+        Ok(Self { actors, inference, bandit, spec, updates, played: vec![Vec::new(); wanted.len()], wanted })
+    }
+
+    /// What the environments look like.
+    pub fn spec(&self) -> &EnvSpec {
+        &self.spec
+    }
+
+    /// Updates that made the parameters.
+    pub fn updates(&self) -> u64 {
+        self.updates
+    }
+
+    /// Whether the bandit knows what any policy is worth; else the first one plays.
+    pub fn policy_is_known(&self) -> bool {
+        self.bandit.arms().0.iter().any(|arm| arm.episodes > 0.0)
+    }
+
+    /// The policy that plays: the bandit's favourite.
+    pub fn policy(&self) -> usize {
+        self.bandit.greedy()
+    }
+
+    /// Environments that play at the same time.
+    pub fn environments(&self) -> usize {
+        self.wanted.len()
+    }
+
+    /// Agent steps so far, all environments together.
+    pub fn steps(&self) -> u64 {
+        self.actors.iter().map(Actor::steps).sum()
+    }
+
+    /// One step of every environment of the workers that have episodes left to play; what went wrong and was mended is
+    /// told to `say`.
+    pub fn advance(&mut self, say: &mut dyn FnMut(&str)) -> Result<()> {
+        let Self { actors, inference, bandit, wanted, played, .. } = self;
+        let shares = wanted.chunks(ENVIRONMENTS_PER_WORKER).zip(played.chunks(ENVIRONMENTS_PER_WORKER));
+        let mut playing: Vec<&mut Actor> = actors
+            .iter_mut()
+            .zip(shares)
+            .filter(|(_, (wanted, played))| !all_played(wanted, played))
+            .map(|(actor, _)| actor)
+            .collect();
+        for actor in &mut playing {
+            actor.decide(0, inference)?;
+        }
+        for actor in playing {
+            let mut on_event = |event| match event {
+                Event::Fault(fault) => say(&fault),
+                Event::Episode(report) => {
+                    let played = &mut played[report.environment];
+                    if played.len() < wanted[report.environment] {
+                        played.push(report);
+                    }
+                }
+                Event::Positions(_) | Event::Update(_) => {}
+            };
+            actor.wait(0, &mut on_event)?;
+            actor.absorb(0, bandit, &mut on_event)?;
+        }
+        Ok(())
+    }
+
+    /// Whether all episodes that count are played.
+    pub fn is_complete(&self) -> bool {
+        all_played(&self.wanted, &self.played)
+    }
+
+    /// The episodes that count and have been played, environment by environment.
+    pub fn episodes(&self) -> impl Iterator<Item = &EpisodeReport> {
+        self.played.iter().flatten()
+    }
+}
+
+fn all_played(wanted: &[usize], played: &[Vec<EpisodeReport>]) -> bool {
+    played.iter().zip(wanted).all(|(played, &wanted)| played.len() == wanted)
+}
+
+/// How many episodes of each environment count.
+fn shares(episodes: usize) -> Vec<usize> {
+    let environments = episodes.min(MOST_ENVIRONMENTS);
+    (0..environments)
+        .map(|environment| episodes / environments + usize::from(environment < episodes % environments))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Kind, fields};
+
+    #[test]
+    fn episodes_are_shared_evenly() {
+        assert_eq!(shares(0), [0usize; 0]);
+        assert_eq!(shares(1), [1]);
+        assert_eq!(shares(10), [1; 10]);
+        assert_eq!(shares(16), [1; 16]);
+        assert_eq!(shares(18), [2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]);
+        assert_eq!(shares(100).iter().sum::<usize>(), 100);
+    }
+
+    #[test]
+    fn no_training_environment_can_have_an_evaluations_index() {
+        let most = |path: &str| match fields().find(|field| field.path == path).unwrap().kind {
+            Kind::Whole(_, most) => most as usize,
+            _ => panic!("{path} is no whole number"),
+        };
+        assert!(most("actors.environments") + most("evaluation.evaluators") <= FIRST_INDEX);
+    }
+}

@@ -1,0 +1,175 @@
+//! The acting networks of both roles, and every environment's recurrent state.
+
+use agent::acting::{ActingNetwork, ActingOutput, ObservationRows, RecurrentStates};
+use agent::intrinsic::multiplier_of_error;
+use agent::moments::Moments;
+use agent::{AgentConfig, ObservationSpec};
+use serde::{Deserialize, Serialize};
+use tch::Device;
+
+use crate::config::IntrinsicConfig;
+use crate::error::Result;
+use crate::roles::messages::{ActRequest, ActRequests, Decision, Role};
+use crate::runtime::published_parameters::PublishedParameters;
+
+/// Answers requests: the networks themselves, or a connection to them.
+pub trait Decide {
+    /// Returns one decision per request, in order. Leaves the requests to the caller again, unless it fails.
+    fn decide(&mut self, requests: &mut ActRequests) -> Result<Vec<Decision>>;
+}
+
+/// Networks for both roles.
+#[derive(Debug)]
+pub struct Inference {
+    online: ActingNetwork,
+    average: ActingNetwork,
+    states: RecurrentStates,
+    version: u64,
+    rnd_errors: Moments,
+    rnd_scale: f64,
+    rnd_clip: f64,
+}
+
+/// Number of environments per role. The actors' slots come first.
+#[derive(Clone, Copy, Debug)]
+pub struct RoleSizes {
+    /// Environments of the online network.
+    pub actors: usize,
+    /// Environments of the averaged network.
+    pub evaluators: usize,
+}
+
+/// Every environment's recurrent state, as a checkpoint keeps it.
+#[derive(Serialize, Deserialize)]
+pub struct SavedStates(Vec<Vec<f32>>);
+
+impl Inference {
+    /// Networks for this many environments, with parameters from the learner.
+    pub fn new(
+        agent: &AgentConfig,
+        intrinsic: &IntrinsicConfig,
+        observation: &ObservationSpec,
+        actions: usize,
+        roles: RoleSizes,
+        device: Device,
+        published: &PublishedParameters,
+    ) -> Result<Self> {
+        let online = ActingNetwork::new(agent, observation, actions, device)?;
+        let average = ActingNetwork::new(agent, observation, actions, device)?;
+        let RoleSizes { actors, evaluators } = roles;
+        let states = RecurrentStates::new(online.networks(), actors + evaluators, device)?;
+        let mut inference = Self {
+            online,
+            average,
+            states,
+            version: 0,
+            rnd_errors: published.rnd_errors.clone(),
+            rnd_scale: intrinsic.rnd_scale,
+            rnd_clip: intrinsic.rnd_clip,
+        };
+        inference.refresh(published)?;
+        inference.online.prepare(actors, &inference.states)?;
+        inference.average.prepare(evaluators, &inference.states)?;
+        Ok(inference)
+    }
+
+    /// Length of f(x).
+    pub fn embedding_length(&self) -> usize {
+        self.average.networks().embedding_length()
+    }
+
+    /// Memory for the observations of actors with these numbers of environments, in the order of their slots.
+    pub fn observation_rows(&self, environments: &[usize]) -> Result<Vec<ObservationRows>> {
+        Ok(self.online.observation_rows(environments)?)
+    }
+
+    /// Takes over newer parameters, once the learner's device has finished them.
+    pub fn refresh(&mut self, published: &PublishedParameters) -> Result<()> {
+        published.wait()?;
+        self.online.refresh(&published.online)?;
+        self.average.refresh(&published.average)?;
+        self.rnd_errors = published.rnd_errors.clone();
+        self.version = published.version;
+        Ok(())
+    }
+
+    /// Returns every environment's recurrent state.
+    pub fn save(&self) -> Result<SavedStates> {
+        let states = (0..self.states.environments()).map(|slot| self.states.read(slot));
+        Ok(SavedStates(states.collect::<agent::Result<_>>()?))
+    }
+
+    /// Continues from saved recurrent states.
+    pub fn restore(&mut self, saved: &SavedStates) -> Result<()> {
+        for (slot, state) in saved.0.iter().enumerate() {
+            self.states.write(slot, state)?;
+        }
+        Ok(())
+    }
+
+    /// Sends an actor's observations to the device ahead of the decision. What is not sent ahead goes with it.
+    pub fn send(&mut self, requests: &ActRequests) -> Result<()> {
+        for (role, network) in [(Role::Actor, &mut self.online), (Role::Evaluator, &mut self.average)] {
+            let of_role = requests.requests.iter().filter(|request| request.role == role);
+            let observations = of_role.map(|request| Ok((request.slot, requests.observation(request)?)));
+            network.send(&observations.collect::<Result<Vec<_>>>()?, &self.states)?;
+        }
+        Ok(())
+    }
+
+    /// Returns one decision per request of several actors, in order.
+    pub fn decide_together(&mut self, actors: &[&ActRequests]) -> Result<Vec<Decision>> {
+        let requests: Vec<(&ActRequests, &ActRequest)> =
+            actors.iter().flat_map(|actor| actor.requests.iter().map(move |request| (*actor, request))).collect();
+        let mut decisions: Vec<Option<Decision>> = vec![None; requests.len()];
+        // An environment whose episode ended has two requests: its last observation goes first, with the old state.
+        for last in [true, false] {
+            let [actors, evaluators] = [Role::Actor, Role::Evaluator].map(|role| {
+                let matches = |i: &usize| {
+                    let (_, request) = requests[*i];
+                    request.role == role && request.last_observation.is_some() == last
+                };
+                let mut chosen: Vec<usize> = (0..requests.len()).filter(matches).collect();
+                // In the order of memory, whatever the order of arrival, so that neighbours travel together.
+                chosen.sort_by_key(|&i| requests[i].1.slot);
+                chosen
+            });
+            let rows = |chosen: &[usize]| {
+                chosen.iter().map(|&i| requests[i].0.acting_row(requests[i].1)).collect::<Result<Vec<_>>>()
+            };
+            // Both networks start before either is waited for.
+            let acting = self.online.begin(&rows(&actors)?, &mut self.states)?;
+            let evaluating = self.average.begin(&rows(&evaluators)?, &mut self.states)?;
+            for (chosen, output) in [(actors, acting.finish()?), (evaluators, evaluating.finish()?)] {
+                for (i, decision) in chosen.into_iter().zip(self.decisions(output)) {
+                    decisions[i] = Some(decision);
+                }
+            }
+        }
+        Ok(decisions.into_iter().flatten().collect())
+    }
+
+    fn decisions(&self, output: ActingOutput) -> Vec<Decision> {
+        let rows = output.rnd_error.len().max(1);
+        let (actions, embedding) = (output.q.len() / rows, output.embedding.len() / rows);
+        let part = |values: &[f32], i: usize, length: usize| values[i * length..(i + 1) * length].to_vec();
+        let decision = |(i, state): (usize, &Option<Vec<f32>>)| {
+            let error = f64::from(output.rnd_error[i]);
+            Decision {
+                preferences: part(output.preferences(), i, actions),
+                q: part(&output.q, i, actions),
+                embedding: part(&output.embedding, i, embedding),
+                rnd: multiplier_of_error(error, &self.rnd_errors, self.rnd_scale, self.rnd_clip) as f32,
+                state: state.clone(),
+                version: self.version,
+            }
+        };
+        output.state_before.iter().enumerate().map(decision).collect()
+    }
+}
+
+impl Decide for Inference {
+    fn decide(&mut self, requests: &mut ActRequests) -> Result<Vec<Decision>> {
+        self.decide_together(&[requests])
+    }
+}

@@ -1,0 +1,426 @@
+//! Inference behind a channel: a thread that answers the requests of many actors in common batches.
+//!
+//! Observations are sent to the device as they arrive, while other actors are still waited for.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::config::InferenceConfig;
+use crate::error::{Result, TrainError};
+use crate::roles::inference::{Decide, Inference, SavedStates};
+use crate::roles::messages::{ActRequests, Decision, Role};
+use crate::runtime::published_parameters::PublishedParameters;
+use crate::runtime::timesheet::{Activity, Stopwatch};
+
+enum ServerRequest {
+    /// A client may send requests from now on.
+    Arrive(Role),
+    /// A client sends no requests from now on.
+    Leave(Role),
+    Decide(PendingRequest),
+    Refresh(Box<PublishedParameters>),
+    Save(Sender<Result<SavedStates>>),
+}
+
+/// A client's requests, and where to send the decisions. The requests go back too, to reuse their memory.
+struct PendingRequest {
+    role: Role,
+    requests: ActRequests,
+    reply: Sender<Result<(Vec<Decision>, ActRequests)>>,
+}
+
+/// A running inference server; its thread ends when the server and all clients are dropped.
+pub struct InferenceServer {
+    inbox: Sender<ServerRequest>,
+    thread: JoinHandle<()>,
+}
+
+/// An actor's connection to the inference server.
+///
+/// It sends one request at a time, so a batch is complete once every client has sent one that is not
+/// [`away`](Self::away). Evaluators are waited for only if there are no actors: they often have one group of
+/// environments only, and actors would stand still while those step.
+pub struct InferenceClient {
+    role: Role,
+    inbox: Sender<ServerRequest>,
+}
+
+/// While it lives, the inference server does not wait for its client.
+pub struct AwayGuard<'a> {
+    client: &'a InferenceClient,
+}
+
+impl InferenceServer {
+    /// Starts the thread, which records its time with `stopwatch`.
+    pub fn start(inference: Inference, config: &InferenceConfig, stopwatch: Stopwatch) -> Result<Self> {
+        // Fixes the caller's number of libtorch threads: until it is read, it follows what another thread sets.
+        tch::get_num_threads();
+        let (sender, inbox) = channel();
+        let server = ServerThread {
+            inference,
+            inbox,
+            max_batch: config.max_batch,
+            max_wait: Duration::from_micros(config.max_wait_microseconds),
+            present: [0; 2],
+            published: None,
+            failure: None,
+            stopwatch,
+        };
+        let thread = thread::Builder::new().name("inference".to_owned()).spawn(move || server.serve());
+        Ok(Self { inbox: sender, thread: thread.map_err(|cause| TrainError::Thread { role: "inference", cause })? })
+    }
+
+    /// Returns a connection for one actor.
+    pub fn client(&self, role: Role) -> InferenceClient {
+        let client = InferenceClient { role, inbox: self.inbox.clone() };
+        client.notify(ServerRequest::Arrive(role));
+        client
+    }
+
+    /// Hands over newer parameters, used from the next batch on or once the learner's device has finished them.
+    pub fn refresh(&self, published: PublishedParameters) -> Result<()> {
+        self.inbox.send(ServerRequest::Refresh(Box::new(published))).map_err(|_| gone())
+    }
+
+    /// Returns every environment's recurrent state.
+    pub fn save(&self) -> Result<SavedStates> {
+        let (reply, states) = channel();
+        self.inbox.send(ServerRequest::Save(reply)).map_err(|_| gone())?;
+        states.recv().map_err(|_| gone())?
+    }
+
+    /// Waits for the thread to end, which it does once all clients are dropped.
+    pub fn finish(self) -> Result<()> {
+        drop(self.inbox);
+        self.thread.join().map_err(|_| TrainError::Panicked { role: "inference" })
+    }
+}
+
+fn gone() -> TrainError {
+    TrainError::Gone { role: "inference" }
+}
+
+impl InferenceClient {
+    /// Keeps batches from waiting for this client, for waits longer than the gathering of a batch.
+    pub fn away(&self) -> AwayGuard<'_> {
+        self.notify(ServerRequest::Leave(self.role));
+        AwayGuard { client: self }
+    }
+
+    /// Sends a request without reply. If the server is gone, the next `decide` reports that.
+    fn notify(&self, request: ServerRequest) {
+        let _ = self.inbox.send(request);
+    }
+}
+
+impl Drop for InferenceClient {
+    fn drop(&mut self) {
+        self.notify(ServerRequest::Leave(self.role));
+    }
+}
+
+impl Drop for AwayGuard<'_> {
+    fn drop(&mut self) {
+        self.client.notify(ServerRequest::Arrive(self.client.role));
+    }
+}
+
+impl Decide for InferenceClient {
+    fn decide(&mut self, requests: &mut ActRequests) -> Result<Vec<Decision>> {
+        // The server holds the only sender: if its thread dies, the wait for the reply ends.
+        let (reply, replies) = channel();
+        let pending = PendingRequest { role: self.role, requests: std::mem::take(requests), reply };
+        self.inbox.send(ServerRequest::Decide(pending)).map_err(|_| gone())?;
+        let decisions;
+        (decisions, *requests) = replies.recv().map_err(|_| gone())??;
+        Ok(decisions)
+    }
+}
+
+struct ServerThread {
+    inference: Inference,
+    inbox: Receiver<ServerRequest>,
+    max_batch: usize,
+    max_wait: Duration,
+    /// Clients that may send requests: actors and evaluators.
+    present: [usize; 2],
+    /// The newest parameters, until they are taken over.
+    published: Option<Box<PublishedParameters>>,
+    /// Why newer parameters could not be taken over; reported to the next client, since a refresh has no reply.
+    failure: Option<String>,
+    stopwatch: Stopwatch,
+}
+
+impl ServerThread {
+    fn serve(mut self) {
+        // The steps are small, and more libtorch threads would spin beside the learner's while they wait.
+        tch::set_num_threads(1);
+        let mut pending: Vec<PendingRequest> = Vec::new();
+        while let Ok(request) = self.inbox.recv() {
+            self.stopwatch.lap(Activity::Waiting);
+            self.take(request, &mut pending);
+            self.stopwatch.lap(Activity::Working);
+            // The first request of a batch waits for others, until the batch is complete or `max_wait` has passed.
+            let until = Instant::now() + self.max_wait;
+            while !pending.is_empty() && !self.is_complete(&pending) {
+                match self.inbox.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                    Ok(request) => self.take(request, &mut pending),
+                    Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+                }
+            }
+            self.stopwatch.lap(Activity::Gathering);
+            if !pending.is_empty() {
+                self.reply(&mut pending);
+            }
+            self.stopwatch.lap(Activity::Working);
+        }
+    }
+
+    fn take(&mut self, request: ServerRequest, pending: &mut Vec<PendingRequest>) {
+        // A client that is gone needs no reply, here and below.
+        match request {
+            ServerRequest::Arrive(role) => self.present[role as usize] += 1,
+            ServerRequest::Leave(role) => self.present[role as usize] -= 1,
+            ServerRequest::Decide(request) => match self.inference.send(&request.requests) {
+                Ok(()) => pending.push(request),
+                Err(error) => drop(request.reply.send(Err(error))),
+            },
+            ServerRequest::Refresh(published) => {
+                // The parameters before may be finished by now, and these may not be for a while.
+                self.refresh();
+                self.published = Some(published);
+            }
+            ServerRequest::Save(reply) => drop(reply.send(self.inference.save())),
+        }
+    }
+
+    /// Whether the batch is full, or every client that is waited for has sent its request.
+    fn is_complete(&self, pending: &[PendingRequest]) -> bool {
+        let awaited = if self.present[Role::Actor as usize] > 0 { Role::Actor } else { Role::Evaluator };
+        let arrived = pending.iter().filter(|request| request.role == awaited).count();
+        let rows: usize = pending.iter().map(|request| request.requests.requests.len()).sum();
+        rows >= self.max_batch || arrived >= self.present[awaited as usize]
+    }
+
+    /// Takes over newer parameters, unless the learner's device is still at work on them.
+    fn refresh(&mut self) {
+        let Some(published) = self.published.take() else { return };
+        let refreshed = match published.is_complete() {
+            Ok(true) => self.inference.refresh(&published),
+            Ok(false) => {
+                self.published = Some(published);
+                return;
+            }
+            Err(error) => Err(error),
+        };
+        self.failure = refreshed.err().map(|error| error.to_string());
+    }
+
+    fn reply(&mut self, pending: &mut Vec<PendingRequest>) {
+        self.refresh();
+        let decided = match &self.failure {
+            Some(failure) => Err(TrainError::Inference(failure.clone())),
+            None => {
+                let together: Vec<&ActRequests> = pending.iter().map(|request| &request.requests).collect();
+                self.inference.decide_together(&together)
+            }
+        };
+        match decided {
+            Ok(decisions) => {
+                let mut decisions = decisions.into_iter();
+                for PendingRequest { requests, reply, .. } in pending.drain(..) {
+                    let decisions = decisions.by_ref().take(requests.requests.len()).collect();
+                    drop(reply.send(Ok((decisions, requests))));
+                }
+            }
+            Err(error) => {
+                // The first client gets the error itself, the others its text.
+                let text = error.to_string();
+                let mut first = Some(error);
+                for request in pending.drain(..) {
+                    let error = first.take().unwrap_or_else(|| TrainError::Inference(text.clone()));
+                    drop(request.reply.send(Err(error)));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use agent::acting::ObservationRows;
+    use agent::{Learner, ObservationKind, ObservationSpec};
+    use tch::Device;
+
+    use super::*;
+    use crate::config::{Config, Sources};
+    use crate::roles::inference::RoleSizes;
+    use crate::roles::messages::{ActRequest, PreviousStep};
+    use crate::runtime::timesheet::ThreadRole;
+
+    fn config(settings: &[String]) -> Config {
+        Sources { preset: Some("tiny".to_owned()), file: None, set: settings.to_vec() }.load().unwrap().config
+    }
+
+    fn published(config: &Config) -> PublishedParameters {
+        PublishedParameters::of(&Learner::new(&config.agent, &observation(), 2, 1, Device::Cpu).unwrap()).unwrap()
+    }
+
+    fn observation() -> ObservationSpec {
+        ObservationSpec { shape: vec![4], kind: ObservationKind::F32 }
+    }
+
+    fn start(config: &Config, published: &PublishedParameters, slots: usize) -> InferenceServer {
+        let Config { agent, intrinsic, .. } = config;
+        let roles = RoleSizes { actors: slots, evaluators: 0 };
+        let inference = Inference::new(agent, intrinsic, &observation(), 2, roles, Device::Cpu, published).unwrap();
+        InferenceServer::start(inference, &config.inference, Stopwatch::new(&Arc::default(), ThreadRole::Inference))
+            .unwrap()
+    }
+
+    /// Sends the request of an environment's first observation; returns the number of decisions.
+    fn ask(client: &mut InferenceClient, config: &Config, slot: usize) -> Result<usize> {
+        ask_about(client, config, slot, 0, None)
+    }
+
+    fn ask_about(
+        client: &mut InferenceClient,
+        config: &Config,
+        slot: usize,
+        row: usize,
+        last_observation: Option<Vec<u8>>,
+    ) -> Result<usize> {
+        let previous = PreviousStep::zeros(config.agent.network.intrinsic.embedding);
+        let (role, first, policy, wants_state) = (Role::Actor, true, 0, false);
+        let request = ActRequest { slot, role, first, last_observation, row, policy, wants_state, previous };
+        let observations = ObservationRows::on_host(1, self::observation().bytes());
+        client.decide(&mut ActRequests { requests: vec![request], observations }).map(|all| all.len())
+    }
+
+    /// A refresh has no reply, and stale decisions must not be served forever.
+    #[test]
+    fn a_failed_refresh_is_reported_to_the_next_client() {
+        let (config, other) = (config(&[]), config(&["agent.network.core=24".to_owned()]));
+        let good = published(&config);
+        let server = start(&config, &good, 1);
+        let mut client = server.client(Role::Actor);
+        let mut ask = || ask(&mut client, &config, 0);
+        assert_eq!(ask().unwrap(), 1);
+        server.refresh(published(&other)).unwrap();
+        let error = ask().unwrap_err();
+        assert!(matches!(error, TrainError::Inference(_)), "{error}");
+        server.refresh(good).unwrap();
+        assert_eq!(ask().unwrap(), 1);
+        drop(client);
+        server.finish().unwrap();
+    }
+
+    #[test]
+    fn an_invalid_observation_is_reported_at_once_and_to_its_client_only() {
+        const LONG: Duration = Duration::from_secs(10);
+        let (config, server, [mut first, mut second, mut third]) = three_clients(LONG);
+        let start = Instant::now();
+        let asked = thread::scope(|scope| {
+            let asked = [(0, &mut first), (1, &mut second)].map(|(slot, client)| {
+                let config = &config;
+                scope.spawn(move || ask(client, config, slot))
+            });
+            for (slot, row, last_observation, expected) in [
+                (2, 1, None, "one of 1 rows"),
+                (2, 0, Some(vec![0; 3]), "observation has 3 values"),
+                (3, 0, None, "one of 3 environments"),
+            ] {
+                let error = ask_about(&mut third, &config, slot, row, last_observation).unwrap_err().to_string();
+                assert!(error.contains(expected), "{error}");
+            }
+            assert!(asked.iter().all(|asked| !asked.is_finished()), "a batch was complete without the third client");
+            assert_eq!(ask(&mut third, &config, 2).unwrap(), 1);
+            asked.map(|asked| asked.join().unwrap().unwrap())
+        });
+        assert_eq!(asked, [1, 1]);
+        drop((first, second, third));
+        server.finish().unwrap();
+        assert!(start.elapsed() < LONG, "a batch waited although it was complete");
+    }
+
+    /// A server that gathers batches for up to `max_wait`, with three clients.
+    fn three_clients(max_wait: Duration) -> (Config, InferenceServer, [InferenceClient; 3]) {
+        let config = config(&[format!("inference.max_wait_microseconds={}", max_wait.as_micros())]);
+        let server = start(&config, &published(&config), 3);
+        let clients = [(); 3].map(|()| server.client(Role::Actor));
+        (config, server, clients)
+    }
+
+    #[test]
+    fn a_batch_is_complete_once_every_present_client_has_asked() {
+        const LONG: Duration = Duration::from_secs(10);
+        let (config, server, [mut first, mut second, mut third]) = three_clients(LONG);
+        let config = &config;
+        let start = Instant::now();
+        thread::scope(|scope| {
+            for (slot, client) in [&mut first, &mut second, &mut third].into_iter().enumerate() {
+                scope.spawn(move || ask(client, config, slot).unwrap());
+            }
+        });
+        let away = third.away();
+        thread::scope(|scope| {
+            scope.spawn(|| ask(&mut first, config, 0).unwrap());
+            ask(&mut second, config, 1).unwrap();
+        });
+        drop(away);
+        // Once it is back, the server waits for it again, until it is dropped.
+        thread::scope(|scope| {
+            let asked = [(0, &mut first), (1, &mut second)]
+                .map(|(slot, client)| scope.spawn(move || ask(client, config, slot).unwrap()));
+            thread::sleep(Duration::from_millis(100));
+            assert!(asked.iter().all(|asked| !asked.is_finished()));
+            drop(third);
+        });
+        drop((first, second));
+        server.finish().unwrap();
+        assert!(start.elapsed() < LONG, "a batch waited although it was complete");
+    }
+
+    #[test]
+    fn waits_for_evaluators_only_if_there_are_no_actors() {
+        const LONG: Duration = Duration::from_secs(10);
+        let (config, server, [mut first, mut second, third]) = three_clients(LONG);
+        let config = &config;
+        drop(third);
+        let mut evaluators = [(); 2].map(|()| server.client(Role::Evaluator));
+        let start = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| ask(&mut first, config, 0).unwrap());
+            ask(&mut second, config, 1).unwrap();
+        });
+        drop((first, second));
+        let [quick, slow] = &mut evaluators;
+        thread::scope(|scope| {
+            let asked = scope.spawn(|| ask(quick, config, 0).unwrap());
+            thread::sleep(Duration::from_millis(100));
+            assert!(!asked.is_finished());
+            ask(slow, config, 1).unwrap();
+        });
+        drop(evaluators);
+        server.finish().unwrap();
+        assert!(start.elapsed() < LONG, "a batch waited although it was complete");
+    }
+
+    #[test]
+    fn waits_for_a_silent_client_no_longer_than_configured() {
+        const WAIT: Duration = Duration::from_millis(200);
+        let (config, server, [mut first, silent, mut third]) = three_clients(WAIT);
+        let start = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| ask(&mut first, &config, 0).unwrap());
+            ask(&mut third, &config, 2).unwrap();
+        });
+        let took = start.elapsed();
+        assert!(took >= WAIT && took < Duration::from_secs(10), "{took:?}");
+        drop((first, silent, third));
+        server.finish().unwrap();
+    }
+}

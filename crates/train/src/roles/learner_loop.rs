@@ -1,0 +1,258 @@
+//! The learner around its step: learns from batches, returns priorities to replay, publishes parameters.
+
+use std::sync::Arc;
+
+use agent::TensorFile;
+use agent::learner::{Learner, ParameterSource, StepOptions, StepReport};
+use agent::loader::LoadedBatch;
+use replay::{Key, Replay};
+
+use crate::config::Config;
+use crate::error::{Result, TrainError};
+use crate::roles::batch_prefetch::PrefetchedBatch;
+use crate::runtime::published_parameters::{Embedding, PublishedParameters};
+
+/// A learner and the replay that it learns from.
+pub struct LearnerLoop {
+    learner: Learner,
+    replay: Arc<Replay>,
+    publish_every: u64,
+    /// The f that actors use.
+    embedding: Embedding,
+    hold: EmbeddingHold,
+    /// Batch of the update in progress.
+    in_progress: Option<BatchOrigin>,
+}
+
+/// How long actors keep the same f.
+#[derive(Clone, Copy, Debug)]
+struct EmbeddingHold {
+    every: u64,
+    share: f64,
+}
+
+impl EmbeddingHold {
+    /// Whether the f of update `held` is replaced at update `now`.
+    fn is_over(self, held: u64, now: u64) -> bool {
+        now / self.every > held / self.every && (now - held) as f64 >= self.share * held as f64
+    }
+}
+
+/// A finished update.
+#[derive(Debug)]
+pub struct LearnerUpdate {
+    /// The learner's own report.
+    pub report: StepReport,
+    /// Mean number of updates since the parameters that wrote the sampled sequences.
+    pub staleness: f64,
+    /// Mean number of sequences inserted into the same shard since the sampled ones.
+    pub age: f64,
+    /// Priorities that came too late: their sequences had been replaced.
+    pub late: usize,
+}
+
+impl LearnerLoop {
+    /// A learner beside its replay.
+    pub fn new(learner: Learner, replay: Arc<Replay>, config: &Config) -> Result<Self> {
+        let embedding = PublishedParameters::of(&learner)?.embedding()?;
+        let hold = EmbeddingHold { every: config.intrinsic.embedding_every, share: config.intrinsic.embedding_share };
+        let publish_every = config.learner.publish_every;
+        Ok(Self { learner, replay, publish_every, embedding, hold, in_progress: None })
+    }
+
+    /// Returns the f that actors use, as a checkpoint keeps it.
+    pub fn save_embedding(&self) -> Result<TensorFile> {
+        self.embedding.save()
+    }
+
+    /// Continues with a saved f: restored episodic memories can be compared with no other.
+    pub fn restore_embedding(&mut self, saved: &TensorFile) -> Result<()> {
+        self.embedding.restore(saved)
+    }
+
+    /// The learner.
+    pub fn learner(&self) -> &Learner {
+        &self.learner
+    }
+
+    /// The replay that it learns from.
+    pub fn replay(&self) -> &Arc<Replay> {
+        &self.replay
+    }
+
+    /// Returns the averaged parameters as evaluators use them, with the f that is held.
+    pub fn averaged_weights(&self) -> agent::Result<TensorFile> {
+        let mut file = self.learner.weights(ParameterSource::Ema)?;
+        self.embedding.export_to(&mut file)?;
+        Ok(file)
+    }
+
+    /// Returns the newest parameters with the f that is held.
+    pub fn published(&self) -> Result<PublishedParameters> {
+        let mut published = PublishedParameters::of(&self.learner)?;
+        published.keep_embedding(&self.embedding)?;
+        Ok(published)
+    }
+
+    /// Returns the newest parameters, with the newest f if its time has come.
+    pub fn publish(&mut self) -> Result<PublishedParameters> {
+        let mut published = PublishedParameters::of(&self.learner)?;
+        if self.hold.is_over(self.embedding.version, published.version) {
+            self.embedding = published.embedding()?;
+        } else {
+            published.keep_embedding(&self.embedding)?;
+        }
+        Ok(published)
+    }
+
+    /// Publishes if the last update was one to publish after.
+    pub fn publish_if_due(&mut self) -> Result<Option<PublishedParameters>> {
+        let is_due = self.learner.updates().is_multiple_of(self.publish_every);
+        is_due.then(|| self.publish()).transpose()
+    }
+
+    /// Makes one update and returns the new priorities to replay.
+    pub fn update(&mut self, batch: &PrefetchedBatch) -> Result<LearnerUpdate> {
+        let origin = BatchOrigin::of(batch, self.learner.updates());
+        let report = self.learner.step_loaded(loaded(batch)?, StepOptions::default())?;
+        self.conclude(origin, report)
+    }
+
+    /// Begins an update and finishes the one begun before, as [`Learner::begin`] does.
+    pub fn begin(&mut self, batch: &PrefetchedBatch) -> Result<Option<LearnerUpdate>> {
+        let origin = BatchOrigin::of(batch, self.learner.updates());
+        let report = self.learner.begin(loaded(batch)?)?;
+        let before = self.in_progress.replace(origin);
+        before.zip(report).map(|(origin, report)| self.conclude(origin, report)).transpose()
+    }
+
+    /// Waits for the update in progress, if there is one.
+    pub fn finish(&mut self) -> Result<Option<LearnerUpdate>> {
+        let report = self.learner.finish()?;
+        let origin = self.in_progress.take();
+        origin.zip(report).map(|(origin, report)| self.conclude(origin, report)).transpose()
+    }
+
+    fn conclude(&self, origin: BatchOrigin, report: StepReport) -> Result<LearnerUpdate> {
+        let late = self.replay.update_priorities(&origin.keys, &report.priorities)?;
+        Ok(LearnerUpdate { report, staleness: origin.staleness, age: origin.age, late })
+    }
+}
+
+/// What an unfinished update needs to know of its batch.
+struct BatchOrigin {
+    keys: Vec<Key>,
+    staleness: f64,
+    age: f64,
+}
+
+impl BatchOrigin {
+    /// Origin of a batch that is learned from after `updates` updates.
+    fn of(batch: &PrefetchedBatch, updates: u64) -> Self {
+        let batch = batch.arrays();
+        let mean = |values: &mut dyn Iterator<Item = u64>| values.sum::<u64>() as f64 / batch.sequences.len() as f64;
+        Self {
+            staleness: mean(
+                &mut batch.sequences.iter().map(|sequence| updates.saturating_sub(sequence.parameter_version)),
+            ),
+            age: mean(&mut batch.sequences.iter().map(|sequence| sequence.age)),
+            keys: batch.keys().collect(),
+        }
+    }
+}
+
+fn loaded(batch: &PrefetchedBatch) -> Result<&LoadedBatch> {
+    batch.loaded().ok_or(TrainError::Gone { role: "the sampler" })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::config::Sources;
+    use crate::roles::batch_prefetch::BatchPrefetch;
+    use crate::roles::training_agent::TrainingAgent;
+    use crate::runtime::assembly::{Parts, Task};
+
+    const SETTINGS: [&str; 8] = [
+        "run.threads=1",
+        "replay.minimum_fill=12",
+        "replay.limiter_slack=100",
+        "replay.trace=8",
+        "replay.period=4",
+        "agent.intrinsic.steps=5",
+        "agent.network.max_side=12",
+        "learner.batch_size=4",
+    ];
+
+    /// A learner beside a replay with some sequences, the same at every call.
+    fn begun() -> (Parts, BatchPrefetch) {
+        tch::set_num_threads(1);
+        let set = SETTINGS.map(str::to_owned).to_vec();
+        let config = Sources { preset: Some("tiny".to_owned()), file: None, set }.load().unwrap().config;
+        let task = Task { environment: "catch".parse().unwrap(), python: "none".into(), package: "none".into() };
+        let mut parts = Parts::new(&task, &config, tch::Device::Cpu, None).unwrap();
+        let Parts { inference, agent, actors, .. } = &mut parts;
+        let TrainingAgent { learner_loop, bandit, .. } = agent;
+        let prefetch = BatchPrefetch::new(learner_loop.replay(), 1, learner_loop.learner()).unwrap();
+        for _ in 0..40 {
+            for actor in actors.iter_mut() {
+                for group in 0..actor.groups() {
+                    actor.decide(group, inference).unwrap();
+                    actor.wait(group, &mut |_| panic!("a fault")).unwrap();
+                    actor.absorb(group, bandit, &mut |_| {}).unwrap();
+                }
+                actor.flush(Duration::ZERO).unwrap();
+            }
+        }
+        (parts, prefetch)
+    }
+
+    fn draw(prefetch: &mut BatchPrefetch) -> PrefetchedBatch {
+        let mut batch = prefetch.memory(4).unwrap();
+        assert!(prefetch.draw(&mut batch, Duration::ZERO).unwrap());
+        batch
+    }
+
+    #[test]
+    fn the_embedding_is_held_longer_and_longer() {
+        let renewals = |every, share| {
+            let (hold, mut held) = (EmbeddingHold { every, share }, 0);
+            let moves = |now: u64| {
+                let over = hold.is_over(held, now);
+                held = if over { now } else { held };
+                over.then_some(now)
+            };
+            // As often as parameters are published.
+            (4..=4000).step_by(4).filter_map(moves).collect::<Vec<_>>()
+        };
+        assert_eq!(renewals(1000, 0.0), [1000, 2000, 3000, 4000]);
+        // At a multiple of `every`, or later if the share demands it.
+        assert_eq!(renewals(400, 0.25), [400, 800, 1200, 1600, 2000, 2500, 3128, 3912]);
+        assert_eq!(renewals(4, 0.0).len(), 1000);
+    }
+
+    #[test]
+    fn an_update_begun_ahead_has_the_same_report_and_priorities() {
+        let ((mut whole, mut whole_drawing), (mut ahead, mut ahead_drawing)) = (begun(), begun());
+        let (first, second) = (draw(&mut whole_drawing), draw(&mut whole_drawing));
+        let wanted =
+            [whole.agent.learner_loop.update(&first).unwrap(), whole.agent.learner_loop.update(&second).unwrap()];
+
+        let (first, second) = (draw(&mut ahead_drawing), draw(&mut ahead_drawing));
+        assert!(ahead.agent.learner_loop.begin(&first).unwrap().is_none());
+        let found = [
+            ahead.agent.learner_loop.begin(&second).unwrap().unwrap(),
+            ahead.agent.learner_loop.finish().unwrap().unwrap(),
+        ];
+        assert!(ahead.agent.learner_loop.finish().unwrap().is_none());
+        for (found, wanted) in found.iter().zip(&wanted) {
+            assert_eq!(found.report, wanted.report);
+            assert_eq!((found.staleness, found.age, found.late), (wanted.staleness, wanted.age, wanted.late));
+        }
+        // The next draw depends on the priorities.
+        let (wanted, found) = (draw(&mut whole_drawing), draw(&mut ahead_drawing));
+        assert_eq!(found.arrays().sequences, wanted.arrays().sequences);
+    }
+}

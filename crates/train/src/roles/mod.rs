@@ -1,0 +1,15 @@
+//! The roles of a run: actors and their environments, inference, learner, bandit, evaluators.
+
+pub mod actor;
+pub mod actor_env;
+pub(crate) mod actor_thread;
+pub mod bandit;
+pub(crate) mod batch_prefetch;
+pub mod demonstration;
+pub mod evaluation;
+pub mod inference;
+pub(crate) mod inference_server;
+pub mod learner_loop;
+pub mod messages;
+pub(crate) mod prefetch_thread;
+pub mod training_agent;

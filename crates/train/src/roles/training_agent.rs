@@ -1,0 +1,71 @@
+//! What training changes: the learner, the bandit, and the usual distance between observations.
+
+use std::sync::Arc;
+
+use agent::intrinsic::DistanceMean;
+use serde::{Deserialize, Serialize};
+
+use crate::roles::bandit::CentralBandit;
+use crate::roles::learner_loop::LearnerLoop;
+use crate::roles::messages::Role;
+use crate::runtime::events::Event;
+
+/// The agent of a run in training.
+pub struct TrainingAgent {
+    /// The learner and the replay that it learns from.
+    pub learner_loop: LearnerLoop,
+    /// Chooses the policy of each episode.
+    pub bandit: Arc<CentralBandit>,
+    /// The d²_m that the trained agent starts playing with.
+    pub distances: TrainedDistances,
+}
+
+/// d²_m of the evaluator whose episode ended last, or of an actor until the first evaluator's episode ends.
+///
+/// Evaluators see the game as the trained agent plays it, actors as they explore it.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct TrainedDistances {
+    mean: DistanceMean,
+    from_evaluator: bool,
+}
+
+impl TrainedDistances {
+    /// The running mean.
+    pub fn mean(&self) -> DistanceMean {
+        self.mean
+    }
+
+    /// Takes over the distances of a finished episode.
+    pub fn record(&mut self, event: &Event) {
+        if let Event::Episode(report) = event
+            && (report.role == Role::Evaluator || !self.from_evaluator)
+        {
+            self.mean = report.distances;
+            self.from_evaluator = report.role == Role::Evaluator;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roles::messages::{EpisodeReport, NoveltySums};
+
+    #[test]
+    fn distances_are_an_evaluators_once_there_is_one() {
+        let mut trained = TrainedDistances::default();
+        let mut record = |role, distance: f32| {
+            let mut distances = DistanceMean::default();
+            distances.update(&[distance], 10);
+            let (score, frames, positions, novelty) = (1.0, 4, 0, NoveltySums::default());
+            let report =
+                EpisodeReport { role, environment: 0, policy: 0, score, frames, positions, novelty, distances };
+            trained.record(&Event::Episode(report));
+            trained.mean().mean()
+        };
+        assert_eq!(record(Role::Actor, 2.0), 2.0);
+        assert_eq!(record(Role::Evaluator, 3.0), 3.0);
+        assert_eq!(record(Role::Actor, 4.0), 3.0);
+        assert_eq!(record(Role::Evaluator, 5.0), 5.0);
+    }
+}

@@ -1,0 +1,243 @@
+//! Assembles a run: the only place that knows how the roles connect.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use agent::acting::ObservationRows;
+use agent::policy_family::actor_epsilon;
+use agent::{Learner, ObservationKind, ObservationSpec};
+use envs::seeds::mix;
+use envs::{EnvId, EnvSpec, Environments, WorkerConfig};
+use replay::{Replay, Restored, Writer, WriterState};
+use tch::Device;
+
+use crate::config::Config;
+use crate::error::{Result, TrainError};
+use crate::roles::actor::{Actor, RestoredEnvironments, SavedActor};
+use crate::roles::actor_env::{EnvActor, EnvActorSpec};
+use crate::roles::bandit::CentralBandit;
+use crate::roles::inference::{Inference, RoleSizes};
+use crate::roles::learner_loop::LearnerLoop;
+use crate::roles::messages::Role;
+use crate::roles::training_agent::{TrainedDistances, TrainingAgent};
+use crate::run::checkpoint::Checkpoint;
+use crate::runtime::published_parameters::PublishedParameters;
+use crate::saving::{self, Play};
+
+/// The environment to play, and where its workers come from.
+#[derive(Clone, Debug)]
+pub struct Task {
+    /// The environment.
+    pub environment: EnvId,
+    /// The Python interpreter that runs workers.
+    pub python: PathBuf,
+    /// Folder of the package `meme_worker`.
+    pub package: PathBuf,
+}
+
+/// All parts of a run, before it starts.
+pub struct Parts {
+    /// The agent: learner, replay and bandit.
+    pub agent: TrainingAgent,
+    /// The acting networks.
+    pub inference: Inference,
+    /// The parameters that they act with.
+    pub published: PublishedParameters,
+    /// Actors, one per worker.
+    pub actors: Vec<Actor>,
+    /// Evaluators, one per worker.
+    pub evaluators: Vec<Actor>,
+}
+
+/// What a seed is for; each purpose has its own random numbers.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Environments,
+    Parameters,
+    Draws,
+    Bandit,
+    Exploration,
+}
+
+fn seed_for(run: u64, purpose: Purpose) -> u64 {
+    mix(mix(run) ^ purpose as u64)
+}
+
+impl Parts {
+    /// The parts of a new run, or of one that resumes from a checkpoint.
+    pub fn new(task: &Task, config: &Config, device: Device, checkpoint: Option<&Checkpoint>) -> Result<Self> {
+        let seed = |purpose| seed_for(config.run.seed, purpose);
+        let actors = make_sets(task, config, 0, config.actors.environments)?;
+        let evaluators = make_sets(task, config, config.actors.environments, config.evaluation.evaluators)?;
+        let spec = actors.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
+        let (observation, actions) = (observation_spec(&spec), spec.actions());
+        let learner = match checkpoint {
+            None => Learner::new(&config.agent, &observation, actions, seed(Purpose::Parameters), device)?,
+            Some(checkpoint) => {
+                let saved = saving::learner(checkpoint)?;
+                Learner::restore(&config.agent, &observation, actions, &saved, device)?
+            }
+        };
+        let (state, embedding) = (learner.networks().state_length(), learner.networks().embedding_length());
+        let replay_config = config.replay_for(spec.observation_bytes(), state, seed(Purpose::Draws));
+        let (replay, saved) = match checkpoint {
+            None => (Replay::new(replay_config)?, None),
+            Some(checkpoint) => {
+                let Restored { replay, writers } = saving::replay(checkpoint, &replay_config)?;
+                (replay, Some((saving::play(checkpoint)?, writers)))
+            }
+        };
+        let mut learner_loop = LearnerLoop::new(learner, Arc::clone(&replay), config)?;
+        if let Some(checkpoint) = checkpoint {
+            learner_loop.restore_embedding(&saving::embedding(checkpoint)?)?;
+        }
+        let mut published = learner_loop.published()?;
+        if let Some(acting) = checkpoint.map(saving::acting).transpose()?.flatten() {
+            published.restore(&acting)?;
+        }
+        let roles = RoleSizes { actors: config.actors.environments, evaluators: config.evaluation.evaluators };
+        let mut inference =
+            Inference::new(&config.agent, &config.intrinsic, &observation, actions, roles, device, &published)?;
+        let (bandit, distances, saved_actors, saved_evaluators, writers) = match saved {
+            None => {
+                let bandit = CentralBandit::new(config.agent.policies.count, &config.bandit, seed(Purpose::Bandit));
+                (bandit, TrainedDistances::default(), Vec::new(), Vec::new(), Vec::new())
+            }
+            Some((Play { states, bandit, distances, actors, evaluators }, writers)) => {
+                inference.restore(&states)?;
+                (CentralBandit::resume(bandit), distances, actors, evaluators, writers)
+            }
+        };
+        let sizes: Vec<usize> = actors.iter().chain(&evaluators).map(|set| environments(set.as_ref())).collect();
+        let mut rows = inference.observation_rows(&sizes)?;
+        let evaluator_rows = rows.split_off(actors.len());
+        let builder = ActorBuilder { config, embedding, replay: &replay, bandit: &bandit };
+        let actors = builder.actors(actors, rows, Role::Actor, saved_actors, writers)?;
+        let evaluators = builder.actors(evaluators, evaluator_rows, Role::Evaluator, saved_evaluators, Vec::new())?;
+        let agent = TrainingAgent { learner_loop, bandit: Arc::new(bandit), distances };
+        Ok(Self { agent, inference, published, actors, evaluators })
+    }
+}
+
+pub(crate) fn observation_spec(spec: &EnvSpec) -> ObservationSpec {
+    let kind = match spec.observation_kind {
+        envs::ObservationKind::U8 => ObservationKind::U8,
+        envs::ObservationKind::F32 => ObservationKind::F32,
+    };
+    ObservationSpec { shape: spec.observation_shape.clone(), kind }
+}
+
+/// Number of environments in a set.
+pub(crate) fn environments(set: &dyn Environments) -> usize {
+    set.groups() * set.group_size()
+}
+
+/// Makes `count` environments whose indices start at `first`, one set per worker.
+pub(crate) fn make_sets(
+    task: &Task,
+    config: &Config,
+    first: usize,
+    count: usize,
+) -> Result<Vec<Box<dyn Environments>>> {
+    let per_worker = config.actors.environments_per_worker;
+    let worker = |made: usize| {
+        let environments = per_worker.min(count - made);
+        WorkerConfig {
+            environment: task.environment.clone(),
+            python: task.python.clone(),
+            package: task.package.clone(),
+            first_index: (first + made) as u64,
+            environments,
+            groups: if environments.is_multiple_of(config.actors.groups) { config.actors.groups } else { 1 },
+            seed: seed_for(config.run.seed, Purpose::Environments),
+            ale: config.env.ale_options(),
+            ram: config.env.ram.clone(),
+            limits: config.env.limits(),
+        }
+    };
+    Ok(envs::make_all(&(0..count).step_by(per_worker).map(worker).collect::<Vec<_>>())?)
+}
+
+/// Restores all sets in parallel: each has its own worker.
+fn restore(sets: Vec<Box<dyn Environments>>, saved: Vec<SavedActor>) -> Result<Vec<RestoredEnvironments>> {
+    const ROLE: &str = "restoring environments";
+    if saved.len() != sets.len() {
+        let configured = sets.iter().map(|set| environments(set.as_ref())).sum();
+        let saved = saved.iter().map(SavedActor::environments).sum();
+        return Err(TrainError::OtherEnvironmentCount { saved, configured });
+    }
+    thread::scope(|scope| {
+        let start = |(set, actor)| {
+            let restore = move || RestoredEnvironments::new(set, actor);
+            let started = thread::Builder::new().name("env-restorer".to_owned()).spawn_scoped(scope, restore);
+            started.map_err(|cause| TrainError::Thread { role: ROLE, cause })
+        };
+        let restoring = sets.into_iter().zip(saved).map(start).collect::<Result<Vec<_>>>()?;
+        let join =
+            |thread: thread::ScopedJoinHandle<'_, _>| thread.join().unwrap_or(Err(TrainError::Panicked { role: ROLE }));
+        restoring.into_iter().map(join).collect()
+    })
+}
+
+/// What all actor environments have in common.
+struct ActorBuilder<'a> {
+    config: &'a Config,
+    embedding: usize,
+    replay: &'a Arc<Replay>,
+    bandit: &'a CentralBandit,
+}
+
+impl ActorBuilder<'_> {
+    /// Builds one actor per set; all of them new if nothing was saved.
+    fn actors(
+        &self,
+        sets: Vec<Box<dyn Environments>>,
+        rows: Vec<ObservationRows>,
+        role: Role,
+        saved: Vec<SavedActor>,
+        writers: Vec<WriterState>,
+    ) -> Result<Vec<Actor>> {
+        let counts: Vec<usize> = sets.iter().map(|set| environments(set.as_ref())).collect();
+        let firsts = counts.iter().scan(0, |next, count| Some(std::mem::replace(next, *next + count)));
+        let mut writers = writers.into_iter();
+        let mut writer = |spec: &EnvActorSpec| match (role, writers.next()) {
+            (Role::Evaluator, _) => Ok(None),
+            (Role::Actor, Some(state)) => Writer::resume(self.replay, state).map(Some),
+            (Role::Actor, None) => Ok(Some(Writer::new(self.replay, spec.environment as u32))),
+        };
+        let mut actors = Vec::with_capacity(sets.len());
+        if saved.is_empty() {
+            for ((set, observations), (first, count)) in sets.into_iter().zip(rows).zip(firsts.zip(&counts)) {
+                let new = |environment| {
+                    let spec = self.spec(role, environment);
+                    let seed = mix(seed_for(self.config.run.seed, Purpose::Exploration) ^ spec.slot as u64);
+                    let writer = writer(&spec)?;
+                    EnvActor::new(spec, &self.config.intrinsic, self.embedding, seed, writer, self.bandit)
+                };
+                let env_actors = (first..first + count).map(new).collect::<Result<_>>()?;
+                actors.push(Actor::new(set, env_actors, observations)?);
+            }
+        } else {
+            for ((set, observations), first) in restore(sets, saved)?.into_iter().zip(rows).zip(firsts) {
+                actors.push(Actor::resume(set, observations, self.bandit, |i, state| {
+                    let spec = self.spec(role, first + i);
+                    Ok(EnvActor::resume(spec, state, writer(&spec)?))
+                })?);
+            }
+        }
+        Ok(actors)
+    }
+
+    fn spec(&self, role: Role, environment: usize) -> EnvActorSpec {
+        let (actors, hides_rewards) = (&self.config.actors, self.config.env.hide_rewards);
+        let (slot, epsilon) = match role {
+            Role::Actor => {
+                let (base, exponent) = (actors.epsilon_base, actors.epsilon_exponent);
+                (environment, actor_epsilon(environment, actors.environments, base, exponent))
+            }
+            Role::Evaluator => (actors.environments + environment, 0.0),
+        };
+        EnvActorSpec { role, environment, slot, epsilon, hides_rewards }
+    }
+}

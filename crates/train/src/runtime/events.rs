@@ -1,0 +1,16 @@
+//! Events from the roles to the trainer.
+
+use crate::roles::learner_loop::LearnerUpdate;
+use crate::roles::messages::{EpisodeReport, Position};
+
+/// Something that happened in a run, for the metrics or the console.
+pub enum Event {
+    /// An episode ended.
+    Episode(EpisodeReport),
+    /// Actors reached positions that were new in their episodes.
+    Positions(Vec<Position>),
+    /// The learner finished an update.
+    Update(LearnerUpdate),
+    /// Something failed and was recovered from, such as a lost worker; in words.
+    Fault(String),
+}

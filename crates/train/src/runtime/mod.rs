@@ -1,0 +1,42 @@
+//! Assembles the roles and runs them: on one thread in a fixed order, or on threads of their own.
+
+pub mod assembly;
+pub mod events;
+pub mod lockstep;
+pub mod metrics_accumulator;
+pub mod published_parameters;
+pub(crate) mod run_control;
+pub mod status;
+pub mod threads;
+pub mod timesheet;
+pub mod trainer;
+pub mod usage;
+
+use crate::error::Result;
+use crate::roles::training_agent::TrainingAgent;
+use crate::saving::Copied;
+use events::Event;
+use timesheet::ActivityTimes;
+
+/// What the roles do after a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterCopy {
+    /// They continue.
+    Continue,
+    /// They stay paused: their state remains that of the copy.
+    StayPaused,
+}
+
+/// The roles of a run, advanced by the caller: [`lockstep::Lockstep`] or [`threads::Threads`].
+pub trait TrainingRuntime {
+    /// Advances the run a little: an update, a round of steps, or a short wait.
+    fn advance(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<()>;
+    /// Emulator frames that the actors have played.
+    fn frames(&self) -> u64;
+    /// The agent in training.
+    fn agent(&self) -> &TrainingAgent;
+    /// How the roles have spent their time, if each has its own threads.
+    fn times(&self) -> Option<ActivityTimes>;
+    /// Pauses all roles and copies everything that a checkpoint keeps.
+    fn copy(&mut self, after: AfterCopy, on_event: &mut dyn FnMut(Event)) -> Result<Copied>;
+}

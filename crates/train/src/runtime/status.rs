@@ -1,0 +1,342 @@
+//! How a run stands, in numbers and in one line.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use envs::games::Game;
+use replay::Accounting;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::numbers::{fixed, rounded};
+use crate::runtime::TrainingRuntime;
+use crate::runtime::metrics_accumulator::MetricsAccumulator;
+use crate::runtime::timesheet::ActivityTimes;
+
+/// Speeds over the last seconds.
+#[derive(Debug)]
+pub struct Rates {
+    /// Emulator frames of the actors a second.
+    pub frames_per_second: f64,
+    /// Updates a second.
+    pub updates_per_second: f64,
+    since: Instant,
+    frames: u64,
+    updates: u64,
+    steady: SteadySpeed,
+}
+
+/// The speed of the last minutes, in frames a second: an average whose older parts count ever less.
+#[derive(Debug, Default)]
+struct SteadySpeed {
+    /// Frames and seconds, both with the same weights.
+    frames: f64,
+    seconds: f64,
+}
+
+impl SteadySpeed {
+    /// After so many seconds, what was measured counts 1/e.
+    const MEMORY: f64 = 120.0;
+    /// Less than so many seconds say nothing: ten, of which the first have faded a little.
+    const ENOUGH: f64 = 9.0;
+
+    fn add(&mut self, frames: u64, seconds: f64) {
+        let fade = (-seconds / Self::MEMORY).exp();
+        self.frames = self.frames * fade + frames as f64;
+        self.seconds = self.seconds * fade + seconds;
+    }
+
+    fn frames_per_second(&self) -> Option<f64> {
+        (self.seconds >= Self::ENOUGH && self.frames > 0.0).then(|| self.frames / self.seconds)
+    }
+}
+
+impl Rates {
+    /// Speeds are measured over at least this long.
+    const WINDOW: Duration = Duration::from_secs(2);
+
+    /// Nothing is known yet.
+    pub fn new(frames: u64, updates: u64) -> Self {
+        let (since, steady) = (Instant::now(), SteadySpeed::default());
+        Self { frames_per_second: 0.0, updates_per_second: 0.0, since, frames, updates, steady }
+    }
+
+    /// Measures anew once the window has passed.
+    pub fn measure(&mut self, frames: u64, updates: u64) {
+        let elapsed = self.since.elapsed();
+        if elapsed < Self::WINDOW {
+            return;
+        }
+        let played = frames.saturating_sub(self.frames);
+        // Before the first update actors need not wait for the learner, and are faster than they will be.
+        if self.updates > 0 {
+            self.steady.add(played, elapsed.as_secs_f64());
+        }
+        self.frames_per_second = played as f64 / elapsed.as_secs_f64();
+        self.updates_per_second = updates.saturating_sub(self.updates) as f64 / elapsed.as_secs_f64();
+        (self.since, self.frames, self.updates) = (Instant::now(), frames, updates);
+    }
+
+    /// Seconds that so many frames will take, once that can be told.
+    fn seconds_for(&self, frames: u64) -> Option<f64> {
+        Some(frames as f64 / self.steady.frames_per_second()?)
+    }
+}
+
+/// How a run stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunStatus {
+    /// Emulator frames of the actors.
+    pub frames: u64,
+    /// Frames at which training ends.
+    pub budget: u64,
+    /// Updates.
+    pub updates: u64,
+    /// Speeds over the last seconds.
+    pub frames_per_second: f64,
+    /// Updates a second.
+    pub updates_per_second: f64,
+    /// Seconds until the budget is played, once that can be told.
+    pub seconds_left: Option<f64>,
+    /// Sequences in replay, and how many it holds at most.
+    pub sequences: u64,
+    /// The most that it holds.
+    pub capacity: u64,
+    /// Bytes of replay.
+    pub replay_bytes: u64,
+    /// Sequences inserted so far.
+    pub inserted: u64,
+    /// Sequences drawn so far.
+    pub sampled: u64,
+    /// Sequences drawn for each one inserted since learning began.
+    pub samples_per_insert: f64,
+    /// Mean score of the actors' recent episodes.
+    pub actor_score: Option<f64>,
+    /// Score of the actors' last episode.
+    pub last_actor_score: Option<f64>,
+    /// Mean intrinsic return of the actors' recent episodes.
+    pub intrinsic_return: Option<f64>,
+    /// Mean score of the last evaluation.
+    pub evaluation_score: Option<f64>,
+    /// Score of the evaluators' last episode.
+    pub last_evaluation_score: Option<f64>,
+    /// The last evaluation's score where 0 is random play and 1 a human's, for an Atari game.
+    pub human_normalised: Option<f64>,
+    /// Loss of the last update.
+    pub loss: Option<f64>,
+    /// The policy with the best mean return.
+    pub favourite_policy: usize,
+    /// What the learner waits for, if it has not begun.
+    pub waits_for: Option<String>,
+    /// Bytes written so far of the checkpoint that is being saved, if one is.
+    pub saving: Option<u64>,
+    /// How the roles have spent their time since the run was started, where each has threads of its own.
+    #[serde(skip)]
+    pub times: Option<ActivityTimes>,
+}
+
+/// Sequences drawn for each one inserted since learning began.
+pub fn samples_per_insert(config: &Config, accounting: &Accounting) -> f64 {
+    let fill = config.replay.minimum_fill as u64;
+    accounting.sampled as f64 / accounting.inserted.saturating_sub(fill).max(1) as f64
+}
+
+impl RunStatus {
+    /// Takes stock. `game` is the Atari game that is trained on, if it is one.
+    pub fn new(
+        config: &Config,
+        runtime: &dyn TrainingRuntime,
+        metrics: &MetricsAccumulator,
+        rates: &Rates,
+        game: Option<&Game>,
+        saving: Option<u64>,
+    ) -> Self {
+        let accounting = runtime.agent().learner_loop.replay().accounting();
+        let fill = config.replay.minimum_fill as u64;
+        let waits_for = (accounting.inserted < fill)
+            .then(|| format!("{fill} sequences before learning begins, of which {} are there", accounting.inserted));
+        let evaluation_score = metrics.evaluation().map(rounded);
+        Self {
+            frames: runtime.frames(),
+            budget: config.run.frames,
+            updates: metrics.last_update(),
+            frames_per_second: rates.frames_per_second,
+            updates_per_second: rates.updates_per_second,
+            seconds_left: rates.seconds_for(config.run.frames.saturating_sub(runtime.frames())),
+            sequences: accounting.sequences,
+            capacity: config.replay.capacity as u64,
+            replay_bytes: accounting.bytes(),
+            inserted: accounting.inserted,
+            sampled: accounting.sampled,
+            samples_per_insert: samples_per_insert(config, &accounting),
+            actor_score: metrics.actor_score().map(rounded),
+            last_actor_score: metrics.last_actor_score().map(rounded),
+            intrinsic_return: metrics.intrinsic_return(),
+            evaluation_score,
+            last_evaluation_score: metrics.last_evaluation_score().map(rounded),
+            human_normalised: evaluation_score.zip(game).map(|(score, game)| game.normalised(score)),
+            loss: metrics.last_loss(),
+            favourite_policy: runtime.agent().bandit.greedy(),
+            waits_for,
+            saving,
+            times: runtime.times(),
+        }
+    }
+
+    /// Whether all frames are played.
+    pub fn is_finished(&self) -> bool {
+        self.frames >= self.budget
+    }
+
+    /// How it stands, in three lines: how far, how well, and how the learner does.
+    pub fn lines(&self) -> [String; 3] {
+        // The last steps may go past the end, and 100 % is the end, not close to it.
+        let share = (100.0 * self.frames as f64 / self.budget as f64).floor().min(100.0);
+        let mut far = format!("{} frames ({share} %), {:.0} frames/s", self.frames, self.frames_per_second);
+        if let Some(seconds) = self.seconds_left.filter(|_| self.frames < self.budget) {
+            far += &format!(", {} left", duration(seconds));
+        }
+        if let Some(waits_for) = &self.waits_for {
+            far += &format!(", waiting for {waits_for}");
+        }
+        if let Some(bytes) = self.saving {
+            far += &format!(", saving ({:.0} MB so far)", bytes as f64 / 1e6);
+        }
+        let mut well = Vec::new();
+        if let (Some(mean), Some(last)) = (self.actor_score, self.last_actor_score) {
+            well.push(format!("score {} (last {})", fixed(mean, 2), fixed(last, 2)));
+        }
+        if let Some(last) = self.last_evaluation_score {
+            let mean = self.evaluation_score.map_or(String::new(), |mean| fixed(mean, 2) + " ");
+            let human = self.human_normalised.map_or(String::new(), |human| format!(", {} of human", fixed(human, 2)));
+            well.push(format!("evaluation {mean}(last {}{human})", fixed(last, 2)));
+        }
+        if let Some(intrinsic) = self.intrinsic_return {
+            well.push(format!("intrinsic {}", fixed(intrinsic, 2)));
+        }
+        well.push(format!("policy {}", self.favourite_policy));
+        let mut learner = format!("update {} ({:.1}/s)", self.updates, self.updates_per_second);
+        if let Some(loss) = self.loss {
+            learner += &format!(", loss {}, {:.1} samples an insert", fixed(loss, 3), self.samples_per_insert);
+        }
+        learner += &format!(", replay {} of {}", self.sequences, self.capacity);
+        learner += &format!(" ({:.0} MB)", self.replay_bytes as f64 / 1e6);
+        [far, well.join(", "), learner]
+    }
+}
+
+impl fmt::Display for RunStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.lines().join("; "))
+    }
+}
+
+fn duration(seconds: f64) -> String {
+    let minutes = (seconds / 60.0) as u64;
+    match minutes {
+        0 => format!("{seconds:.0} s"),
+        1..100 => format!("{minutes} min"),
+        _ => format!("{} h", minutes / 60),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_is_known_is_shown() {
+        let mut status = RunStatus {
+            frames: 250,
+            budget: 1000,
+            updates: 0,
+            frames_per_second: 5.0,
+            updates_per_second: 0.0,
+            seconds_left: None,
+            sequences: 3,
+            capacity: 10,
+            replay_bytes: 2_000_000,
+            inserted: 3,
+            sampled: 0,
+            samples_per_insert: 0.0,
+            actor_score: None,
+            last_actor_score: None,
+            intrinsic_return: None,
+            evaluation_score: None,
+            last_evaluation_score: None,
+            human_normalised: None,
+            loss: None,
+            favourite_policy: 4,
+            waits_for: Some("5 sequences before learning begins, of which 3 are there".to_owned()),
+            saving: None,
+            times: None,
+        };
+        assert_eq!(
+            status.to_string(),
+            "250 frames (25 %), 5 frames/s, waiting for 5 sequences before learning begins, of which 3 are there; policy 4; \
+             update 0 (0.0/s), replay 3 of 10 (2 MB)"
+        );
+        status = RunStatus {
+            actor_score: Some(1.0),
+            last_actor_score: Some(2.0),
+            intrinsic_return: Some(12.5),
+            last_evaluation_score: Some(3.0),
+            loss: Some(0.25),
+            waits_for: None,
+            saving: Some(1_234_000_000),
+            samples_per_insert: 6.0,
+            seconds_left: Some(150.0),
+            updates: 7,
+            ..status
+        };
+        let [far, well, learner] = status.lines();
+        assert_eq!(far, "250 frames (25 %), 5 frames/s, 2 min left, saving (1234 MB so far)");
+        assert_eq!(well, "score 1.00 (last 2.00), evaluation (last 3.00), intrinsic 12.50, policy 4");
+        assert_eq!(learner, "update 7 (0.0/s), loss 0.250, 6.0 samples an insert, replay 3 of 10 (2 MB)");
+        status = RunStatus { evaluation_score: Some(4.0), human_normalised: Some(0.5), ..status };
+        assert!(status.lines()[1].contains("evaluation 4.00 (last 3.00, 0.50 of human)"));
+        status = RunStatus { actor_score: Some(-0.001), frames: 1000, ..status };
+        let [far, well, _] = status.lines();
+        assert_eq!(far, "1000 frames (100 %), 5 frames/s, saving (1234 MB so far)");
+        assert!(well.starts_with("score 0.00 (last 2.00)"), "{well}");
+        for (frames, share) in [(999, "999 frames (99 %)"), (1008, "1008 frames (100 %)")] {
+            status = RunStatus { frames, ..status };
+            assert!(status.lines()[0].starts_with(share), "{:?}", status.lines());
+        }
+    }
+
+    #[test]
+    fn the_time_left_is_told_late_and_moves_slowly() {
+        let mut steady = SteadySpeed::default();
+        for _ in 0..4 {
+            steady.add(200, 2.0);
+            assert_eq!(steady.frames_per_second(), None);
+        }
+        steady.add(200, 2.0);
+        let rate = steady.frames_per_second().unwrap();
+        assert!((rate - 100.0).abs() < 1e-9, "{rate}");
+        // Two seconds ten times as fast would have told a tenth of the time.
+        steady.add(2000, 2.0);
+        let rate = steady.frames_per_second().unwrap();
+        assert!((240.0..260.0).contains(&rate), "{rate}");
+        // Half an hour of another speed is what counts by then.
+        (0..900).for_each(|_| steady.add(20, 2.0));
+        let rate = steady.frames_per_second().unwrap();
+        assert!((rate - 10.0).abs() < 0.01, "{rate}");
+    }
+
+    #[test]
+    fn frames_before_the_first_update_tell_nothing_of_the_time_left() {
+        let mut rates = Rates::new(0, 0);
+        let pass = |rates: &mut Rates, frames, updates| {
+            rates.since -= Duration::from_secs(20);
+            rates.measure(frames, updates);
+        };
+        pass(&mut rates, 1_000_000, 0);
+        pass(&mut rates, 2_000_000, 1);
+        assert_eq!(rates.seconds_for(1000), None);
+        pass(&mut rates, 2_002_000, 50);
+        let seconds = rates.seconds_for(1000).unwrap();
+        assert!((10.0..10.1).contains(&seconds), "{seconds}");
+    }
+}

@@ -1,0 +1,253 @@
+//! Every role on its own threads: actors, inference, batch prefetch, and the learner on the caller's.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::thread::{self, JoinHandle};
+
+use replay::Snapshot;
+
+use crate::config::Config;
+use crate::error::{Result, TrainError};
+use crate::roles::actor::Actor;
+use crate::roles::actor_thread::{ActorThread, ThreadMessage};
+use crate::roles::batch_prefetch::{BatchPrefetch, PrefetchedBatch};
+use crate::roles::inference_server::InferenceServer;
+use crate::roles::messages::Role;
+use crate::roles::prefetch_thread::PrefetchThread;
+use crate::roles::training_agent::TrainingAgent;
+use crate::runtime::assembly::Parts;
+use crate::runtime::events::Event;
+use crate::runtime::run_control::{POLL, RunControl};
+use crate::runtime::timesheet::{Activity, ActivityTimes, Stopwatch, ThreadRole, Timesheet};
+use crate::runtime::{AfterCopy, TrainingRuntime};
+use crate::saving::{Copied, Play};
+
+/// A run on many threads.
+pub struct Threads {
+    agent: TrainingAgent,
+    server: Option<InferenceServer>,
+    control: Arc<RunControl>,
+    actors: Vec<JoinHandle<()>>,
+    sampler: Option<JoinHandle<()>>,
+    messages: Receiver<ThreadMessage>,
+    /// Absent when the run stops, which ends the sampler's waits.
+    batches: Option<BatchChannels>,
+    frames_per_step: u64,
+    timesheet: Arc<Timesheet>,
+    stopwatch: Stopwatch,
+}
+
+/// The learner's ends of the channels in which batches circulate.
+struct BatchChannels {
+    filled: Receiver<PrefetchedBatch>,
+    empty: Sender<PrefetchedBatch>,
+}
+
+impl Threads {
+    /// Starts all threads.
+    pub fn start(parts: Parts, config: &Config) -> Result<Self> {
+        let Parts { agent, inference, actors, evaluators, published: _ } = parts;
+        let frames_per_step = actors.first().map_or(1, |actor| u64::from(actor.spec().frames_per_step));
+        let steps = actors.iter().map(Actor::steps).sum();
+        let control = Arc::new(RunControl::new(steps, config.actors.environments as u64));
+        let timesheet = Arc::new(Timesheet::default());
+        // Large allocations come first: if one fails, there is no thread to end yet.
+        let (empty, empty_batches) = channel();
+        let (filled_batches, filled) = sync_channel(config.learner.prefetch);
+        let replay = Arc::clone(agent.learner_loop.replay());
+        let prefetch = BatchPrefetch::new(&replay, config.replay.sampler_threads, agent.learner_loop.learner())?;
+        for _ in 0..config.learner.prefetch + 2 {
+            // The receiver is alive: it moves into the sampler's thread below.
+            let _ = empty.send(prefetch.memory(config.learner.batch_size)?);
+        }
+        let stopwatch = |role| Stopwatch::new(&timesheet, role);
+        let server = InferenceServer::start(inference, &config.inference, stopwatch(ThreadRole::Inference))?;
+        let (sender, messages) = channel();
+        // From here on an error drops this, which ends the threads that have started.
+        let mut threads = Self {
+            agent,
+            server: Some(server),
+            control: Arc::clone(&control),
+            actors: Vec::new(),
+            sampler: None,
+            messages,
+            batches: Some(BatchChannels { filled, empty }),
+            frames_per_step,
+            stopwatch: stopwatch(ThreadRole::Learner),
+            timesheet: Arc::clone(&timesheet),
+        };
+        for (role, thread_role, actors) in
+            [(Role::Actor, ThreadRole::Actor, actors), (Role::Evaluator, ThreadRole::Evaluator, evaluators)]
+        {
+            for (index, actor) in actors.into_iter().enumerate() {
+                let actor = ActorThread {
+                    role,
+                    index,
+                    actor,
+                    client: threads.server()?.client(role),
+                    bandit: Arc::clone(&threads.agent.bandit),
+                    control: Arc::clone(&control),
+                    messages: sender.clone(),
+                    stopwatch: stopwatch(thread_role),
+                };
+                threads.actors.push(spawn("an actor", move || actor.run())?);
+            }
+        }
+        let sampler = PrefetchThread {
+            prefetch,
+            replay,
+            control,
+            empty: empty_batches,
+            filled: filled_batches,
+            stopwatch: stopwatch(ThreadRole::Sampler),
+        };
+        threads.sampler = Some(spawn("the sampler", move || {
+            if let Err(error) = sampler.run() {
+                let _ = sender.send(ThreadMessage::Failed(error));
+            }
+        })?);
+        Ok(threads)
+    }
+
+    fn pass_on(&mut self, event: Event, on_event: &mut dyn FnMut(Event)) {
+        self.agent.distances.record(&event);
+        on_event(event);
+    }
+
+    /// Passes on the events that have arrived.
+    fn pass_on_all(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<()> {
+        while let Ok(message) = self.messages.try_recv() {
+            match message {
+                ThreadMessage::Event(event) => self.pass_on(event, on_event),
+                ThreadMessage::Failed(error) => return Err(error),
+                // Sent during pauses only, and `copy` waits for it.
+                ThreadMessage::Saved { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for the update in progress, if there is one.
+    fn finish_update(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<()> {
+        self.agent.learner_loop.finish()?.map(Event::Update).into_iter().for_each(on_event);
+        Ok(())
+    }
+
+    fn server(&self) -> Result<&InferenceServer> {
+        self.server.as_ref().ok_or(TrainError::Gone { role: "inference" })
+    }
+}
+
+impl TrainingRuntime for Threads {
+    fn advance(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<()> {
+        self.pass_on_all(on_event)?;
+        self.stopwatch.lap(Activity::KeepingBooks);
+        let Some(batches) = &self.batches else { return Err(TrainError::Gone { role: "the sampler" }) };
+        let filled = batches.filled.recv_timeout(POLL);
+        self.stopwatch.lap(Activity::Waiting);
+        match filled {
+            Ok(batch) => {
+                // A GPU gets the next update before the last one is read; elsewhere that would only delay it.
+                let learner_loop = &mut self.agent.learner_loop;
+                let finished = if learner_loop.learner().runs_ahead() {
+                    learner_loop.begin(&batch)?
+                } else {
+                    Some(learner_loop.update(&batch)?)
+                };
+                // The sampler may have ended, and needs no batch then.
+                let _ = batches.empty.send(batch);
+                if let Some(published) = learner_loop.publish_if_due()? {
+                    self.server()?.refresh(published)?;
+                }
+                self.stopwatch.lap(Activity::Working);
+                finished.map(Event::Update).into_iter().for_each(on_event);
+                Ok(())
+            }
+            Err(RecvTimeoutError::Timeout) => self.finish_update(on_event),
+            Err(RecvTimeoutError::Disconnected) => {
+                self.pass_on_all(on_event)?;
+                Err(TrainError::Gone { role: "the sampler" })
+            }
+        }
+    }
+
+    fn frames(&self) -> u64 {
+        self.control.actor_steps() * self.frames_per_step
+    }
+
+    fn agent(&self) -> &TrainingAgent {
+        &self.agent
+    }
+
+    fn times(&self) -> Option<ActivityTimes> {
+        Some(self.timesheet.times())
+    }
+
+    fn copy(&mut self, after: AfterCopy, on_event: &mut dyn FnMut(Event)) -> Result<Copied> {
+        self.finish_update(on_event)?;
+        let this_pause = self.control.begin_pause();
+        let mut saved = Vec::new();
+        let mut failure = None;
+        while saved.len() < self.actors.len() {
+            match self.messages.recv().map_err(|_| TrainError::Gone { role: "the actors" })? {
+                ThreadMessage::Event(event) => self.pass_on(event, on_event),
+                ThreadMessage::Saved { pause, role, index, actor, writers } if pause == this_pause => {
+                    saved.push((role, index, actor, writers));
+                }
+                // From a pause that an error ended.
+                ThreadMessage::Saved { .. } => {}
+                // Its copy is still to come.
+                ThreadMessage::Failed(error) if error.is_of_an_environment() => failure = failure.or(Some(error)),
+                ThreadMessage::Failed(error) => return Err(error),
+            }
+        }
+        match failure {
+            Some(error) if after == AfterCopy::Continue => return Err(error),
+            Some(error) => on_event(Event::Fault(error.to_string())),
+            None => {}
+        }
+        saved.sort_by_key(|(role, index, ..)| (*role == Role::Evaluator, *index));
+        let mut play = Play {
+            states: self.server()?.save()?,
+            bandit: self.agent.bandit.state(),
+            distances: self.agent.distances,
+            actors: Vec::new(),
+            evaluators: Vec::new(),
+        };
+        let mut writers = Vec::new();
+        for (role, _, actor, own) in saved {
+            writers.extend(own);
+            match role {
+                Role::Actor => play.actors.push(actor),
+                Role::Evaluator => play.evaluators.push(actor),
+            }
+        }
+        let learner_loop = &self.agent.learner_loop;
+        let replay = Snapshot::take(learner_loop.replay(), writers);
+        let frames = self.frames();
+        if after == AfterCopy::Continue {
+            // Only this thread changes the learner, so the others need not pause for its copy.
+            self.control.end_pause();
+        }
+        Copied::new(frames, learner_loop, replay, play)
+    }
+}
+
+impl Drop for Threads {
+    fn drop(&mut self) {
+        self.control.stop();
+        self.agent.learner_loop.replay().limiter().stop();
+        self.batches = None;
+        for thread in self.actors.drain(..).chain(self.sampler.take()) {
+            // Errors have come through the channel.
+            let _ = thread.join();
+        }
+        if let Some(server) = self.server.take() {
+            let _ = server.finish();
+        }
+    }
+}
+
+fn spawn(role: &'static str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    thread::Builder::new().name(role.to_owned()).spawn(run).map_err(|cause| TrainError::Thread { role, cause })
+}
