@@ -23,6 +23,7 @@ LEARNER = {
     "td_normalization": True,
     "distillation": True,  # without it there is no policy head
     "losses": "combined",  # or separate: each Q head has its own return and loss
+    "q_combination": "sum",  # or returns: h(h^-1(Qe) + beta h^-1(Qi))
     "q_heads": 2,  # 1: only the extrinsic head exists and learns the combined reward
     "eta": 0.5,
     "lambda": 0.95,
@@ -281,11 +282,13 @@ def rl_loss(config, network, online, target, batch, keep, moments):
 
     out_online = rl_network(online, network, batch, keep)
     with torch.no_grad():
-        out_target = rl_network(target, network, batch, None)
+        out_target = rl_network(target, network, batch, keep)  # the same blocks dropped, so that only parameters differ
 
     def combined(out):
         if network["q_heads"] == 1:
             return out["q_extrinsic"]
+        if config["q_combination"] == "returns":
+            return rescale(rescale_inverse(out["q_extrinsic"]) + beta[:, None] * rescale_inverse(out["q_intrinsic"]))
         return out["q_extrinsic"] + beta[:, None] * out["q_intrinsic"]
 
     q, q_target = combined(out_online), combined(out_target)

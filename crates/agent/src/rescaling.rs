@@ -24,12 +24,12 @@ pub fn rescale(x: &Tensor) -> Result<Tensor> {
     Ok(x.f_div(&root)?.f_add(&x.f_mul_scalar(EPSILON)?)?)
 }
 
-/// h⁻¹(y), elementwise.
+/// h⁻¹(y), elementwise; y takes part as itself and not as its sign, so that the gradient at 0 is the slope there.
 pub fn unscale(y: &Tensor) -> Result<Tensor> {
     let size = y.f_abs()?;
     let root = size.f_mul_scalar(4.0 * EPSILON)?.f_add_scalar(SLOPE.powi(2))?.f_sqrt()?;
-    let u = size.f_mul_scalar(2.0)?.f_div(&root.f_add_scalar(SLOPE)?)?;
-    Ok(u.f_mul(&u.f_add_scalar(2.0)?)?.f_mul(&y.f_sign()?)?)
+    let ratio = root.f_add_scalar(SLOPE)?.f_reciprocal()?.f_mul_scalar(2.0)?;
+    Ok(size.f_mul(&ratio)?.f_add_scalar(2.0)?.f_mul(&ratio)?.f_mul(y)?)
 }
 
 /// h(x) of one value.

@@ -120,6 +120,17 @@ pub enum QHeads {
     Single,
 }
 
+/// How the values of the two heads add up to Q_j.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QCombination {
+    /// Qe + β_j Qi, a plain sum of rescaled values.
+    #[default]
+    Sum,
+    /// h(h⁻¹(Qe) + β_j h⁻¹(Qi)), a sum of returns in the units of the rewards, as in Agent57.
+    Returns,
+}
+
 /// Which policies learn from a sequence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -137,6 +148,8 @@ pub enum TrainedPolicies {
 pub struct LossConfig {
     /// How the extrinsic and the intrinsic value are learned.
     pub q_heads: QHeads,
+    /// How the two heads add up to Q_j.
+    pub q_combination: QCombination,
     /// Which policies learn from a sequence.
     pub trained_policies: TrainedPolicies,
     /// η, the share of the loss that belongs to the policy that acted.
@@ -167,6 +180,7 @@ impl Default for LossConfig {
     fn default() -> Self {
         Self {
             q_heads: QHeads::Combined,
+            q_combination: QCombination::Sum,
             trained_policies: TrainedPolicies::All,
             cross_mixture: 0.5,
             trust_region: true,

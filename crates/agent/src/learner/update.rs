@@ -102,7 +102,8 @@ impl Learner {
         let torso = net.torso(&weights, input, mask)?;
         observe(UpdatePart::OnlineTorso);
         let target = self.target.weights(net)?;
-        let target_torso = tch::no_grad(|| net.torso(target, input, None))?;
+        // With the same mask, so that trust region and KL bound measure parameters and not dropped blocks.
+        let target_torso = tch::no_grad(|| net.torso(target, input, mask))?;
         observe(UpdatePart::TargetTorso);
         // An LSTM takes one step after the other, each too small for a GPU, so both networks' run at the same time.
         let rest = || tch::no_grad(|| net.unroll_from(target, input, target_torso.shallow_clone()));

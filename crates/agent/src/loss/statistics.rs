@@ -13,6 +13,8 @@ use crate::error::Result;
 pub struct PolicyStatistics {
     /// Mean |δ|, of the extrinsic head with separate losses.
     pub td_error: f64,
+    /// Mean δ: above 0 where values are larger than the returns they are trained towards.
+    pub td_bias: f64,
     /// σ_j that TD errors were divided by.
     pub sigma: f64,
     /// σ_j of the intrinsic head, with separate losses.
@@ -22,6 +24,9 @@ pub struct PolicyStatistics {
     pub trust_region_share: f64,
     /// Share of steps whose distillation loss the KL bound masks.
     pub kl_share: f64,
+    /// Mean KL(π_T ‖ π) of the distilled policy from the target network's, in nats; absent without distillation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kl: Option<f64>,
     /// Mean trace coefficient λ_t.
     pub trace_coefficient: f64,
     /// Mean Q_j over steps and actions, rescaled.
@@ -30,13 +35,15 @@ pub struct PolicyStatistics {
     pub q_min: f64,
     /// Largest Q_j.
     pub q_max: f64,
+    /// Mean difference between the largest and the smallest Q_j of a step, rescaled.
+    pub q_spread: f64,
     /// Mean entropy of the distilled policy, in nats; absent without distillation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entropy: Option<f64>,
 }
 
 /// Rows of the table that is copied to the host at once.
-const ROWS: usize = 8;
+const ROWS: usize = 11;
 
 /// The values of [`policy_statistics`] on the device, `[ROWS, N]`.
 pub fn policy_table(loss: &LossOutput, batch: &BatchTensors) -> Result<Tensor> {
@@ -51,22 +58,26 @@ pub fn policy_table(loss: &LossOutput, batch: &BatchTensors) -> Result<Tensor> {
     let extreme = |x: Tensor| x.f_amax([0i64, 1, 3], false);
     let q_max = extreme(loss.q.f_masked_fill(&padding, f64::NEG_INFINITY)?)?;
     let q_min = extreme(loss.q.f_neg()?.f_masked_fill(&padding, f64::NEG_INFINITY)?)?.f_neg()?;
-    let (kl_share, entropy) = match &loss.policy {
+    let (kl_share, kl, entropy) = match &loss.policy {
         Some(policy) => {
             let each = policy.log_policy.f_exp()?.f_mul(&policy.log_policy)?;
             let entropy = each.f_sum_dim_intlist(&[-1i64][..], false, Kind::Float)?.f_neg()?;
-            (mean(&masked(&policy.mask)?)?, mean(&entropy)?)
+            (mean(&masked(&policy.mask)?)?, mean(&policy.kl)?, mean(&entropy)?)
         }
-        None => (q_max.f_zeros_like()?, q_max.f_zeros_like()?),
+        None => (q_max.f_zeros_like()?, q_max.f_zeros_like()?, q_max.f_zeros_like()?),
     };
+    let q_spread = loss.q.f_amax([-1i64], false)?.f_sub(&loss.q.f_amin([-1i64], false)?)?;
     let rows: [Tensor; ROWS] = [
         mean(&td.error.f_abs()?)?,
+        mean(&td.error)?,
         mean(&masked(&td.mask)?)?,
         kl_share,
+        kl,
         mean(&loss.traces)?,
         mean(&loss.q.f_mean_dim(&[-1i64][..], false, Kind::Float)?)?,
         q_min,
         q_max,
+        mean(&q_spread)?,
         entropy,
     ];
     Ok(Tensor::f_stack(&rows, 0)?)
@@ -79,15 +90,18 @@ pub fn policy_statistics(table: &[f64], td: &[TdStatistics], distillation: bool)
         let row = |r: usize| table[r * policies + j];
         PolicyStatistics {
             td_error: row(0),
+            td_bias: row(1),
             sigma: td[0].sigma[j],
             sigma_intrinsic: td.get(1).map(|intrinsic| intrinsic.sigma[j]),
-            trust_region_share: row(1),
-            kl_share: row(2),
-            trace_coefficient: row(3),
-            q_mean: row(4),
-            q_min: row(5),
-            q_max: row(6),
-            entropy: distillation.then(|| row(7)),
+            trust_region_share: row(2),
+            kl_share: row(3),
+            kl: distillation.then(|| row(4)),
+            trace_coefficient: row(5),
+            q_mean: row(6),
+            q_min: row(7),
+            q_max: row(8),
+            q_spread: row(9),
+            entropy: distillation.then(|| row(10)),
         }
     };
     (0..policies).map(statistics).collect()

@@ -12,7 +12,7 @@ use super::features::{FeatureInput, Features};
 use super::heads::{HeadOutputs, HeadSizes, Heads};
 use super::parameters::{Layout, ParameterSet, Weights};
 use super::torso::{Torso, TorsoLayers};
-use crate::config::{AgentConfig, Precision, QHeads};
+use crate::config::{AgentConfig, Precision};
 use crate::error::Result;
 use crate::observation::{InputShape, ObservationInput};
 
@@ -90,8 +90,7 @@ impl AgentNet {
             policies: config.policies.count as i64,
             actions: actions as i64,
         };
-        let intrinsic = config.loss.q_heads != QHeads::Single;
-        let heads = Heads::new(layout.scope("heads"), sizes, intrinsic, config.loss.distillation);
+        let heads = Heads::new(layout.scope("heads"), sizes, &config.loss);
         Self { layout: Arc::new(layout), input, torso, features, core, heads, compute: Compute::Plain }
     }
 

@@ -6,7 +6,9 @@ use tch::{Kind, Tensor};
 
 use super::layers::{LayerInit, Linear};
 use super::parameters::{Scope, Weights};
+use crate::config::{LossConfig, QCombination, QHeads};
 use crate::error::Result;
+use crate::rescaling::{rescale, unscale};
 
 pub use folded::{FoldedHeads, FoldedOutputs};
 
@@ -61,6 +63,7 @@ pub struct Heads {
     intrinsic: Option<Dueling>,
     policy: Option<HeadMlp>,
     sizes: HeadSizes,
+    combination: QCombination,
 }
 
 /// Outputs of the heads, each `[.., policies, actions]`.
@@ -72,6 +75,20 @@ pub struct HeadOutputs {
     pub intrinsic: Option<Tensor>,
     /// Logits of the policies.
     pub policy: Option<Tensor>,
+    /// How the two add up to Q_j.
+    pub combination: QCombination,
+}
+
+/// Q_j from both heads' rescaled values, with β broadcast over them.
+///
+/// As a sum, Qe + β_j Qi, the gradient into Qi is β_j times that into Qe, so the extrinsic head learns the intrinsic
+/// values of exploring policies too. As returns, h(h⁻¹(Qe) + β_j h⁻¹(Qi)), the combination of Agent57, each head can hold
+/// the return of its own reward.
+fn combine(combination: QCombination, extrinsic: &Tensor, intrinsic: &Tensor, beta: &Tensor) -> Result<Tensor> {
+    match combination {
+        QCombination::Sum => Ok(extrinsic.f_add(&intrinsic.f_mul(beta)?)?),
+        QCombination::Returns => rescale(&unscale(extrinsic)?.f_add(&unscale(intrinsic)?.f_mul(beta)?)?),
+    }
 }
 
 impl HeadOutputs {
@@ -82,21 +99,22 @@ impl HeadOutputs {
             extrinsic: self.extrinsic.f_detach()?,
             intrinsic: detach(&self.intrinsic)?,
             policy: detach(&self.policy)?,
+            combination: self.combination,
         })
     }
 
-    /// Q_j = Qe_j + β_j Qi_j, with β `[policies, 1]`; the extrinsic head's values where it is the only one.
+    /// Q_j, with β `[policies, 1]`; the extrinsic head's values where it is the only one.
     pub fn combined(&self, beta: &Tensor) -> Result<Tensor> {
         match &self.intrinsic {
-            Some(intrinsic) => Ok(self.extrinsic.f_add(&intrinsic.f_mul(beta)?)?),
+            Some(intrinsic) => combine(self.combination, &self.extrinsic, intrinsic, beta),
             None => Ok(self.extrinsic.shallow_clone()),
         }
     }
 }
 
 impl Heads {
-    /// Declares the extrinsic head, and the others where they are trained.
-    pub fn new(mut scope: Scope<'_>, sizes: HeadSizes, intrinsic: bool, policy: bool) -> Self {
+    /// Declares the extrinsic head, and the others where `loss` trains them.
+    pub fn new(mut scope: Scope<'_>, sizes: HeadSizes, loss: &LossConfig) -> Self {
         let HeadSizes { inputs, hidden, policies, actions } = sizes;
         let mut dueling = |name: &str| {
             let mut scope = scope.scope(name);
@@ -106,9 +124,9 @@ impl Heads {
             }
         };
         let extrinsic = dueling("extrinsic");
-        let intrinsic = intrinsic.then(|| dueling("intrinsic"));
-        let policy = policy.then(|| HeadMlp::new(scope.scope("policy"), inputs, hidden, policies * actions));
-        Self { extrinsic, intrinsic, policy, sizes }
+        let intrinsic = (loss.q_heads != QHeads::Single).then(|| dueling("intrinsic"));
+        let policy = loss.distillation.then(|| HeadMlp::new(scope.scope("policy"), inputs, hidden, policies * actions));
+        Self { extrinsic, intrinsic, policy, sizes, combination: loss.q_combination }
     }
 
     /// Number of policies.
@@ -149,6 +167,7 @@ impl Heads {
                 Some(mlp) => Some(mlp.forward(weights, x)?.f_view(&shape[..])?),
                 None => None,
             },
+            combination: self.combination,
         })
     }
 }

@@ -168,6 +168,7 @@ fn learner_config(learner: &Value, config: &mut AgentConfig) {
     if learner["losses"] == "separate" {
         loss.q_heads = QHeads::Separate;
     }
+    loss.q_combination = get(learner, "q_combination");
     loss.trust_region = get(learner, "trust_region");
     loss.td_normalisation = get(learner, "td_normalization");
     loss.distillation = get(learner, "distillation");

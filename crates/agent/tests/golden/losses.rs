@@ -3,7 +3,7 @@
 use agent::OwnedBatch;
 use agent::batch::BatchTensors;
 use agent::loss::{AgentLoss, HeadLoss, LossOutput, TdScale, TdStatistics, running_sigmas};
-use agent::nets::agent_net::{AgentNet, DepthMask};
+use agent::nets::agent_net::AgentNet;
 use agent::nets::heads::HeadOutputs;
 use agent::nets::parameters::ParameterSet;
 use agent::observation::ObservationInput;
@@ -54,10 +54,10 @@ fn evaluate(case: Case) -> Evaluated {
     let tensors: BatchTensors = batch.batch().upload(net.input(), &shape, Device::Cpu).unwrap();
     let keep = inputs.tensors["keep"].tensor().unwrap().to_kind(Kind::Float);
     let keep = net.depth_mask(&keep, batch.trace as i64, Device::Cpu).unwrap();
-    let run = |set: &ParameterSet, keep: Option<&DepthMask>| -> HeadOutputs {
-        net.unroll(&net.prepare(set).unwrap(), &tensors.input, keep).unwrap().heads
+    let run = |set: &ParameterSet| -> HeadOutputs {
+        net.unroll(&net.prepare(set).unwrap(), &tensors.input, Some(&keep)).unwrap().heads
     };
-    let (online_heads, target_heads) = (run(&online, Some(&keep)), tch::no_grad(|| run(&target, None)));
+    let (online_heads, target_heads) = (run(&online), tch::no_grad(|| run(&target)));
     let scales = ["moments", "moments_intrinsic"]
         .map(|name| scale(&inputs, name, config.loss.sigma_decay, config.loss.sigma_floor));
     let agent_loss = AgentLoss::new(&config, Device::Cpu).unwrap();
@@ -170,7 +170,12 @@ fn every_switch_agrees_with_the_reference() {
         expected.extend(["online", "target"].map(|bootstrap| format!("loss_{kind}_{bootstrap}")));
     }
     let switches = ["no_trust_region", "no_td_normalization", "eta_0", "eta_1", "no_distillation"];
-    expected.extend(switches.into_iter().chain(["separate_losses", "one_head"]).map(|name| format!("loss_{name}")));
+    expected.extend(
+        switches
+            .into_iter()
+            .chain(["separate_losses", "sum_of_returns", "one_head"])
+            .map(|name| format!("loss_{name}")),
+    );
     expected.sort_unstable();
     assert_eq!(seen, expected, "the golden cases");
     evaluated.iter().for_each(Evaluated::check);

@@ -2,7 +2,7 @@
 
 use agent::Random;
 use agent::acting::{ChosenAction, StepRewards, choose_action};
-use agent::config::{ConvConfig, QHeads};
+use agent::config::{ConvConfig, QCombination, QHeads};
 use agent::learner::ParameterSource;
 use agent::nets::agent_net::{NetInput, StepInput};
 use agent::nets::core::CellStates;
@@ -189,12 +189,17 @@ fn outputs_that_are_not_finite_are_refused_with_their_row() {
 /// What is folded together for acting on a GPU says the same as the network itself, in all its shapes.
 #[test]
 fn the_folded_step_is_the_networks_own() {
-    for (recurrent, q_heads, distillation) in
-        [(true, QHeads::Separate, true), (false, QHeads::Separate, false), (true, QHeads::Single, true)]
-    {
+    for (recurrent, q_heads, q_combination, distillation) in [
+        (true, QHeads::Separate, QCombination::Sum, true),
+        (true, QHeads::Combined, QCombination::Returns, true),
+        (false, QHeads::Separate, QCombination::Sum, false),
+        (false, QHeads::Combined, QCombination::Returns, false),
+        (true, QHeads::Single, QCombination::Sum, true),
+    ] {
         let mut config = setup::config();
         config.network.recurrent = recurrent;
-        (config.loss.q_heads, config.loss.distillation) = (q_heads, distillation);
+        (config.loss.q_heads, config.loss.q_combination) = (q_heads, q_combination);
+        config.loss.distillation = distillation;
         let learner = setup::learner(&config);
         let agent = &learner.networks().agent;
         let parameters = learner.parameters(ParameterSource::Online).unwrap().agent;

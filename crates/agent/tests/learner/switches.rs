@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent::Random;
-use agent::config::{Bootstrap, DropSchedule, QHeads, ReturnKind, TorsoKind, TrainedPolicies};
+use agent::config::{Bootstrap, DropSchedule, QCombination, QHeads, ReturnKind, TorsoKind, TrainedPolicies};
 use agent::loss::{AgentLoss, TdScale, TdStatistics, running_sigmas};
 use agent::nets::heads::HeadOutputs;
 use agent::{AgentConfig, Networks, OwnedBatch};
@@ -23,7 +23,12 @@ fn quantities(edit: impl Fn(&mut AgentConfig)) -> BTreeMap<&'static str, Vec<f32
             .collect();
         Tensor::from_slice(&values).view([LENGTHS.len() as i64, TRACE as i64, n as i64, ACTIONS as i64])
     };
-    let mut heads = || HeadOutputs { extrinsic: head(1.0), intrinsic: Some(head(1.0)), policy: Some(head(0.5)) };
+    let mut heads = || HeadOutputs {
+        extrinsic: head(1.0),
+        intrinsic: Some(head(1.0)),
+        policy: Some(head(0.5)),
+        combination: config.loss.q_combination,
+    };
     let (mut online, mut target) = (heads(), heads());
     for outputs in [&mut online, &mut target] {
         if !config.loss.distillation {
@@ -135,6 +140,13 @@ fn separate_losses_train_each_head_on_its_own_reward() {
     // Shared by both heads, and taken from their sum.
     expected.remove("traces");
     assert_eq!(found, expected);
+}
+
+#[test]
+fn a_sum_of_returns_changes_q_and_what_follows_from_it() {
+    let found = changed(|c| c.loss.q_combination = QCombination::Returns);
+    assert!(["q", "value", "returns", "error"].iter().all(|&name| found.contains(name)), "{found:?}");
+    assert!(!found.contains("kl") && !found.contains("target policy"), "{found:?}");
 }
 
 #[test]

@@ -86,6 +86,7 @@ fn evaluate(scene: &Scene) -> LossOutput {
         extrinsic: extrinsic.tensor(),
         intrinsic: Some(intrinsic.tensor()),
         policy: scene.config.loss.distillation.then(|| policy.tensor()),
+        combination: scene.config.loss.q_combination,
     };
     let loss = AgentLoss::new(&scene.config, Device::Cpu).unwrap();
     let least = [running_sigmas(&scene.scale, Device::Cpu).unwrap()];

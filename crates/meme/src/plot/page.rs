@@ -32,7 +32,7 @@ use Scale::{Linear, Logarithmic};
 use Source::{EpisodeShares, PerEpsilon, PerPolicy, Scalars};
 
 /// Title, unit, metrics and scale of each chart of a run, in order.
-const CHARTS: [(&str, &str, Source, Scale); 32] = [
+const CHARTS: [(&str, &str, Source, Scale); 35] = [
     ("Score", "points per episode", Scalars(&[("evaluators", "evaluation/score"), ("actors", "actor/score")]), Linear),
     ("Actor score by policy", "points per episode", PerPolicy(&["actor/score_by_policy"]), Linear),
     ("Actor score by ε", "points per episode", PerEpsilon("actor/score_by_epsilon"), Linear),
@@ -67,9 +67,12 @@ const CHARTS: [(&str, &str, Source, Scale); 32] = [
     ("Positions visited per episode", "positions", Scalars(&[("", "actor/episode_positions")]), Linear),
     ("σ, the scale of TD errors", "rescaled value", PerPolicy(&["policy/sigma"]), Logarithmic),
     ("TD error", "rescaled value", PerPolicy(&["policy/td_error"]), Logarithmic),
+    ("TD error, signed", "rescaled value", PerPolicy(&["policy/td_bias"]), Linear),
     ("Q, smallest and largest", "rescaled value", PerPolicy(&["policy/q_min", "policy/q_max"]), Linear),
+    ("Spread of Q over actions", "rescaled value", PerPolicy(&["policy/q_spread"]), Logarithmic),
     ("Steps masked by the trust region", "share", PerPolicy(&["policy/trust_region_share"]), Linear),
     ("Steps masked by the KL bound", "share", PerPolicy(&["policy/kl_share"]), Linear),
+    ("KL from the target network's policy", "nats", PerPolicy(&["policy/kl"]), Logarithmic),
     ("Mean trace coefficient", "coefficient", PerPolicy(&["policy/trace_coefficient"]), Linear),
     ("Policy entropy", "nats", PerPolicy(&["policy/entropy"]), Linear),
     (

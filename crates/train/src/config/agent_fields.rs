@@ -311,6 +311,13 @@ pub const LOSS: Section = Section {
             "Two heads trained on the summed reward, two heads with a reward each, or one head for the sum.",
         ),
         field(
+            "agent.loss.q_combination",
+            Choice(&["sum", "returns"]),
+            "",
+            Silent,
+            "How two heads add up to Q_j: as rescaled values, Qe + β Qi, or as returns, h(h⁻¹(Qe) + β h⁻¹(Qi)).",
+        ),
+        field(
             "agent.loss.trained_policies",
             Choice(&["all", "behaviour"]),
             "",

@@ -173,13 +173,16 @@ impl MetricsAccumulator {
         let each = |pick: fn(&PolicyStatistics) -> f64| policies.iter().map(pick).collect();
         let vectors = vec![
             ("policy/td_error", each(|policy| policy.td_error)),
+            ("policy/td_bias", each(|policy| policy.td_bias)),
             ("policy/sigma", each(|policy| policy.sigma)),
             ("policy/trust_region_share", each(|policy| policy.trust_region_share)),
             ("policy/kl_share", each(|policy| policy.kl_share)),
+            ("policy/kl", each(|policy| policy.kl.unwrap_or(0.0))),
             ("policy/trace_coefficient", each(|policy| policy.trace_coefficient)),
             ("policy/q_mean", each(|policy| policy.q_mean)),
             ("policy/q_min", each(|policy| policy.q_min)),
             ("policy/q_max", each(|policy| policy.q_max)),
+            ("policy/q_spread", each(|policy| policy.q_spread)),
             ("policy/entropy", each(|policy| policy.entropy.unwrap_or(0.0))),
         ];
         self.updates.add(scalars, vectors);

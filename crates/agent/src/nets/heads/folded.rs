@@ -1,12 +1,13 @@
 //! The heads for acting: all MLPs in four matrix products.
 //!
-//! Their first layers are one matrix, their second layers one batch. What follows is linear, so dueling and the sum of
-//! extrinsic and intrinsic values fold into the output's weights: Q_j = V + A - mean A + β_j (...) is one product with the
-//! hidden layers of all value MLPs side by side.
+//! Their first layers are one matrix, their second layers one batch. Dueling is linear and folds into the output's weights.
+//! So does a plain sum of extrinsic and intrinsic values: Q_j = V + A - mean A + β_j (...) is one product with the hidden
+//! layers of all value MLPs side by side. A sum of returns takes one product per head.
 
 use tch::{Kind, Tensor};
 
-use super::{Dueling, HeadMlp, Heads};
+use super::{Dueling, HeadMlp, Heads, combine};
+use crate::config::QCombination;
 use crate::error::Result;
 use crate::nets::layers::{Linear, linear_relu};
 use crate::nets::parameters::Weights;
@@ -18,8 +19,10 @@ pub struct FoldedHeads {
     hidden1: [Tensor; 2],
     /// `[mlps, hidden, hidden]` and `[mlps, 1, hidden]`.
     hidden2: [Tensor; 2],
-    /// `[policies · actions, value mlps · hidden]` and `[policies · actions]`, in f32.
-    q: [Tensor; 2],
+    /// `[policies · actions, value mlps · hidden]` and `[policies · actions]`, in f32: of all value MLPs, or of each head's.
+    q: Vec<[Tensor; 2]>,
+    /// β_j of each value, `[policies · actions]`.
+    beta: Tensor,
     /// The same for the policy's MLP.
     policy: Option<[Tensor; 2]>,
 }
@@ -27,7 +30,7 @@ pub struct FoldedHeads {
 /// Outputs of the heads for all policies, each `[rows, policies · actions]` in f32.
 #[derive(Debug)]
 pub struct FoldedOutputs {
-    /// Q_j = Qe_j + β_j Qi_j, rescaled.
+    /// Q_j, rescaled.
     pub q: Tensor,
     /// Logits of the policies.
     pub policy: Option<Tensor>,
@@ -36,7 +39,7 @@ pub struct FoldedOutputs {
 impl FoldedHeads {
     /// All tensors.
     pub fn tensors(&self) -> Vec<&Tensor> {
-        [&self.hidden1, &self.hidden2, &self.q].into_iter().chain(&self.policy).flatten().collect()
+        [&self.hidden1, &self.hidden2].into_iter().chain(&self.q).chain(&self.policy).flatten().collect()
     }
 }
 
@@ -49,27 +52,31 @@ impl Heads {
         };
         let [hidden1, bias1] = all(|mlp| mlp.hidden1);
         let [hidden2, bias2] = all(|mlp| mlp.hidden2);
-        let (mut q, mut q_bias) = self.fold_dueling(weights, &self.extrinsic)?;
-        if let Some(intrinsic) = &self.intrinsic {
-            let actions = self.sizes.actions;
-            let beta = beta.f_repeat_interleave_self_int(actions, 0, beta.size()[0] * actions)?;
-            let (weight, bias) = self.fold_dueling(weights, intrinsic)?;
-            q = Tensor::f_cat(&[q, weight.f_mul(&beta)?], 1)?;
-            q_bias = q_bias.f_add(&bias.f_mul(&beta.f_squeeze_dim(1)?)?)?;
-        }
+        let beta = beta.f_expand([self.sizes.policies, self.sizes.actions], false)?.f_reshape([-1])?;
+        let extrinsic = self.fold_dueling(weights, &self.extrinsic)?;
+        let intrinsic = self.intrinsic.as_ref().map(|head| self.fold_dueling(weights, head)).transpose()?;
+        let q = match (intrinsic, self.combination) {
+            (None, _) => vec![extrinsic],
+            (Some(intrinsic), QCombination::Returns) => vec![extrinsic, intrinsic],
+            (Some([weight, bias]), QCombination::Sum) => vec![[
+                Tensor::f_cat(&[&extrinsic[0], &weight.f_mul(&beta.f_unsqueeze(1)?)?], 1)?,
+                extrinsic[1].f_add(&bias.f_mul(&beta)?)?,
+            ]],
+        };
         Ok(FoldedHeads {
             hidden1: [Tensor::f_cat(&hidden1, 0)?.f_to_kind(kind)?, Tensor::f_cat(&bias1, 0)?.f_to_kind(kind)?],
             hidden2: [
                 Tensor::f_stack(&hidden2, 0)?.f_to_kind(kind)?,
                 Tensor::f_stack(&bias2, 0)?.f_unsqueeze(1)?.f_to_kind(kind)?,
             ],
-            q: [q, q_bias],
+            q,
+            beta,
             policy: self.policy.map(|mlp| mlp.output.parameters.map(|id| weights.get(id).shallow_clone())),
         })
     }
 
     /// V + A - mean_a A as one layer over both MLPs' hidden layers, the value's first.
-    fn fold_dueling(&self, weights: &Weights, head: &Dueling) -> Result<(Tensor, Tensor)> {
+    fn fold_dueling(&self, weights: &Weights, head: &Dueling) -> Result<[Tensor; 2]> {
         let (policies, actions) = (self.sizes.policies, self.sizes.actions);
         let [value, value_bias] = head.value.output.parameters.map(|id| weights.get(id));
         let [advantage, advantage_bias] = head.advantage.output.parameters.map(|id| weights.get(id));
@@ -80,7 +87,7 @@ impl Heads {
         let each = |x: &Tensor| x.f_repeat_interleave_self_int(actions, 0, policies * actions);
         let weight = Tensor::f_cat(&[each(value)?, centred(advantage)?], 1)?;
         let bias = each(value_bias)?.f_add(&centred(advantage_bias)?.f_squeeze_dim(1)?)?;
-        Ok((weight, bias))
+        Ok([weight, bias])
     }
 
     /// `[rows, inputs]` in the kind of the folded weights to action values and logits.
@@ -96,13 +103,19 @@ impl Heads {
         let mut wide = Tensor::f_empty([rows, mlps, hidden], (Kind::Float, x.device()))?;
         wide.f_copy_(&x.f_transpose(0, 1)?)?;
         let wide = wide.f_view([rows, mlps * hidden])?;
-        let of = |[weight, bias]: &[Tensor; 2], first: i64, mlps: i64| -> Result<Tensor> {
-            Ok(bias.f_addmm(&wide.f_narrow(1, first * hidden, mlps * hidden)?, &weight.f_transpose(0, 1)?)?)
+        let mut first = 0;
+        let mut next = |[weight, bias]: &[Tensor; 2]| -> Result<Tensor> {
+            let inputs = weight.size()[1];
+            first += inputs;
+            Ok(bias.f_addmm(&wide.f_narrow(1, first - inputs, inputs)?, &weight.f_transpose(0, 1)?)?)
         };
-        let values = mlps - i64::from(folded.policy.is_some());
+        let q = folded.q.iter().map(&mut next).collect::<Result<Vec<_>>>()?;
         Ok(FoldedOutputs {
-            q: of(&folded.q, 0, values)?,
-            policy: folded.policy.as_ref().map(|policy| of(policy, values, 1)).transpose()?,
+            q: match &q[..] {
+                [extrinsic, intrinsic] => combine(self.combination, extrinsic, intrinsic, &folded.beta)?,
+                one => one[0].shallow_clone(),
+            },
+            policy: folded.policy.as_ref().map(next).transpose()?,
         })
     }
 }

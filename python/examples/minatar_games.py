@@ -1,0 +1,48 @@
+"""MinAtar's games (Young and Tian, 2019): five Atari games on a 10 x 10 grid, for experiments in minutes on two cores.
+
+    .venv/bin/python -m pip install --no-deps minatar==1.0.15
+    cd python/examples
+    meme train gym:minatar_games:SpaceInvaders-v0 --preset tiny
+
+Each object of a game has a channel of its own. `minatar_proxy.py` beside this file compares settings on one of them.
+"""
+
+import logging
+
+import gymnasium
+import numpy as np
+
+logging.disable(logging.WARNING)  # MinAtar warns that it has nothing to draw with, which nobody asked it to
+import minatar  # noqa: E402
+
+logging.disable(logging.NOTSET)
+
+
+class MinAtar(gymnasium.Env):
+    """A game with its minimal action set, no sticky actions and no rising difficulty."""
+
+    def __init__(self, game):
+        self.game = minatar.Environment(game, sticky_action_prob=0.0, difficulty_ramping=False)
+        self.actions = self.game.minimal_action_set()
+        self.action_space = gymnasium.spaces.Discrete(len(self.actions))
+        self.observation_space = gymnasium.spaces.Box(0, 255, tuple(self.game.state_shape()), np.uint8)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.game.seed(seed)
+        self.game.reset()
+        return self.picture(), {}
+
+    def step(self, action):
+        reward, over = self.game.act(self.actions[action])
+        return self.picture(), float(reward), bool(over), False, {}
+
+    def picture(self):
+        return self.game.state().astype(np.uint8) * 255
+
+
+for name in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"):
+    title = name.title().replace("_", "")
+    # A good player of breakout or freeway would never stop.
+    gymnasium.register(f"{title}-v0", entry_point=MinAtar, kwargs={"game": name}, max_episode_steps=2500)
