@@ -50,7 +50,7 @@ if [ "$status" -eq 0 ] && [ "${frames:-0}" -gt 0 ]; then
     said=ok
 else
     # The last thing it said that is no progress line.
-    said=$(grep '^meme: ' "$WORK/$game.err" | tail -n 1 | tr '|' '/')
+    said=$(grep '^error: ' "$WORK/$game.err" | tail -n 1 | tr '|' '/')
     said="exit $status: ${said:-nothing was said}"
     touch "$WORK/failed"
 fi

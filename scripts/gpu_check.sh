@@ -40,11 +40,11 @@ check() {
 one_sentence() {
     local file=$1 status=$2 word
     shift 2
-    say "        $(grep '^meme: ' "$file" | tail -n 1)"
+    say "        $(grep '^error: ' "$file" | tail -n 1)"
     [ "$status" -eq 1 ] || return 1
     ! grep -qE 'panicked|terminate called|frame #' "$file" || return 1
     for word in "$@"; do
-        grep '^meme: ' "$file" | grep -qF -- "$word" || return 1
+        grep '^error: ' "$file" | grep -qF -- "$word" || return 1
     done
 }
 
