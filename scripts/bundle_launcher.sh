@@ -1,8 +1,8 @@
 #!/bin/sh
 # Starts bin/meme with the libtorch of this machine's Python.
 #
-# MEME_PYTHON   the Python that has torch 2.11 (default: python3)
-# MEME_PROGRAM  another program of bin/ (default: meme)
+# MEME_PYTHON   a Python with torch 2.11 (default: python3)
+# MEME_PROGRAM  another program in bin/ (default: meme)
 here=$(dirname -- "$(readlink -f -- "$0")")
 python=${MEME_PYTHON:-python3}
 command -v "$python" >/dev/null || {
