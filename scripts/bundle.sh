@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Makes dist/meme-VERSION-linux-x86_64/ and the tarball of it: the binary with CUDA, the worker package, the presets,
-# the comparison with PyTorch and what checks it all there, for a machine that has torch 2.11, Python and a GPU but no
-# Rust. Nothing in it refers to this checkout.
+# Builds dist/meme-VERSION-linux-x86_64/ and its tarball: the binary with CUDA, the worker package, the presets, the
+# comparison with PyTorch and the GPU checks, for a machine with torch 2.11, Python and a GPU but no Rust. The bundle does
+# not refer to this checkout.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
@@ -23,17 +23,17 @@ cp -r python/requirements "$bundle/python/requirements"
 cp -r configs "$bundle/configs"
 cp bench/*.sh bench/comparison.py bench/torch_peer.py bench/peer_*.py "$bundle/bench/"
 cp scripts/all_games.sh scripts/gpu_check.sh scripts/gpu_gone.c "$bundle/scripts/"
-# The pages that the README points to, without curves and pictures.
+# The pages that the README links to, without curves and pictures.
 (cd docs && find . -name '*.md' -exec cp --parents {} "$OLDPWD/$bundle/docs/" \;)
 cp README.md LICENSE-MIT LICENSE-APACHE NOTICE "$bundle/"
 find "$bundle" -name __pycache__ -prune -exec rm -rf {} +
-# Where a machine has no GPU, target/release/meme goes back to the build that starts without the CUDA libraries.
+# On a machine without a GPU, restore the build that starts without the CUDA libraries.
 scripts/has_gpu.sh || cargo build --workspace --release --locked --quiet
 
 tar -C dist -czf "$bundle.tar.gz" "$name"
 bytes=$(du -sb "$bundle" | cut -f 1)
 printf 'bundle: %s (%s bytes), %s.tar.gz (%s bytes)\n' "$bundle" "$bytes" "$bundle" "$(stat -c %s "$bundle.tar.gz")"
 if [ "$bytes" -gt "$limit" ]; then
-    printf 'bundle: the folder is larger than %s bytes.\n' "$limit" >&2
+    printf 'error: the bundle is larger than %s bytes\n' "$limit" >&2
     exit 1
 fi

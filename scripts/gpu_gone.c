@@ -1,5 +1,5 @@
-/* A GPU that disappears: loaded with LD_PRELOAD, it lets these calls of CUDA's runtime fail once the file named by
- * GPU_GONE is there. 719 is what CUDA says of a GPU that stopped working, to every call from then on. */
+/* Simulates a GPU that disappears: loaded with LD_PRELOAD, it makes these CUDA runtime calls fail once the file named by
+ * GPU_GONE exists. 719 is the status that every call returns after a GPU has stopped working. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static int is_gone(void) {
     return file && access(file, F_OK) == 0;
 }
 
-/* None of them has more than six arguments, all of which are numbers or pointers. */
+/* They have at most six arguments, all numbers or pointers. */
 typedef int call(long, long, long, long, long, long);
 #define UNLESS_GONE(name)                                               \
     int name(long a, long b, long c, long d, long e, long f) {          \

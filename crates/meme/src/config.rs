@@ -1,4 +1,4 @@
-//! `meme config`: what a run would be told, what is wrong with it, and where two configs differ.
+//! `meme config`: shows, checks and compares configs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,12 +12,12 @@ use train::config::{self, Config, Difference, Effective, Origin, PRESETS, Source
 use crate::output;
 use crate::run_args::{RUN_HELP, RUNS, find_run, run_config};
 
-/// The parts of `meme config`.
+/// Subcommands of `meme config`.
 #[derive(Subcommand)]
 pub enum ConfigCommand {
-    /// Print the effective config as TOML, with where each value comes from
+    /// Print the effective config as TOML, with the origin of each value
     Show(ShowArgs),
-    /// Say whether a config is valid, or list everything that is wrong with it
+    /// Check a config and list all errors
     Check(CheckArgs),
     /// Compare two configs field by field
     Diff(DiffArgs),
@@ -25,28 +25,35 @@ pub enum ConfigCommand {
     Doc,
 }
 
-/// Which config is meant, for the commands that take a file of the user's too.
+/// Arguments that choose a config.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ConfigArgs {
-    /// Sizes to start from: paper, quick, desktop, cpu or tiny
+    /// Preset to start from: paper, quick, desktop, cpu or tiny
     #[arg(long, value_name = "NAME")]
     pub preset: Option<String>,
-    /// TOML file with what differs from the preset, or the folder of a run
+    /// TOML file with changes to the preset, or the directory of a run
     #[arg(long, value_name = "PATH")]
     pub config: Option<PathBuf>,
-    /// Set one field, for instance learner.batch_size=32; may be given many times
+    /// Set one field, for example learner.batch_size=32; may be repeated
     #[arg(long, value_name = "FIELD=VALUE")]
     pub set: Vec<String>,
 }
 
 impl ConfigArgs {
-    /// What the user gave, in the terms of the loader.
+    /// Returns the arguments as sources for the loader.
     pub fn sources(&self) -> Sources {
         Sources { preset: self.preset.clone(), file: self.config.clone(), set: self.set.clone() }
     }
+
+    /// Loads the config, based on `preset` unless another one is requested, and returns the preset's name with it.
+    pub fn load(&self, preset: &str) -> Result<(String, Config)> {
+        let preset = self.preset.clone().unwrap_or_else(|| preset.to_owned());
+        let sources = Sources { preset: Some(preset.clone()), ..self.sources() };
+        Ok((preset, sources.load()?.config))
+    }
 }
 
-/// Options of `meme config show`.
+/// Arguments of `meme config show`.
 #[derive(Args)]
 pub struct ShowArgs {
     #[arg(help = RUN_HELP, conflicts_with_all = ["preset", "config"])]
@@ -56,37 +63,37 @@ pub struct ShowArgs {
     /// Directory that contains the runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     runs: PathBuf,
-    /// Print one JSON document instead
+    /// Print one JSON document instead of TOML
     #[arg(long)]
     json: bool,
 }
 
-/// Options of `meme config check`.
+/// Arguments of `meme config check`.
 #[derive(Args)]
 pub struct CheckArgs {
     #[command(flatten)]
     config: ConfigArgs,
-    /// Print one JSON document instead of lines
+    /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Options of `meme config diff`.
+/// Arguments of `meme config diff`.
 #[derive(Args)]
 pub struct DiffArgs {
     /// A run's name (`meme runs` lists them) or its directory, a preset, or a TOML file
     left: String,
-    /// What to compare it with
+    /// The config to compare it with
     right: String,
     /// Directory that contains the runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     runs: PathBuf,
-    /// Print one JSON document instead of lines
+    /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
 }
 
-/// Runs one part of `meme config`; a config that is not valid is a failure.
+/// Runs a subcommand; an invalid config is a failure.
 pub fn run(command: ConfigCommand) -> Result<ExitCode> {
     match command {
         ConfigCommand::Show(args) => show(&args)?,
@@ -101,21 +108,21 @@ fn show(args: &ShowArgs) -> Result<()> {
     let mut sources = args.config.sources();
     if let Some(run) = &args.run {
         let files = find_run(&args.runs, run)?;
-        // Says how to mend it where it is not whole.
+        // A damaged file is reported with its remedy.
         run_config(&files)?;
         sources.file = Some(files.config_file());
     }
-    let effective = sources.load().map_err(|error| anyhow!("the config is not valid:\n{error}"))?;
+    let effective = sources.load().map_err(|error| anyhow!("invalid config:\n{error}"))?;
     if !args.json {
         return output::print(&effective.to_toml()?);
     }
     #[derive(Serialize)]
-    struct Report<'a> {
+    struct ShownConfig<'a> {
         config: &'a Config,
-        /// Fields that are not the default, and where they were written.
+        /// Origins of the fields that differ from the default.
         origins: BTreeMap<&'static str, String>,
     }
-    output::print_json(&Report { config: &effective.config, origins: origins(&effective) })
+    output::print_json(&ShownConfig { config: &effective.config, origins: origins(&effective) })
 }
 
 fn origins(effective: &Effective) -> BTreeMap<&'static str, String> {
@@ -135,11 +142,11 @@ fn check(args: &CheckArgs) -> Result<ExitCode> {
     let valid = problems.is_empty();
     if args.json {
         #[derive(Serialize)]
-        struct Report {
+        struct ConfigCheck {
             valid: bool,
             problems: Vec<String>,
         }
-        output::print_json(&Report { valid, problems })?;
+        output::print_json(&ConfigCheck { valid, problems })?;
     } else if valid {
         output::print("valid\n")?;
     } else {
@@ -154,7 +161,7 @@ fn diff(args: &DiffArgs) -> Result<()> {
     if args.json { output::print_json(&differences) } else { output::print(&rendered(&differences)) }
 }
 
-/// The config that a word on the command line means.
+/// Finds the config that an argument names: a preset, a file or a run.
 fn find(runs: &Path, name: &str) -> Result<Config> {
     let path = Path::new(name);
     let sources = if PRESETS.iter().any(|preset| preset.name == name) {
@@ -164,16 +171,16 @@ fn find(runs: &Path, name: &str) -> Result<Config> {
     } else {
         let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
         let run = find_run(runs, name)
-            .with_context(|| format!("{name} is no preset ({}), no file and no run", names.join(", ")))?;
+            .with_context(|| format!("\"{name}\" is not a preset ({}), a file or a run", names.join(", ")))?;
         return run_config(&run);
     };
-    let effective = sources.load().map_err(|error| anyhow!("the config {name} is not valid:\n{error}"))?;
+    let effective = sources.load().map_err(|error| anyhow!("invalid config {name}:\n{error}"))?;
     Ok(effective.config)
 }
 
 fn rendered(differences: &[Difference]) -> String {
     if differences.is_empty() {
-        return "no difference\n".to_owned();
+        return "no differences\n".to_owned();
     }
     let width = differences.iter().map(|difference| difference.path.len()).max().unwrap_or_default();
     let line = |difference: &Difference| {
@@ -196,16 +203,16 @@ mod tests {
     }
 
     #[test]
-    fn differences_stand_in_columns() {
+    fn differences_are_aligned() {
         let differences = config::differences(&found("paper").unwrap(), &found("tiny").unwrap()).unwrap();
         let text = rendered(&differences);
         assert_eq!(text.lines().count(), differences.len());
         assert!(text.lines().any(|line| line.starts_with("replay.trace ") && line.ends_with("  160 -> 20")), "{text}");
-        assert_eq!(rendered(&[]), "no difference\n");
+        assert_eq!(rendered(&[]), "no differences\n");
     }
 
     #[test]
-    fn a_program_gets_differences_as_values() {
+    fn differences_in_json_keep_their_types() {
         let mut changed = found("paper").unwrap();
         changed.run.lockstep = true;
         changed.run.frames = 20_000_000;
@@ -224,16 +231,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_neither_preset_nor_path_is_told() {
+    fn unknown_config_is_reported_with_the_presets() {
         let error = format!("{:#}", found("papr").unwrap_err());
-        let presets = "papr is no preset (paper, quick, desktop, cpu, tiny), no file and no run";
+        let presets = "\"papr\" is not a preset (paper, quick, desktop, cpu, tiny), a file or a run";
         let nowhere = std::path::absolute("nowhere").unwrap();
         let none = format!("there is no run `papr` in {}; there is no such folder", nowhere.display());
         assert_eq!(error, format!("{presets}: {none}; --runs names another"));
     }
 
     #[test]
-    fn a_run_is_named_or_pointed_at() {
+    fn run_is_found_by_name_and_by_directory() {
         let folder = tempfile::tempdir().unwrap();
         let tiny = found("tiny").unwrap();
         let description = RunDescription::new("catch", "tiny", 1);

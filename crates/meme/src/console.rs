@@ -27,9 +27,14 @@ pub fn message(text: impl Display) {
     write(format!("{text}\n"));
 }
 
-/// Prints a warning or an error, after the program's name.
+/// Prints a warning.
 pub fn warn(text: impl Display) {
-    message(format_args!("meme: {text}"));
+    message(format_args!("warning: {text}"));
+}
+
+/// Prints the error that ends a command.
+pub fn error(text: impl Display) {
+    message(format_args!("error: {text}"));
 }
 
 /// Waits until everything is written, for some seconds at most.
@@ -106,6 +111,12 @@ impl ProgressLine {
         } else if write(block(&lines, self.shown)) {
             self.shown = lines.len();
         }
+    }
+
+    /// Prints a message above the progress lines.
+    pub fn message(&mut self, text: impl Display) {
+        self.clear();
+        message(text);
     }
 
     /// Prints a warning above the progress lines.

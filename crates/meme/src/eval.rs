@@ -22,7 +22,7 @@ pub struct EvalArgs {
     #[command(flatten)]
     run: RunArgs,
     /// Number of episodes
-    #[arg(long, default_value_t = 10, value_parser = options::episodes::<u32>())]
+    #[arg(long, default_value_t = 10, value_parser = options::count::<u32>())]
     episodes: u32,
     /// Parameters to play with
     #[arg(long, value_enum, default_value_t = ParameterChoice::Ema)]
@@ -217,8 +217,7 @@ fn text(report: &EvalReport) -> String {
         (report.human_normalised, report.random_score, report.human_score)
     {
         let normalised = fixed(normalised, 3);
-        text +=
-            &format!("human-normalised score: {normalised} (random play, {random}, is 0; a human, {human}, is 1)\n");
+        text += &format!("human-normalised score: {normalised} (0: random play, {random}; 1: human, {human})\n");
     }
     let scores: Vec<String> = scores.iter().map(f64::to_string).collect();
     let parameters = match protocol.parameters {
@@ -226,8 +225,8 @@ fn text(report: &EvalReport) -> String {
         ParameterChoice::Online => "online",
     };
     let chosen = match protocol.policy_chosen_by {
-        PolicyChoice::Best => "best mean return of the bandit",
-        PolicyChoice::First => "the first, as no episode had ended yet",
+        PolicyChoice::Best => "the bandit's best mean return",
+        PolicyChoice::First => "the first one, as no episode had finished",
     };
     let rules = protocol.atari.as_ref().map_or(String::new(), |rules| format!("  {}\n", rules.sentence()));
     text + &format!(
@@ -236,7 +235,7 @@ fn text(report: &EvalReport) -> String {
            {environment}, {} actions, checkpoint at {} frames and {} updates\n  \
            {parameters} parameters, greedy (epsilon 0), policy {policy} of 0 to {} ({chosen})\n\
          {rules}  \
-           {environments} environment{} with seed {}, numbered from {} on, which training does not use; {}\n",
+           {environments} environment{}, seed {}, indices from {} (not used in training); {}\n",
         scores.join(" "),
         protocol.actions,
         grouped(protocol.checkpoint_frames),

@@ -49,13 +49,13 @@ enum Command {
     Runs(runs::RunsArgs),
     /// Draw charts of a run's metrics and warn about what looks wrong
     Plot(plot::PlotArgs),
-    /// Evaluate a run: mean score of greedy episodes, with the full protocol
+    /// Evaluate a run: mean score of greedy episodes and the full protocol
     Eval(eval::EvalArgs),
     /// Record a video of a trained agent, with its values and policy next to the game
     Record(record::RecordArgs),
-    /// Play a game or task with a simple policy, optionally to a video
+    /// Play a game or task with a simple policy, optionally recording a video
     Play(play::PlayArgs),
-    /// Benchmark one part of the system
+    /// Measure the speed of one part of the system
     #[command(subcommand)]
     Bench(bench::BenchCommand),
     /// Check this machine for everything that training needs
@@ -94,11 +94,11 @@ fn run(command: Command) -> Result<ExitCode> {
 fn exit_code(outcome: Result<ExitCode>) -> ExitCode {
     match outcome {
         Ok(code) => code,
-        // `meme games | head` has seen enough: that is no failure.
+        // `meme games | head` has read enough, which is not a failure.
         Err(error) if error.is::<output::ClosedOutput>() => ExitCode::SUCCESS,
         Err(error) => {
             let advice = advice::advice(&error).map_or(String::new(), |advice| format!("; {advice}"));
-            console::warn(format_args!("{error:#}{advice}"));
+            console::error(format_args!("{error:#}{advice}"));
             ExitCode::FAILURE
         }
     }
@@ -111,19 +111,15 @@ fn parse() -> Result<Arguments, clap::Error> {
 
 /// Prints the requested help, or what is wrong with the arguments.
 fn explain(error: &clap::Error) -> ExitCode {
-    let rendered = error.render().to_string();
-    let message = options::refused_value(error).or(rendered.strip_prefix("error: ").map(str::to_owned));
-    if let Some(message) = message {
-        console::warn(message.trim_end());
-        return ExitCode::from(2);
+    if let Some(message) = options::invalid_value(error) {
+        console::error(message);
+    } else if let Err(cause) = error.print().and_then(|()| io::stdout().flush())
+        && cause.kind() != ErrorKind::BrokenPipe
+    {
+        console::error(format_args!("{}: {cause}", output::WRITE_FAILED));
+        return ExitCode::FAILURE;
     }
-    match error.print().and_then(|()| io::stdout().flush()) {
-        Err(cause) if cause.kind() != ErrorKind::BrokenPipe => {
-            console::warn(format_args!("{}: {cause}", output::WRITE_FAILED));
-            ExitCode::FAILURE
-        }
-        _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(u8::MAX)),
-    }
+    ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(u8::MAX))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub struct PlayArgs {
     #[arg(long, value_enum, default_value_t = SimplePolicy::Random)]
     policy: SimplePolicy,
     /// Number of episodes
-    #[arg(long, default_value_t = 1, value_parser = options::episodes::<u64>())]
+    #[arg(long, default_value_t = 1, value_parser = options::count::<u64>())]
     episodes: u64,
     /// Use sticky actions: repeat the previous action with probability 0.25 at each frame of an Atari game
     #[arg(long)]

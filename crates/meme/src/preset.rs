@@ -1,49 +1,46 @@
-//! Which preset fits an environment and a machine, and a word to who trains with one that they are too small for.
+//! The preset that suits an environment and a machine, and a warning about one that does not.
 
 use envs::EnvId;
 use tch::Device;
 
-/// What starts a run that any machine finishes in minutes.
+/// Starts a run that any machine finishes in minutes.
 pub const FIRST_RUN: &str = "meme train catch";
 
-/// A preset for who names none.
+/// A preset chosen for the user.
 #[derive(Debug)]
-pub struct Fitting {
-    /// Its name.
+pub struct DefaultPreset {
     pub name: &'static str,
-    /// What it is, and what else there is.
-    pub about: &'static str,
+    /// What it is made for, and which other presets there are.
+    pub purpose: &'static str,
 }
 
-/// What to train with on a machine with or without a GPU.
-pub fn fitting(environment: &EnvId, gpu: bool) -> Fitting {
-    let (name, about) = match environment {
-        EnvId::Task(_) => ("tiny", "for tasks"),
-        EnvId::Gym { .. } => ("tiny", "for small observations; pictures want a larger one"),
+/// Returns the preset to use if none is requested.
+pub fn default_preset(environment: &EnvId, gpu: bool) -> DefaultPreset {
+    let (name, purpose) = match environment {
+        EnvId::Task(_) => ("tiny", "for the built-in tasks"),
+        EnvId::Gym { .. } => ("tiny", "for small observations; images need a larger one"),
         EnvId::Atari(_) if gpu => (
             "quick",
-            "the paper's agent with smaller batches, for a run of minutes; `--preset paper` has the paper's, `--preset \
-             desktop` takes less memory",
+            "the paper's agent with smaller batches; `--preset paper` has the paper's, `--preset desktop` needs less \
+             memory",
         ),
-        EnvId::Atari(_) => ("cpu", "for games without a GPU, to see it run"),
+        EnvId::Atari(_) => ("cpu", "for a first look at games without a GPU"),
     };
-    Fitting { name, about }
+    DefaultPreset { name, purpose }
 }
 
-/// What to do instead, where the preset was made for something larger.
-pub fn preset_hint(environment: &EnvId, preset: &str, device: Device) -> Option<String> {
+/// Returns a warning if the preset is too large for the environment or the machine.
+pub fn preset_warning(environment: &EnvId, preset: &str, device: Device) -> Option<String> {
     let needs_gpu = ["paper", "quick", "desktop"].contains(&preset);
+    let slow = format!("preset {preset} takes weeks without a GPU; use `--preset cpu`");
     match environment {
         EnvId::Task(task) if preset != "tiny" => {
-            Some(format!("preset {preset} is made for Atari games; for a task such as {task} there is `--preset tiny`"))
+            Some(format!("preset {preset} is made for Atari games; use `--preset tiny` for tasks such as {task}"))
         }
-        EnvId::Gym { .. } if needs_gpu && !device.is_cuda() => Some(format!(
-            "without a GPU preset {preset} takes weeks; `--preset cpu` is for pictures without one, `--preset tiny` for \
-             small observations"
-        )),
-        EnvId::Atari(_) if needs_gpu && !device.is_cuda() => Some(format!(
-            "without a GPU preset {preset} takes weeks; `--preset cpu` is made for Atari games without one"
-        )),
+        EnvId::Gym { .. } if needs_gpu && !device.is_cuda() => {
+            Some(format!("{slow} for images or `--preset tiny` for small observations"))
+        }
+        EnvId::Atari(_) if needs_gpu && !device.is_cuda() => Some(slow),
         EnvId::Task(_) | EnvId::Gym { .. } | EnvId::Atari(_) => None,
     }
 }
@@ -52,44 +49,45 @@ pub fn preset_hint(environment: &EnvId, preset: &str, device: Device) -> Option<
 mod tests {
     use super::*;
 
-    fn hint(environment: &str, preset: &str, device: Device) -> String {
-        preset_hint(&environment.parse().unwrap(), preset, device).unwrap_or_default()
+    fn warning(environment: &str, preset: &str, device: Device) -> String {
+        preset_warning(&environment.parse().unwrap(), preset, device).unwrap_or_default()
     }
 
     #[test]
-    fn what_fits_is_there_and_needs_no_word() {
+    fn default_preset_exists_and_raises_no_warning() {
         for (environment, with_gpu, without) in
             [("catch", "tiny", "tiny"), ("gym:CartPole-v1", "tiny", "tiny"), ("pong", "quick", "cpu")]
         {
             for (device, expected) in [(Device::Cuda(0), with_gpu), (Device::Cpu, without)] {
-                let fits = fitting(&environment.parse().unwrap(), device.is_cuda());
-                assert_eq!(fits.name, expected, "{environment} on {device:?}");
-                assert!(train::config::PRESETS.iter().any(|preset| preset.name == fits.name));
-                assert_eq!(hint(environment, fits.name, device), "");
+                let chosen = default_preset(&environment.parse().unwrap(), device.is_cuda());
+                assert_eq!(chosen.name, expected, "{environment} on {device:?}");
+                assert!(train::config::PRESETS.iter().any(|preset| preset.name == chosen.name));
+                assert_eq!(warning(environment, chosen.name, device), "");
             }
         }
     }
 
     #[test]
-    fn a_task_is_for_tiny_on_every_machine() {
+    fn tasks_need_preset_tiny_on_every_machine() {
         for device in [Device::Cpu, Device::Cuda(0)] {
-            let said = "preset paper is made for Atari games; for a task such as catch there is `--preset tiny`";
-            assert_eq!(hint("catch", "paper", device), said);
-            assert!(hint("memory:20", "cpu", device).contains("--preset tiny"));
-            assert_eq!(hint("catch", "tiny", device), "");
+            let expected = "preset paper is made for Atari games; use `--preset tiny` for tasks such as catch";
+            assert_eq!(warning("catch", "paper", device), expected);
+            assert!(warning("memory:20", "cpu", device).contains("--preset tiny"));
+            assert_eq!(warning("catch", "tiny", device), "");
         }
     }
 
     #[test]
-    fn large_presets_want_a_gpu() {
+    fn large_presets_need_a_gpu() {
         for preset in ["paper", "quick", "desktop"] {
-            let said = hint("pong", preset, Device::Cpu);
-            assert!(said.starts_with(&format!("without a GPU preset {preset} takes weeks; `--preset cpu`")), "{said}");
-            assert!(hint("gym:CartPole-v1", preset, Device::Cpu).ends_with("`--preset tiny` for small observations"));
-            assert_eq!(hint("pong", preset, Device::Cuda(0)), "");
+            let slow = format!("preset {preset} takes weeks without a GPU; use `--preset cpu`");
+            assert_eq!(warning("pong", preset, Device::Cpu), slow);
+            let gym = warning("gym:CartPole-v1", preset, Device::Cpu);
+            assert_eq!(gym, format!("{slow} for images or `--preset tiny` for small observations"));
+            assert_eq!(warning("pong", preset, Device::Cuda(0)), "");
         }
         for (environment, preset) in [("pong", "cpu"), ("pong", "tiny"), ("gym:CartPole-v1", "tiny")] {
-            assert_eq!(hint(environment, preset, Device::Cpu), "");
+            assert_eq!(warning(environment, preset, Device::Cpu), "");
         }
     }
 }

@@ -32,10 +32,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Number of episodes
-    #[arg(long, default_value_t = 1, value_parser = options::episodes::<u64>())]
+    #[arg(long, default_value_t = 1, value_parser = options::count::<u64>())]
     episodes: u64,
     /// Length limit in seconds; the video may end within an episode
-    #[arg(long, value_parser = options::whole::<u64>(1, 86_400))]
+    #[arg(long, value_parser = options::integer::<u64>(1, 86_400))]
     seconds: Option<u64>,
     /// Print one JSON document instead of text
     #[arg(long)]

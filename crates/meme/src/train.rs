@@ -20,7 +20,7 @@ use train::runtime::trainer::{self, ProgressDisplay};
 
 use crate::config::ConfigArgs;
 use crate::console::{self, ProgressLine};
-use crate::preset::{Fitting, fitting, preset_hint};
+use crate::preset::{DefaultPreset, default_preset, preset_warning};
 use crate::run_args::{RUNS, run_config, set_threads};
 use crate::{install, options, output};
 
@@ -63,7 +63,7 @@ impl TrainArgs {
     /// Checks the arguments and prints which preset is used, before there is a run that would be bound to them.
     fn plan(&self) -> Result<TrainPlan> {
         let environment: EnvId = self.environment.parse()?;
-        let (preset, fits) = self.preset(&environment)?;
+        let (preset, chosen) = self.preset(&environment)?;
         let mut sources = self.config.sources();
         sources.preset = Some(preset.clone());
         sources.set.extend(self.frames.map(|frames| format!("run.frames={frames}")));
@@ -72,18 +72,22 @@ impl TrainArgs {
         envs::check_ram(&environment, &config.env.ram)?;
         let device = trainer::device(&config)?;
         set_threads(&config)?;
-        // A config file has sizes of its own.
-        let hint = preset_hint(&environment, &preset, device).filter(|_| self.config.config.is_none());
-        for message in fits.map(|fits| format!("preset {preset}: {}", fits.about)).into_iter().chain(hint) {
-            console::warn(message);
+        if let Some(DefaultPreset { name, purpose }) = chosen {
+            console::message(format_args!("using preset {name} ({purpose})"));
+        }
+        // A config file may change all sizes.
+        if self.config.config.is_none()
+            && let Some(warning) = preset_warning(&environment, &preset, device)
+        {
+            console::warn(warning);
         }
         let name = self.name.clone().unwrap_or_else(|| default_name(&environment, &preset, config.run.seed));
         Ok(TrainPlan { name, preset, config, task: install::task(environment)? })
     }
 
     /// Returns the requested preset. By default a config file builds on the paper's values, a named run keeps its own
-    /// preset, and anything else gets one that fits.
-    fn preset(&self, environment: &EnvId) -> Result<(String, Option<Fitting>)> {
+    /// preset, and anything else gets the preset that suits it.
+    fn preset(&self, environment: &EnvId) -> Result<(String, Option<DefaultPreset>)> {
         let ConfigArgs { preset, config, .. } = &self.config;
         if let Some(preset) = preset {
             return Ok((preset.clone(), None));
@@ -95,8 +99,8 @@ impl TrainArgs {
         if let Some(Ok(run)) = run {
             return Ok((run.description()?.preset, None));
         }
-        let fits = fitting(environment, torch_ext::gpu().is_ok());
-        Ok((fits.name.to_owned(), Some(fits)))
+        let chosen = default_preset(environment, torch_ext::gpu().is_ok());
+        Ok((chosen.name.to_owned(), Some(chosen)))
     }
 }
 
@@ -136,7 +140,10 @@ impl TrainPlan {
                 None
             }
             Opening::SetAside(old) => {
-                console::message(format_args!("starting run {name} over; the previous one is now {}", old.display()));
+                console::message(format_args!(
+                    "starting run {name} over; the previous one was moved to {}",
+                    old.display()
+                ));
                 None
             }
             Opening::Continued => {
@@ -199,7 +206,7 @@ fn announce_stop(stop: &Stop, progress: &Arc<Mutex<ProgressLine>>) -> Result<Joi
     let (stop, progress) = (stop.clone(), Arc::clone(progress));
     let announce = move || {
         while !stop.wait(Duration::MAX) {}
-        locked(&progress).warn("stopping; saving the run first (press Ctrl-C again to quit without saving)");
+        locked(&progress).message("stopping; saving the run first (press Ctrl-C again to quit without saving)");
     };
     let thread = thread::Builder::new().name("stopping".to_owned()).spawn(announce);
     thread.context("cannot start the thread that announces a stop")
@@ -239,7 +246,8 @@ fn report(args: &TrainArgs, name: &str, status: &RunStatus) -> Result<()> {
         }
         Ended::Stopped => ("stopped", "run the same command to resume".to_owned()),
     };
-    let unlearned = if *updates == 0 { "; nothing was learned yet, as replay holds too few sequences" } else { "" };
+    let unlearned =
+        if *updates == 0 { "; nothing was learned yet, because replay holds too few sequences" } else { "" };
     console::message(format_args!(
         "run {name} {done} at {frames} of {budget} frames and {updates} updates, saved in {}; {next}{unlearned}",
         folder.display()
@@ -259,6 +267,6 @@ impl ProgressDisplay for TrainDisplay {
     }
 
     fn say(&mut self, sentence: &str) {
-        locked(&self.progress).warn(sentence);
+        locked(&self.progress).message(sentence);
     }
 }

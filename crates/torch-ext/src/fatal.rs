@@ -23,5 +23,5 @@ extern "C" fn end(text: *const c_char) {
     // SAFETY: the shim passes a terminated text.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
     // Not `eprintln`, which panics where nobody reads.
-    let _ = writeln!(std::io::stderr(), "meme: {}", Error::from_libtorch(&text));
+    let _ = writeln!(std::io::stderr(), "error: {}", Error::from_libtorch(&text));
 }

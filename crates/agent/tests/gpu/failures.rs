@@ -28,7 +28,7 @@ fn ended_with(output: &Output, words: &[&str]) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     println!("{said}");
     assert_eq!(output.status.code(), Some(1), "{said}");
-    let sentences: Vec<&str> = said.lines().filter(|line| line.starts_with("meme: ")).collect();
+    let sentences: Vec<&str> = said.lines().filter(|line| line.starts_with("error: ")).collect();
     assert!(!sentences.is_empty(), "{said}");
     for sentence in sentences {
         assert!(words.iter().all(|word| sentence.contains(word)), "{sentence}");
@@ -61,7 +61,7 @@ fn a_gpu_that_failed_ends_in_a_sentence() {
     let beyond = Tensor::from_slice(&[1000i64]).to_device(GPU);
     let _ = Tensor::zeros([4], (Kind::Float, GPU)).f_index_select(0, &beyond);
     let error = learner.step_loaded(&loaded, StepOptions::default()).unwrap_err();
-    eprintln!("meme: {error}");
+    eprintln!("error: {error}");
     drop((loaded, memory, learner));
     exit(1);
 }
@@ -76,7 +76,7 @@ fn running_out_of_memory_ends_in_a_sentence_and_the_learner_goes_on() {
     let sequences = OwnedBatch::random(learner.networks(), 7, &[7, 7], &mut Random::seed_from_u64(1));
     learner.step(&sequences.batch()).unwrap();
     let error: AgentError = Tensor::f_empty([1i64 << 40], (Kind::Uint8, GPU)).unwrap_err().into();
-    eprintln!("meme: {error}");
+    eprintln!("error: {error}");
     learner.step(&sequences.batch()).unwrap();
     exit(1);
 }

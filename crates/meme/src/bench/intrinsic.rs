@@ -1,6 +1,5 @@
-//! `meme bench intrinsic`: the episodic memory's nearest neighbours, beside a plain scan and the memory's own speed.
+//! `meme bench intrinsic`: nearest neighbours in episodic memory, compared with a linear scan and memory bandwidth.
 
-use std::fmt::Write;
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -12,21 +11,21 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::StandardNormal;
 use serde::Serialize;
 
-use super::measure::median;
+use super::measure::{median, milliseconds};
 use crate::output::{self, grouped};
 
 const CAPACITY: usize = 30_000;
 const DIMENSIONS: usize = 32;
 const NEIGHBOURS: usize = 10;
-/// An episode's first minutes, an ordinary one, and one at the cap of 108 000 frames.
+/// Entries after the first minutes of an episode, in an ordinary one, and at the cap of 108 000 frames.
 const FILLS: [usize; 3] = [1_000, 9_000, 27_000];
-/// How many environments of an actor take turns.
+/// Environments of an actor that take turns.
 const ENVIRONMENTS: usize = 16;
 const SAMPLES: usize = 300;
-/// Larger than any cache, so that it is the memory's speed that is measured.
+/// Larger than any cache, to measure main memory.
 const BANDWIDTH_BYTES: usize = 512 << 20;
 
-/// Options of `meme bench intrinsic`.
+/// Arguments of `meme bench intrinsic`.
 #[derive(Args)]
 pub struct IntrinsicArgs {
     /// Print one JSON document instead of a table
@@ -35,52 +34,52 @@ pub struct IntrinsicArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Report {
+struct IntrinsicReport {
     capacity: usize,
     dimensions: usize,
     neighbours: usize,
     /// Environments that take turns in `query_in_turn_microseconds`.
     environments: usize,
-    /// Best of five reads of 512 MiB by one core, in 1e9 bytes a second.
-    read_gigabytes_a_second: f64,
-    fills: Vec<Fill>,
+    /// Best of five reads of 512 MiB by one core, in 1e9 bytes per second.
+    read_gigabytes_per_second: f64,
+    fills: Vec<FillTimes>,
 }
 
-/// What was measured at one number of entries; times are medians.
+/// Median times at one number of entries.
 #[derive(Debug, Serialize)]
-struct Fill {
+struct FillTimes {
     entries: usize,
-    /// The same memory asked again and again.
+    /// Queries of the same memory.
     query_microseconds: f64,
-    /// One memory after the other, as environments take turns.
+    /// Queries of one memory after the other, as environments take turns.
     query_in_turn_microseconds: f64,
     scan_microseconds: f64,
     insert_nanoseconds: f64,
-    /// Reading the entries' bytes once at the measured bandwidth.
+    /// Time to read all entries once at the measured bandwidth.
     read_microseconds: f64,
-    /// `read_microseconds / query_in_turn_microseconds`; above 1 where a cache helps.
+    /// `read_microseconds / query_in_turn_microseconds`; above 1 if a cache helps.
     share_of_bandwidth: f64,
 }
 
-/// Measures and prints; fails if the memory and the scan ever disagree.
+/// Measures and prints; fails if a query and the scan disagree.
 pub fn run(args: &IntrinsicArgs) -> Result<()> {
-    let read_gigabytes_a_second = read_bandwidth(BANDWIDTH_BYTES);
-    let fills = FILLS
-        .into_iter()
-        .map(|entries| measure(entries, SAMPLES, read_gigabytes_a_second))
-        .collect::<Result<Vec<_>>>()?;
-    let report = Report {
+    let bandwidth = read_bandwidth(BANDWIDTH_BYTES);
+    let fills = FILLS.into_iter().map(|entries| measure(entries, SAMPLES, bandwidth)).collect::<Result<_>>()?;
+    output::print_report(args.json, &report(bandwidth, fills), table)
+}
+
+fn report(read_gigabytes_per_second: f64, fills: Vec<FillTimes>) -> IntrinsicReport {
+    IntrinsicReport {
         capacity: CAPACITY,
         dimensions: DIMENSIONS,
         neighbours: NEIGHBOURS,
         environments: ENVIRONMENTS,
-        read_gigabytes_a_second,
+        read_gigabytes_per_second,
         fills,
-    };
-    if args.json { output::print_json(&report) } else { output::print(&table(&report)) }
+    }
 }
 
-fn measure(entries: usize, samples: usize, read_gigabytes_a_second: f64) -> Result<Fill> {
+fn measure(entries: usize, samples: usize, gigabytes_per_second: f64) -> Result<FillTimes> {
     let mut random = Random::seed_from_u64(entries as u64);
     let mut embedding =
         || -> [f32; DIMENSIONS] { std::array::from_fn(|_| random.sample::<f64, _>(StandardNormal) as f32) };
@@ -89,7 +88,7 @@ fn measure(entries: usize, samples: usize, read_gigabytes_a_second: f64) -> Resu
     for _ in 0..ENVIRONMENTS {
         let mut memory = EpisodicMemory::new(CAPACITY, DIMENSIONS)?;
         let embeddings: Vec<_> = (0..entries).map(|_| embedding()).collect();
-        // The second time round the pages are there already, as in every episode but the first.
+        // The second round finds the pages mapped, as every episode but the first does.
         for _ in 0..2 {
             memory.clear();
             let start = Instant::now();
@@ -103,28 +102,28 @@ fn measure(entries: usize, samples: usize, read_gigabytes_a_second: f64) -> Resu
     let rows = memories[0].entries();
     let (mut query_times, mut in_turn_times, mut scan_times) = (Vec::new(), Vec::new(), Vec::new());
     let mut nearest = Vec::new();
-    // All three in every round, so that a busy machine slows them alike.
+    // All three in every round, so that a busy machine slows them down alike.
     for sample in 0..samples {
         let query = embedding();
         let start = Instant::now();
         memories[sample % ENVIRONMENTS].nearest(&query, NEIGHBOURS, &mut nearest)?;
-        in_turn_times.push(microseconds(start));
+        in_turn_times.push(1e3 * milliseconds(start));
 
         let start = Instant::now();
         let scanned = black_box(nearest_by_scan(&rows, &query, NEIGHBOURS));
-        scan_times.push(microseconds(start));
+        scan_times.push(1e3 * milliseconds(start));
 
-        // Once untimed: the query above has just read another memory.
+        // Untimed once, as the query above has read another memory.
         memories[0].nearest(&query, NEIGHBOURS, &mut nearest)?;
         let start = Instant::now();
         memories[0].nearest(black_box(&query), NEIGHBOURS, &mut nearest)?;
-        query_times.push(microseconds(start));
+        query_times.push(1e3 * milliseconds(start));
         ensure!(nearest == scanned, "the episodic memory found {nearest:?} and a scan {scanned:?}");
     }
     let query_in_turn_microseconds = median(&mut in_turn_times);
     let bytes = entries * DIMENSIONS * size_of::<f32>();
-    let read_microseconds = bytes as f64 / (read_gigabytes_a_second * 1e3);
-    Ok(Fill {
+    let read_microseconds = bytes as f64 / (gigabytes_per_second * 1e3);
+    Ok(FillTimes {
         entries,
         query_microseconds: median(&mut query_times),
         query_in_turn_microseconds,
@@ -135,7 +134,7 @@ fn measure(entries: usize, samples: usize, read_gigabytes_a_second: f64) -> Resu
     })
 }
 
-/// Best of five reads of `bytes` bytes, in 1e9 bytes a second.
+/// Returns the best of five reads of `bytes` bytes, in 1e9 bytes per second.
 fn read_bandwidth(bytes: usize) -> f64 {
     let words = vec![1_u64; bytes / size_of::<u64>()];
     let fastest = (0..5)
@@ -154,46 +153,33 @@ fn read_bandwidth(bytes: usize) -> f64 {
     bytes as f64 / fastest / 1e9
 }
 
-fn microseconds(start: Instant) -> f64 {
-    start.elapsed().as_secs_f64() * 1e6
-}
-
-fn table(report: &Report) -> String {
-    let mut text = format!(
+fn table(report: &IntrinsicReport) -> String {
+    let heading = ["entries", "query", "in turn", "scan", "scan / query", "insertion", "read", "read / in turn"];
+    let row = |fill: &FillTimes| {
+        let microseconds = |time: f64| format!("{time:.1} µs");
+        [
+            grouped(fill.entries as u64),
+            microseconds(fill.query_microseconds),
+            microseconds(fill.query_in_turn_microseconds),
+            microseconds(fill.scan_microseconds),
+            format!("{:.1}", fill.scan_microseconds / fill.query_microseconds),
+            format!("{:.0} ns", fill.insert_nanoseconds),
+            microseconds(fill.read_microseconds),
+            format!("{:.0} %", 100.0 * fill.share_of_bandwidth),
+        ]
+    };
+    let rows: Vec<_> = [heading.map(str::to_owned)].into_iter().chain(report.fills.iter().map(row)).collect();
+    format!(
         "episodic memory: the {} nearest of up to {} embeddings of {} f32, one core, medians\n\
-         one core reads {:.1} GB/s from memory (512 MiB, best of 5); their bytes: the time to read the entries once at that\n\
-         speed; share: that time by the query's when {} environments take turns\n\n\
-         {:>8} {:>10} {:>19} {:>10} {:>12} {:>10} {:>11} {:>10}\n",
+         in turn: {} environments query one after the other\n\
+         read: all entries once at {:.1} GB/s, the memory bandwidth of one core (512 MiB, best of 5)\n\n{}",
         report.neighbours,
         grouped(report.capacity as u64),
         report.dimensions,
-        report.read_gigabytes_a_second,
         report.environments,
-        "entries",
-        "query",
-        "query, taking turns",
-        "scan",
-        "scan / query",
-        "insertion",
-        "their bytes",
-        "share",
-    );
-    for fill in &report.fills {
-        // Writing to a string does not fail.
-        let _ = writeln!(
-            text,
-            "{:>8} {:>7.1} µs {:>16.1} µs {:>7.1} µs {:>12.1} {:>7.0} ns {:>8.1} µs {:>8.0} %",
-            grouped(fill.entries as u64),
-            fill.query_microseconds,
-            fill.query_in_turn_microseconds,
-            fill.scan_microseconds,
-            fill.scan_microseconds / fill.query_microseconds,
-            fill.insert_nanoseconds,
-            fill.read_microseconds,
-            100.0 * fill.share_of_bandwidth,
-        );
-    }
-    text
+        report.read_gigabytes_per_second,
+        output::table(&rows, &[])
+    )
 }
 
 #[cfg(test)]
@@ -201,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_small_measurement_fills_every_column() {
+    fn small_measurement_fills_every_column() {
         let fill = measure(100, 3, read_bandwidth(1 << 20)).unwrap();
         let times = [
             fill.query_microseconds,
@@ -212,15 +198,7 @@ mod tests {
             fill.share_of_bandwidth,
         ];
         assert!(times.iter().all(|time| time.is_finite() && *time > 0.0), "{fill:?}");
-        let report = Report {
-            capacity: CAPACITY,
-            dimensions: DIMENSIONS,
-            neighbours: NEIGHBOURS,
-            environments: ENVIRONMENTS,
-            read_gigabytes_a_second: 10.0,
-            fills: vec![fill],
-        };
-        let text = table(&report);
+        let text = table(&report(10.0, vec![fill]));
         assert_eq!(text.lines().count(), 6);
         assert!(text.contains("10 nearest of up to 30 000"), "{text}");
         let (header, row) = (text.lines().nth(4).unwrap(), text.lines().nth(5).unwrap());

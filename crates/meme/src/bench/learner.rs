@@ -1,6 +1,5 @@
-//! `meme bench learner`: one update of the learner on made-up sequences, and where its time goes.
+//! `meme bench learner`: learner updates on random sequences, and where their time goes.
 
-use std::fmt::Write;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Instant;
@@ -9,60 +8,57 @@ use agent::Random;
 use agent::learner::{StepOptions, UpdatePart};
 use agent::loader::{LoadedBatch, Loader};
 use agent::{Learner, ObservationKind, ObservationSpec, OwnedBatch};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 use rand::SeedableRng;
 use serde::Serialize;
 use tch::Device;
-use train::config::Sources;
 use train::runtime::usage::peak_resident_bytes;
 
-use super::compute::ComputeDevice;
-use super::measure::median;
+use super::measure::{median, milliseconds};
+use super::{BenchDevice, peak_gpu_bytes};
+use crate::config::ConfigArgs;
 use crate::console::ProgressLine;
+use crate::options;
 use crate::output::{self, grouped};
 
-/// Options of `meme bench learner`.
+/// Arguments of `meme bench learner`. The default preset is tiny.
 #[derive(Args)]
 pub struct LearnerArgs {
-    /// The preset that the config starts from: paper, quick, desktop, cpu or tiny
-    #[arg(long, value_name = "NAME", default_value = "tiny")]
-    preset: String,
-    /// A setting over it, such as agent.network.precision=f32; may be repeated
-    #[arg(long, value_name = "FIELD=VALUE")]
-    set: Vec<String>,
-    /// Sequences of a batch, instead of the preset's
-    #[arg(long)]
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Sequences per batch [default: the config's]
+    #[arg(long, value_parser = options::count::<usize>())]
     batch: Option<usize>,
-    /// Observations of a sequence, instead of the preset's
-    #[arg(long)]
+    /// Observations per sequence [default: the config's]
+    #[arg(long, value_parser = options::integer::<usize>(2, 1 << 20))]
     trace: Option<usize>,
-    /// Height and width of an observation; 24x24 for tiny, else 210x160
+    /// Height and width of an observation [default: 24x24 for preset tiny, else 210x160]
     #[arg(long, value_name = "HxW", value_parser = parse_image)]
     image: Option<(usize, usize)>,
     /// Number of actions
-    #[arg(long, default_value_t = 18)]
+    #[arg(long, default_value_t = 18, value_parser = options::count::<usize>())]
     actions: usize,
-    /// Where to compute
-    #[arg(long, value_enum, default_value_t = ComputeDevice::Cpu)]
-    device: ComputeDevice,
-    /// Threads of libtorch on the CPU; its own choice if not given
-    #[arg(long)]
-    threads: Option<usize>,
-    /// Updates that are measured, after some that are not
-    #[arg(long, default_value_t = 20)]
+    /// Device to compute on
+    #[arg(long, value_enum, default_value_t = BenchDevice::Cpu)]
+    device: BenchDevice,
+    /// Threads of libtorch on the CPU [default: libtorch's choice]
+    #[arg(long, value_parser = options::integer::<i32>(1, 4096))]
+    threads: Option<i32>,
+    /// Number of updates to measure, after a warm-up
+    #[arg(long, default_value_t = 20, value_parser = options::count::<usize>())]
     updates: usize,
     /// Print one JSON document instead of a table
     #[arg(long)]
     json: bool,
 }
 
-/// Updates before anything is measured: the first ones choose algorithms and reserve memory.
+/// Updates of the warm-up: the first ones choose algorithms and reserve memory.
 const WARM_UP: usize = 4;
-/// Updates whose parts are measured, each part waited for; they are slower than the others.
+/// Updates whose parts are timed. They are slower, as they wait for each part.
 const PART_UPDATES: usize = 5;
 
-/// Every part of an update with its name.
+/// Parts of an update and their names.
 const PARTS: [(UpdatePart, &str); 7] = [
     (UpdatePart::OnlineTorso, "online torso"),
     (UpdatePart::TargetTorso, "target torso"),
@@ -74,7 +70,7 @@ const PARTS: [(UpdatePart, &str); 7] = [
 ];
 
 #[derive(Serialize)]
-struct Report {
+struct LearnerReport {
     preset: String,
     set: Vec<String>,
     parameters: i64,
@@ -85,16 +81,16 @@ struct Report {
     device: String,
     threads: i32,
     updates: usize,
-    /// Median over the updates, batches being loaded meanwhile.
+    /// Median, while the next batch is loaded.
     milliseconds: f64,
     fastest_milliseconds: f64,
     updates_per_second: f64,
-    /// Sampled observations that go through the learner in a second.
+    /// Sampled observations per second.
     frames_per_second: f64,
     /// Forward and backward passes of the value and policy network, counted as four forward passes.
     teraflops_per_second: f64,
-    /// Each waited for, in updates of their own.
-    parts: Vec<PartReport>,
+    /// Measured in separate updates.
+    parts: Vec<UpdatePartReport>,
     /// Largest resident memory of the process.
     peak_host_bytes: u64,
     /// Largest memory of the GPU in tensors.
@@ -102,40 +98,38 @@ struct Report {
 }
 
 #[derive(Serialize)]
-struct PartReport {
+struct UpdatePartReport {
     part: &'static str,
-    /// Median over the updates.
+    /// Median.
     milliseconds: f64,
     share: f64,
 }
 
 /// Measures and prints.
 pub fn run(args: &LearnerArgs) -> Result<()> {
-    let sources = Sources { preset: Some(args.preset.clone()), file: None, set: args.set.clone() };
-    let config = sources.load()?.config;
+    let (preset, config) = args.config.load("tiny")?;
     let batch = args.batch.unwrap_or(config.learner.batch_size);
     let trace = args.trace.unwrap_or(config.replay.trace);
-    let (height, width) = args.image.unwrap_or(if args.preset == "tiny" { (24, 24) } else { (210, 160) });
-    ensure!(batch > 0 && trace > 1 && args.updates > 0, "--batch and --updates need at least 1, --trace at least 2");
+    let (height, width) = args.image.unwrap_or(if preset == "tiny" { (24, 24) } else { (210, 160) });
     let device = args.device.libtorch()?;
     if let Some(threads) = args.threads {
-        tch::set_num_threads(i32::try_from(threads).context("--threads is too large")?);
+        tch::set_num_threads(threads);
     }
     let observation = ObservationSpec { shape: vec![height, width], kind: ObservationKind::U8 };
     let mut learner = Learner::new(&config.agent, &observation, args.actions, 0, device)?;
     let sequences = OwnedBatch::random(learner.networks(), trace, &vec![trace; batch], &mut Random::seed_from_u64(1));
 
-    let mut measured = Measured { steps: vec![], parts: vec![vec![]; PARTS.len()] };
-    with_batches(&learner.loader()?, &sequences, |next| measured.run(&mut learner, device, args.updates, next))?;
+    let mut measured = UpdateTimes { updates: vec![], parts: vec![vec![]; PARTS.len()] };
+    with_batches(&learner.loader()?, &sequences, |next| measured.measure(&mut learner, device, args.updates, next))?;
 
-    let fastest_milliseconds = measured.steps.iter().copied().fold(f64::INFINITY, f64::min);
-    let milliseconds = median(&mut measured.steps);
+    let fastest_milliseconds = measured.updates.iter().copied().fold(f64::INFINITY, f64::min);
+    let milliseconds = median(&mut measured.updates);
     let frames = (batch * trace) as f64;
     let parts: Vec<_> = measured.parts.iter_mut().map(|times| median(times)).collect();
     let whole: f64 = parts.iter().sum();
-    let report = Report {
-        preset: args.preset.clone(),
-        set: args.set.clone(),
+    let report = LearnerReport {
+        preset,
+        set: args.config.set.clone(),
         parameters: learner.networks().agent.layout().elements(),
         batch,
         trace,
@@ -152,27 +146,23 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
         parts: PARTS
             .iter()
             .zip(&parts)
-            .map(|(&(_, part), &milliseconds)| PartReport { part, milliseconds, share: milliseconds / whole })
+            .map(|(&(_, part), &milliseconds)| UpdatePartReport { part, milliseconds, share: milliseconds / whole })
             .collect(),
         peak_host_bytes: peak_resident_bytes().context("no VmHWM in /proc/self/status")?,
-        peak_gpu_bytes: match device {
-            Device::Cuda(_) => Some(torch_ext::memory_statistics()?.peak_allocated),
-            _ => None,
-        },
+        peak_gpu_bytes: peak_gpu_bytes(device)?,
     };
-    if args.json { output::print_json(&report) } else { output::print(&table(&report)) }
+    output::print_report(args.json, &report, table)
 }
 
-struct Measured {
-    /// Milliseconds of whole updates.
-    steps: Vec<f64>,
-    /// Milliseconds of each part.
+/// Milliseconds of updates and of each part.
+struct UpdateTimes {
+    updates: Vec<f64>,
     parts: Vec<Vec<f64>>,
 }
 
-impl Measured {
-    /// Whole updates first, as training runs them; then some whose parts are waited for.
-    fn run(
+impl UpdateTimes {
+    /// Measures complete updates, as training runs them, and then parts.
+    fn measure(
         &mut self,
         learner: &mut Learner,
         device: Device,
@@ -186,13 +176,13 @@ impl Measured {
             let start = Instant::now();
             let loaded = next()?;
             if learner.runs_ahead() {
-                // It waits for the update before, so that the time between two of them is that of an update.
+                // It waits for the previous update, so the time between two calls is that of one update.
                 learner.begin(&loaded)?;
             } else {
                 learner.step_loaded(&loaded, StepOptions::default())?;
             }
             if update >= WARM_UP {
-                self.steps.push(start.elapsed().as_secs_f64() * 1e3);
+                self.updates.push(milliseconds(start));
             }
         }
         learner.finish()?;
@@ -217,7 +207,7 @@ impl Measured {
     }
 }
 
-/// Runs `work`, which may ask for one loaded batch after the other: a thread loads them ahead, as in training.
+/// Runs `work` with a source of batches that a thread loads ahead, as in training.
 fn with_batches(
     loader: &Loader,
     sequences: &OwnedBatch,
@@ -235,25 +225,34 @@ fn with_batches(
                 Ok(memory) => memory,
                 Err(error) => return drop(ahead.send(Err(error))),
             };
-            // Until nobody asks any more.
+            // Ends when `work` has ended.
             while ahead.send(loader.load(&sequences.batch(), &mut memory).map_err(Into::into)).is_ok() {}
         });
-        work(&mut || batches.recv().context("the thread that loads batches has ended")?)
+        work(&mut || batches.recv().context("the batch loader ended early")?)
     })
 }
 
-/// `210x160` as height and width.
+/// Parses height and width.
 fn parse_image(text: &str) -> Result<(usize, usize), String> {
     text.split_once('x')
         .and_then(|(height, width)| Some((height.parse().ok()?, width.parse().ok()?)))
-        .ok_or_else(|| "it must be height and width, such as 210x160".to_owned())
+        .ok_or_else(|| "expected HEIGHTxWIDTH, for example 210x160".to_owned())
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &LearnerReport) -> String {
     let [height, width] = report.image;
-    let mut text = format!(
-        "learner, {} preset ({} parameters), {} x {} observations of {height}x{width}, {} actions, {}, {} threads\n\
-         median over {} updates; frames are sampled observations; parts are waited for in updates of their own\n\n",
+    let row = |part: &UpdatePartReport| {
+        [part.part.to_owned(), format!("{:.2} ms", part.milliseconds), format!("{:.1} %", 100.0 * part.share)]
+    };
+    let mut rows: Vec<_> = report.parts.iter().map(row).collect();
+    rows.push(["complete update".to_owned(), format!("{:.2} ms", report.milliseconds), String::new()]);
+    let gpu = report.peak_gpu_bytes.map(|bytes| format!(", {:.1} GB on the GPU", bytes as f64 / 1e9));
+    format!(
+        "learner, preset {} ({} parameters), batch of {} x {} observations of {height}x{width}, {} actions, {}, {} \
+         threads\n\
+         medians of {} updates; parts are timed in separate updates; frames are sampled observations\n\n\
+         {}\n\
+         {:.2} updates/s (fastest {:.2} ms), {} frames/s, {:.2} TFLOP/s, peak memory {:.0} MB{}\n",
         report.preset,
         grouped(report.parameters as u64),
         report.batch,
@@ -262,25 +261,14 @@ fn table(report: &Report) -> String {
         report.device,
         report.threads,
         report.updates,
-    );
-    for part in &report.parts {
-        // Writing to a string does not fail.
-        let _ = writeln!(text, "{:<28} {:>9.2} ms {:>5.1} %", part.part, part.milliseconds, 100.0 * part.share);
-    }
-    let gpu = report.peak_gpu_bytes.map(|bytes| format!(", on the GPU {:.1} GB", bytes as f64 / 1e9));
-    let _ = writeln!(
-        text,
-        "{:<28} {:>9.2} ms (fastest {:.2} ms)\n\n{:.2} updates/s, {} frames/s, {:.2} TFLOP/s, peak memory {:.0} MB{}",
-        "whole update",
-        report.milliseconds,
-        report.fastest_milliseconds,
+        output::table(&rows, &[0]),
         report.updates_per_second,
+        report.fastest_milliseconds,
         grouped(report.frames_per_second as u64),
         report.teraflops_per_second,
         report.peak_host_bytes as f64 / 1e6,
         gpu.unwrap_or_default(),
-    );
-    text
+    )
 }
 
 #[cfg(test)]
@@ -288,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn images_are_read_as_height_and_width() {
+    fn image_size_is_parsed_as_height_and_width() {
         assert_eq!(parse_image("210x160"), Ok((210, 160)));
         assert!(parse_image("210").is_err() && parse_image("ax3").is_err());
     }

@@ -1,34 +1,39 @@
-//! What measurements have in common.
+//! Clocks and statistics that the benchmarks share.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-/// CPU time of this thread, to the nanosecond.
+/// Returns the CPU time of this thread, to the nanosecond.
 pub fn thread_cpu() -> Result<Duration> {
-    let text = fs::read_to_string("/proc/thread-self/schedstat").context("this kernel keeps no CPU times")?;
+    let text = fs::read_to_string("/proc/thread-self/schedstat").context("this kernel does not count CPU time")?;
     let nanoseconds = text.split_whitespace().next().and_then(|field| field.parse().ok());
-    Ok(Duration::from_nanos(nanoseconds.context("/proc/thread-self/schedstat has no time in it")?))
+    Ok(Duration::from_nanos(nanoseconds.context("/proc/thread-self/schedstat contains no time")?))
 }
 
-/// The middle value, the upper one of two.
+/// Returns the milliseconds since `start`.
+pub fn milliseconds(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1e3
+}
+
+/// Sorts the values and returns the middle one, the upper of two.
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
 }
 
-/// The middle value of several rounds, and where the middle half of them lies.
+/// Median and quartiles of several rounds.
 #[derive(Clone, Copy, Debug, Serialize)]
-pub struct Spread {
+pub struct Quartiles {
     pub lower: f64,
     pub median: f64,
     pub upper: f64,
 }
 
-impl Spread {
-    /// Of at least one value.
+impl Quartiles {
+    /// Computes them from at least one value.
     pub fn of(mut values: Vec<f64>) -> Self {
         let median = median(&mut values);
         let last = values.len() - 1;
@@ -41,10 +46,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spread_is_the_middle_and_its_half() {
-        let Spread { lower, median, upper } = Spread::of(vec![9.0, 1.0, 5.0, 3.0, 100.0]);
+    fn quartiles_enclose_the_middle_half() {
+        let Quartiles { lower, median, upper } = Quartiles::of(vec![9.0, 1.0, 5.0, 3.0, 100.0]);
         assert_eq!([lower, median, upper], [3.0, 5.0, 9.0]);
-        let alone = Spread::of(vec![2.0]);
-        assert_eq!([alone.lower, alone.median, alone.upper], [2.0; 3]);
+        let single = Quartiles::of(vec![2.0]);
+        assert_eq!([single.lower, single.median, single.upper], [2.0; 3]);
     }
 }

@@ -1,6 +1,5 @@
-//! `meme bench`: how fast each part is, beside a plain way of doing the same thing in the same run.
+//! `meme bench`: the speed of each part, next to a plain baseline measured in the same run.
 
-mod compute;
 mod envs;
 mod inference;
 mod intrinsic;
@@ -9,27 +8,28 @@ mod measure;
 mod replay;
 mod system;
 
-use anyhow::Result;
-use clap::Subcommand;
+use anyhow::{Context, Result};
+use clap::{Subcommand, ValueEnum};
+use tch::Device;
 
-/// The parts that can be measured.
+/// Subcommands of `meme bench`.
 #[derive(Subcommand)]
 pub enum BenchCommand {
-    /// Environment workers, beside a bare ale-py loop with the same preprocessing
+    /// Environment workers, compared with a plain ale-py loop
     Envs(envs::EnvsArgs),
-    /// One step of many environments through the networks, alone or beside a learner
+    /// Network steps for many environments, alone or next to a running learner
     Inference(inference::InferenceArgs),
-    /// Episodic memory: nearest neighbours, beside a plain scan
+    /// Episodic memory: nearest-neighbour queries, compared with a linear scan
     Intrinsic(intrinsic::IntrinsicArgs),
-    /// One update of the learner, and where its time goes
+    /// Learner updates, and where their time goes
     Learner(learner::LearnerArgs),
-    /// Replay: bytes a step, inserting and sampling, beside an uncompressed ring
+    /// Replay: memory per step, insertion and sampling, compared with an uncompressed ring buffer
     Replay(replay::ReplayArgs),
-    /// All of training together, and where each role's time goes
+    /// Complete training, and where each role's time goes
     System(system::SystemArgs),
 }
 
-/// Measures one part and prints what was found.
+/// Runs a benchmark and prints its results.
 pub fn run(command: BenchCommand) -> Result<()> {
     match command {
         BenchCommand::Envs(args) => envs::run(&args),
@@ -39,4 +39,28 @@ pub fn run(command: BenchCommand) -> Result<()> {
         BenchCommand::Replay(args) => replay::run(&args),
         BenchCommand::System(args) => system::run(&args),
     }
+}
+
+/// The device to compute on.
+#[derive(Clone, Copy, ValueEnum)]
+enum BenchDevice {
+    Cpu,
+    Cuda,
+}
+
+impl BenchDevice {
+    /// Returns the libtorch device; fails if there is no GPU.
+    fn libtorch(self) -> Result<Device> {
+        match self {
+            Self::Cpu => Ok(Device::Cpu),
+            Self::Cuda => {
+                torch_ext::gpu().context("--device cuda needs a GPU (use --device cpu to measure without one)")
+            }
+        }
+    }
+}
+
+/// Returns the largest GPU memory in tensors so far, or `None` on the CPU.
+fn peak_gpu_bytes(device: Device) -> Result<Option<u64>> {
+    Ok(if device.is_cuda() { Some(torch_ext::memory_statistics()?.peak_allocated) } else { None })
 }

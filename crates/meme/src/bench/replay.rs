@@ -1,4 +1,4 @@
-//! `meme bench replay`: what the replay costs, beside an uncompressed ring of the same steps in the same run.
+//! `meme bench replay`: cost of replay, compared with an uncompressed ring buffer of the same steps.
 
 mod recording;
 mod ring;
@@ -18,77 +18,78 @@ use serde::Serialize;
 use train::runtime::usage;
 
 use self::recording::Recording;
-use self::ring::Ring;
-use super::measure::{median, thread_cpu};
+use self::ring::RingBuffer;
+use super::measure::{median, milliseconds, thread_cpu};
 use crate::console::ProgressLine;
-use crate::{install, output};
+use crate::output::{self, grouped, plural};
+use crate::{install, options};
 
-/// Options of `meme bench replay`.
+/// Arguments of `meme bench replay`.
 #[derive(Args)]
 pub struct ReplayArgs {
-    /// The game or task to play, with random actions
+    /// Game or task to play with random actions
     #[arg(long, default_value = "pong")]
     game: String,
-    /// Agent steps to record
-    #[arg(long, default_value_t = 8_000)]
+    /// Number of agent steps to record
+    #[arg(long, default_value_t = 8_000, value_parser = options::count::<usize>())]
     steps: usize,
-    /// Environments that play at once
-    #[arg(long, default_value_t = 8)]
+    /// Number of environments
+    #[arg(long, default_value_t = 8, value_parser = options::count::<usize>())]
     envs: usize,
-    /// Sequences of a batch
-    #[arg(long, default_value_t = 64)]
+    /// Sequences per batch
+    #[arg(long, default_value_t = 64, value_parser = options::count::<usize>())]
     batch: usize,
-    /// Observations of a sequence; a new one begins after half of them
-    #[arg(long, default_value_t = 160)]
+    /// Observations per sequence; neighbouring sequences overlap by half
+    #[arg(long, default_value_t = 160, value_parser = options::integer::<usize>(2, 1 << 20))]
     trace: usize,
-    /// Times that the recording is inserted; the median of them is reported
-    #[arg(long, default_value_t = 5)]
+    /// Number of times to insert the recording; the median is reported
+    #[arg(long, default_value_t = 5, value_parser = options::count::<usize>())]
     rounds: usize,
-    /// Batches to sample for each number of threads
-    #[arg(long, default_value_t = 20)]
+    /// Batches to sample per number of threads
+    #[arg(long, default_value_t = 20, value_parser = options::count::<usize>())]
     batches: usize,
-    /// Fill a replay with so many sequences by writing the recording again and again, and time a snapshot of it
-    #[arg(long, value_name = "SEQUENCES")]
+    /// Also fill a replay with this many sequences and time a snapshot of it
+    #[arg(long, value_name = "SEQUENCES", value_parser = options::count::<usize>())]
     fill: Option<usize>,
-    /// Where the snapshot of --fill is written, and then removed
+    /// Temporary file for the snapshot of --fill
     #[arg(long, default_value = "bench-replay.snapshot", requires = "fill")]
     snapshot: PathBuf,
-    /// Print one JSON document instead of lines
+    /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Report {
+struct ReplayReport {
     game: String,
     observation_bytes: usize,
     steps: u64,
     sequences: u64,
     episodes: usize,
-    /// Everything counted: frames, other columns, states, indices.
+    /// Frames, other columns, states and indices.
     bytes_per_step: f64,
     frame_bytes_per_step: f64,
-    insert: Insert,
-    ring_insert: Insert,
-    sampling: Vec<Sampling>,
+    insert: InsertSpeed,
+    ring_insert: InsertSpeed,
+    sampling: Vec<SamplingSpeed>,
     forecast: String,
-    fill: Option<Fill>,
+    fill: Option<FillReport>,
 }
 
 #[derive(Serialize)]
-struct Insert {
+struct InsertSpeed {
     steps_per_second: f64,
     cpu_us_per_step: f64,
 }
 
 #[derive(Serialize)]
-struct Sampling {
+struct SamplingSpeed {
     threads: usize,
     batch: usize,
     trace: usize,
-    /// Sampled observations a second of wall time.
+    /// Sampled observations per second of wall time.
     frames_per_second: f64,
-    /// Sampled observations a second of CPU time, on one thread only.
+    /// Sampled observations per second of CPU time, for one thread only.
     frames_per_cpu_second: Option<f64>,
     median_batch_ms: f64,
     ring_frames_per_second: f64,
@@ -97,7 +98,7 @@ struct Sampling {
 }
 
 #[derive(Serialize)]
-struct Fill {
+struct FillReport {
     sequences: u64,
     steps: u64,
     bytes: u64,
@@ -111,14 +112,12 @@ struct Fill {
 
 /// Measures and prints.
 pub fn run(args: &ReplayArgs) -> Result<()> {
-    let counts = [args.steps, args.batch, args.batches, args.rounds];
-    ensure!(!counts.contains(&0), "--steps, --batch, --batches and --rounds must be at least 1");
     let mut worker = install::worker_config(args.game.parse()?)?;
     worker.environments = args.envs;
     let recording = Recording::play(&worker, |spec| config(args, spec.observation_bytes()).layout, args.steps)?;
     let config = config(args, recording.spec.observation_bytes());
     let replay = Replay::new(config)?;
-    let mut ring = Ring::new(config.layout, recording.observations());
+    let mut ring = RingBuffer::new(config.layout, recording.observations());
     let mut writers: Vec<Writer> = (0..config.shards as u32).map(|actor| Writer::new(&replay, actor)).collect();
     let insert = measure_insert(args, &recording, |number, episode| {
         let writer = &mut writers[number % config.shards];
@@ -139,7 +138,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     let forecast = config.forecast();
     let index_bytes_per_step = forecast.index_bytes as f64 / forecast.steps as f64;
     drop((writers, replay, ring));
-    let report = Report {
+    let report = ReplayReport {
         game: args.game.clone(),
         observation_bytes: config.layout.observation_bytes,
         steps: recording.observations() as u64,
@@ -153,10 +152,10 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         forecast: forecast.to_string(),
         fill: args.fill.map(|sequences| measure_fill(args, &recording, config, sequences)).transpose()?,
     };
-    if args.json { output::print_json(&report) } else { output::print(&lines(&report)) }
+    output::print_report(args.json, &report, text)
 }
 
-/// The paper's replay, nothing waiting for anything.
+/// The paper's replay, with a rate limiter that never blocks.
 fn config(args: &ReplayArgs, observation_bytes: usize) -> ReplayConfig {
     let mut config = ReplayConfig::paper(observation_bytes, 2 * 1024);
     config.layout.trace = args.trace;
@@ -165,12 +164,12 @@ fn config(args: &ReplayArgs, observation_bytes: usize) -> ReplayConfig {
     config
 }
 
-/// Inserts the recording several times over; the median round counts.
+/// Inserts the recording several times and returns the median speed.
 fn measure_insert(
     args: &ReplayArgs,
     recording: &Recording,
-    mut insert: impl FnMut(usize, &recording::Episode) -> Result<()>,
-) -> Result<Insert> {
+    mut insert: impl FnMut(usize, &recording::RecordedEpisode) -> Result<()>,
+) -> Result<InsertSpeed> {
     let steps = recording.observations() as f64;
     let (mut wall_times, mut cpu_times) = (Vec::new(), Vec::new());
     for _ in 0..args.rounds {
@@ -181,19 +180,24 @@ fn measure_insert(
         cpu_times.push((thread_cpu()? - cpu).as_secs_f64());
         wall_times.push(begun.elapsed().as_secs_f64());
     }
-    Ok(Insert {
+    Ok(InsertSpeed {
         steps_per_second: steps / median(&mut wall_times),
         cpu_us_per_step: median(&mut cpu_times) * 1e6 / steps,
     })
 }
 
-/// 1, 2, 4 ... up to the machine's cores.
+/// Returns 1, 2, 4 and so on, up to the number of cores.
 fn thread_counts() -> impl Iterator<Item = usize> {
     let cores = available_parallelism().map_or(1, usize::from);
     std::iter::successors(Some(1), move |threads| Some(threads * 2).filter(|&threads| threads <= cores))
 }
 
-fn measure_sampling(args: &ReplayArgs, replay: &Arc<Replay>, ring: &Ring, threads: usize) -> Result<Sampling> {
+fn measure_sampling(
+    args: &ReplayArgs,
+    replay: &Arc<Replay>,
+    ring: &RingBuffer,
+    threads: usize,
+) -> Result<SamplingSpeed> {
     let mut batch = SequenceBatch::new(&replay.config().layout, args.batch);
     let mut sampler = Sampler::new(replay, threads);
     let ours = measure_batches(args, || {
@@ -201,50 +205,56 @@ fn measure_sampling(args: &ReplayArgs, replay: &Arc<Replay>, ring: &Ring, thread
         Ok(())
     })?;
     let mut random = SplitMix64::seed_from_u64(1);
-    let beside = measure_batches(args, || {
+    let uncompressed = measure_batches(args, || {
         ring.sample(&mut random, &mut batch.observations, threads);
         Ok(())
     })?;
     let on_one = |cpu: f64| (threads == 1).then_some(cpu);
-    Ok(Sampling {
+    Ok(SamplingSpeed {
         threads,
         batch: args.batch,
         trace: args.trace,
         frames_per_second: ours.per_second,
         frames_per_cpu_second: on_one(ours.per_cpu_second),
         median_batch_ms: ours.median_ms,
-        ring_frames_per_second: beside.per_second,
-        ring_frames_per_cpu_second: on_one(beside.per_cpu_second),
-        ring_median_batch_ms: beside.median_ms,
+        ring_frames_per_second: uncompressed.per_second,
+        ring_frames_per_cpu_second: on_one(uncompressed.per_cpu_second),
+        ring_median_batch_ms: uncompressed.median_ms,
     })
 }
 
-struct Batches {
+/// Speed of sampling batches.
+struct BatchSpeed {
     per_second: f64,
     per_cpu_second: f64,
     median_ms: f64,
 }
 
-fn measure_batches(args: &ReplayArgs, mut sample: impl FnMut() -> Result<()>) -> Result<Batches> {
-    // The first batch touches the memory of the buffers for the first time.
+fn measure_batches(args: &ReplayArgs, mut sample: impl FnMut() -> Result<()>) -> Result<BatchSpeed> {
+    // The first batch maps the memory of the buffers.
     sample()?;
     let mut times = Vec::new();
     let (begun, cpu) = (Instant::now(), thread_cpu()?);
     for _ in 0..args.batches {
         let begun = Instant::now();
         sample()?;
-        times.push(begun.elapsed().as_secs_f64() * 1e3);
+        times.push(milliseconds(begun));
     }
     let (wall, cpu) = (begun.elapsed(), thread_cpu()? - cpu);
     let frames = (args.batches * args.batch * args.trace) as f64;
-    Ok(Batches {
+    Ok(BatchSpeed {
         per_second: frames / wall.as_secs_f64(),
         per_cpu_second: frames / cpu.as_secs_f64(),
         median_ms: median(&mut times),
     })
 }
 
-fn measure_fill(args: &ReplayArgs, recording: &Recording, mut config: ReplayConfig, sequences: usize) -> Result<Fill> {
+fn measure_fill(
+    args: &ReplayArgs,
+    recording: &Recording,
+    mut config: ReplayConfig,
+    sequences: usize,
+) -> Result<FillReport> {
     config.capacity = sequences;
     let replay = Replay::new(config)?;
     let begun = Instant::now();
@@ -273,10 +283,10 @@ fn measure_fill(args: &ReplayArgs, recording: &Recording, mut config: ReplayConf
     let path = &args.snapshot;
     let written = write(&snapshot, path);
     if written.is_err() {
-        // The disk may be full: what can't be used should not stay there. Nothing is lost if this fails too.
+        // The disk may be full, so the incomplete file should not stay. It does no harm if this fails too.
         let _ = fs::remove_file(path);
     }
-    let snapshot_bytes = written.with_context(|| format!("{} can't be written", path.display()))?;
+    let snapshot_bytes = written.with_context(|| format!("cannot write {}", path.display()))?;
     let snapshot_seconds = begun.elapsed().as_secs_f64();
     drop((writers, replay));
     let begun = Instant::now();
@@ -285,8 +295,8 @@ fn measure_fill(args: &ReplayArgs, recording: &Recording, mut config: ReplayConf
     fs::remove_file(path)?;
     progress.clear();
     let restored = restored?.replay.accounting();
-    ensure!(restored == held, "the restored replay differs: {restored} instead of {held}");
-    Ok(Fill {
+    ensure!(restored == held, "the restored replay differs: expected {held}, got {restored}");
+    Ok(FillReport {
         sequences: held.sequences,
         steps: held.steps,
         bytes: held.bytes(),
@@ -299,7 +309,7 @@ fn measure_fill(args: &ReplayArgs, recording: &Recording, mut config: ReplayConf
     })
 }
 
-/// Writes a snapshot to the disk; its bytes.
+/// Writes a snapshot to disk and returns its size in bytes.
 fn write(snapshot: &Snapshot, path: &Path) -> Result<u64> {
     let mut file = File::create(path)?;
     snapshot.write_to(&mut file)?;
@@ -307,53 +317,49 @@ fn write(snapshot: &Snapshot, path: &Path) -> Result<u64> {
     Ok(file.metadata()?.len())
 }
 
-fn lines(report: &Report) -> String {
+fn text(report: &ReplayReport) -> String {
+    let insert = |name: &str, speed: &InsertSpeed| {
+        let rate = format!("{} steps/s", grouped(speed.steps_per_second as u64));
+        [name.to_owned(), rate, format!("{:.1} µs of CPU per step", speed.cpu_us_per_step)]
+    };
+    let sample = |name: String, rate: f64, milliseconds: f64, cpu: Option<f64>| {
+        let cpu = cpu.map_or(String::new(), |rate| format!(", {} frames per CPU second", grouped(rate as u64)));
+        [name, format!("{} frames/s", grouped(rate as u64)), format!("{milliseconds:.1} ms per batch{cpu}")]
+    };
+    let mut rows = vec![insert("insertion", &report.insert), insert("  uncompressed", &report.ring_insert)];
+    for speed in &report.sampling {
+        let SamplingSpeed { threads, frames_per_second, median_batch_ms, frames_per_cpu_second, .. } = *speed;
+        let name = format!("sampling, {threads} thread{}", plural(threads));
+        rows.push(sample(name, frames_per_second, median_batch_ms, frames_per_cpu_second));
+        let (rate, milliseconds) = (speed.ring_frames_per_second, speed.ring_median_batch_ms);
+        rows.push(sample("  uncompressed".to_owned(), rate, milliseconds, speed.ring_frames_per_cpu_second));
+    }
+    let batch = report.sampling.first().map_or(String::new(), |speed| format!("{} x {}", speed.batch, speed.trace));
     let mut text = format!(
-        "{}: {} steps of {} bytes, {} episodes, {} sequences\n\
-         bytes a step         {:>10.1}  everything counted, of which frames {:.1}\n\
-         inserting            {:>10.0}  steps/s, {:.1} us of CPU a step\n\
-         {:>31.0}  uncompressed ring, {:.1} us\n",
+        "{}: {} steps of {} bytes, {} episodes, {} sequences; batches of {batch} frames\n\
+         {:.1} bytes per step, of which {:.1} for frames\n\n{}\n{}\n",
         report.game,
-        output::grouped(report.steps),
-        output::grouped(report.observation_bytes as u64),
+        grouped(report.steps),
+        grouped(report.observation_bytes as u64),
         report.episodes,
         report.sequences,
         report.bytes_per_step,
         report.frame_bytes_per_step,
-        report.insert.steps_per_second,
-        report.insert.cpu_us_per_step,
-        report.ring_insert.steps_per_second,
-        report.ring_insert.cpu_us_per_step,
+        output::table(&rows, &[0, 2]),
+        report.forecast,
     );
-    for s in &report.sampling {
-        let cpu = |rate: Option<f64>| rate.map_or(String::new(), |rate| format!(", {rate:.0} a second of CPU"));
-        text += &format!(
-            "sampling, {:>2} thread{} {:>10.0}  frames/s, batch of {} x {} in {:.1} ms{}\n\
-             {:>31.0}  uncompressed ring, {:.1} ms{}\n",
-            s.threads,
-            if s.threads == 1 { " " } else { "s" },
-            s.frames_per_second,
-            s.batch,
-            s.trace,
-            s.median_batch_ms,
-            cpu(s.frames_per_cpu_second),
-            s.ring_frames_per_second,
-            s.ring_median_batch_ms,
-            cpu(s.ring_frames_per_cpu_second),
-        );
-    }
-    text += &format!("{}\n", report.forecast);
     if let Some(fill) = &report.fill {
+        let gigabytes = |bytes: u64| format!("{:.2} GB", bytes as f64 / 1e9);
+        let resident = fill.resident_bytes.map(|bytes| format!(", {} resident with the recording", gigabytes(bytes)));
         text += &format!(
-            "filled with {} sequences, {} steps in {:.0} s: {:.2} GB held{}\n\
-             snapshot of {:.2} GB in {:.1} s, of which locked {:.0} ms; restored in {:.1} s\n",
-            output::grouped(fill.sequences),
-            output::grouped(fill.steps),
+            "filled with {} sequences of {} steps in {:.0} s: {} in use{}\n\
+             snapshot of {} written in {:.1} s, of which replay was locked for {:.0} ms; restored in {:.1} s\n",
+            grouped(fill.sequences),
+            grouped(fill.steps),
             fill.seconds,
-            fill.bytes as f64 / 1e9,
-            fill.resident_bytes
-                .map_or(String::new(), |b| format!(", {:.2} GB resident with the recording", b as f64 / 1e9)),
-            fill.snapshot_bytes as f64 / 1e9,
+            gigabytes(fill.bytes),
+            resident.unwrap_or_default(),
+            gigabytes(fill.snapshot_bytes),
             fill.snapshot_seconds,
             fill.snapshot_locked_ms,
             fill.restore_seconds,

@@ -1,6 +1,15 @@
 //! A picture to draw on: images, bars and text.
 
-use super::font;
+use std::convert::Infallible;
+
+use embedded_graphics::mono_font::MonoTextStyle;
+use embedded_graphics::mono_font::ascii::FONT_6X9 as FONT;
+use embedded_graphics::pixelcolor::Rgb888;
+use embedded_graphics::prelude::*;
+use embedded_graphics::text::{Baseline, Text};
+
+/// Width of a character in pixels, including the space after it.
+pub const CHARACTER_WIDTH: usize = FONT.character_size.width as usize;
 
 /// Red, green, blue.
 pub type Colour = [u8; 3];
@@ -47,22 +56,33 @@ impl Canvas {
     }
 
     /// Writes a line of text with its upper left corner at `x`, `y`.
-    pub fn write(&mut self, (x, y): (usize, usize), text: &str, colour: Colour) {
-        for (place, character) in text.chars().enumerate() {
-            let x = x + place * (font::WIDTH + 1);
-            let rows = 0..font::HEIGHT + font::DEPTH;
-            for (column, row) in rows.flat_map(|row| (0..font::WIDTH).map(move |column| (column, row))) {
-                if font::is_set(character, column, row) {
-                    self.fill((x + column, y + row), (1, 1), colour);
-                }
-            }
+    pub fn write(&mut self, (x, y): (usize, usize), text: &str, [red, green, blue]: Colour) {
+        let style = MonoTextStyle::new(&FONT, Rgb888::new(red, green, blue));
+        let Ok(_) = Text::with_baseline(text, Point::new(x as i32, y as i32), style, Baseline::Top).draw(self);
+    }
+}
+
+impl OriginDimensions for Canvas {
+    fn size(&self) -> Size {
+        Size::new(self.width as u32, self.height as u32)
+    }
+}
+
+impl DrawTarget for Canvas {
+    type Color = Rgb888;
+    type Error = Infallible;
+
+    fn draw_iter<I: IntoIterator<Item = Pixel<Rgb888>>>(&mut self, pixels: I) -> Result<(), Infallible> {
+        for Pixel(Point { x, y }, colour) in pixels {
+            self.fill((x as usize, y as usize), (1, 1), [colour.r(), colour.g(), colour.b()]);
         }
+        Ok(())
     }
 }
 
 /// Width of a line of text in pixels.
 pub fn text_width(text: &str) -> usize {
-    (text.chars().count() * (font::WIDTH + 1)).saturating_sub(1)
+    text.chars().count() * CHARACTER_WIDTH
 }
 
 /// The pixels of an image, row by row.
@@ -109,12 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn text_is_drawn_with_the_font() {
-        assert_eq!((text_width("Hi"), text_width("")), (11, 0));
-        let mut canvas = Canvas::new(11, 7);
-        canvas.write((0, 0), "Hi", WHITE);
-        let expected =
-            ["#...#...#..", "#...#......", "#...#..##..", "#####...#..", "#...#...#..", "#...#...#..", "#...#..###."];
-        assert_eq!(shown(&canvas), expected);
+    fn text_is_drawn_at_its_position_and_clipped() {
+        assert_eq!((text_width("Hi"), text_width("")), (12, 0));
+        let mut canvas = Canvas::new(20, 12);
+        canvas.write((4, 1), "Hi", WHITE);
+        canvas.write((18, 10), "W", WHITE);
+        let shown = shown(&canvas);
+        let lit = |columns: std::ops::Range<usize>| shown.iter().any(|row| row[columns.clone()].contains('#'));
+        assert!(!lit(0..4) && lit(4..10) && lit(10..16), "{shown:#?}");
+        assert!(!shown[0].contains('#'), "{shown:#?}");
     }
 }

@@ -1,7 +1,6 @@
 //! Videos of play: `.gif` built in, `.mp4` through ffmpeg.
 
 pub mod canvas;
-mod font;
 mod gif;
 mod mp4;
 pub mod scene;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use anyhow::Result;
 use envs::EnvSpec;
 
-use super::canvas::{Canvas, Colour, Image, text_width};
+use super::canvas::{CHARACTER_WIDTH, Canvas, Colour, Image, text_width};
 use super::{picture_size, scale};
 
 const TEXT: Colour = [224; 3];
@@ -28,7 +28,7 @@ const MOST_NAMED: usize = 40;
 /// Characters of the longest action name, `DOWNRIGHTFIRE`.
 const NAME: usize = 13;
 /// Left end and largest length of an action's bar.
-const BAR_LEFT: usize = MARGIN + NAME * 6 + 4;
+const BAR_LEFT: usize = MARGIN + NAME * CHARACTER_WIDTH + 4;
 const BAR_LENGTH: usize = 64;
 /// Height above the rows of actions: five lines, the chart and a heading.
 const HEADER: usize = MARGIN + 5 * LINE + CHART + 4 + LINE;
@@ -134,7 +134,7 @@ impl Scene {
     }
 
     fn numbers(&mut self, shown: &SceneStep<'_>) {
-        let title: String = self.title.chars().take(CONTENT / 6).collect();
+        let title: String = self.title.chars().take(CONTENT / CHARACTER_WIDTH).collect();
         self.write((MARGIN, MARGIN), &title, FAINT);
         let lines = [
             ("score", number(shown.score)),

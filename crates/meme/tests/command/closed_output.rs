@@ -1,4 +1,4 @@
-//! Output that is closed, full or not read: a closed one is no failure and never stops training; a full one is an error.
+//! Output that is closed, full or not read: a closed pipe is not a failure and never stops training, a full disk is.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ fn closed() -> Stdio {
 }
 
 #[test]
-fn report_with_a_closed_reader_is_no_failure() {
+fn closed_reader_of_a_report_is_not_a_failure() {
     let commands: [&[&str]; 6] = [
         &["games"],
         &["games", "--json"],
@@ -42,7 +42,7 @@ fn report_that_cannot_be_written_is_an_error() {
     for arguments in commands {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let sentence = fails(meme(arguments).stdout(full));
-        let expected = "meme: cannot write to standard output: No space left on device (os error 28)";
+        let expected = "error: cannot write to standard output: No space left on device (os error 28)";
         assert_eq!(sentence, expected, "{arguments:?}");
     }
 }

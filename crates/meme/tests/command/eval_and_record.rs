@@ -74,7 +74,7 @@ fn run_is_evaluated_repeatably_and_recorded() {
     let text = prints(&runs, &["eval", "run"]);
     assert!(text.starts_with("run: mean score "), "{text}");
     assert!(
-        text.contains("averaged (EMA) parameters, greedy (epsilon 0), policy ") && text.contains("with seed 1,"),
+        text.contains("averaged (EMA) parameters, greedy (epsilon 0), policy ") && text.contains(", seed 1,"),
         "{text}"
     );
 
@@ -109,23 +109,23 @@ fn run_is_evaluated_repeatably_and_recorded() {
     rejections(&runs, out);
 }
 
-const NO_BEST: &str = "meme: run run has kept no best checkpoint yet: no evaluation has finished, or \
+const NO_BEST: &str = "error: run run has kept no best checkpoint yet: no evaluation has finished, or \
                        checkpoint.keep_best is off; `--checkpoint last` plays the newest one";
 
 fn rejections(runs: &Runs, video: &str) {
     let root = runs.folder().display();
     let error = error_of(runs, &["eval", "second"]);
-    assert_eq!(error, format!("meme: there is no run `second` in {root}; there are: run"));
+    assert_eq!(error, format!("error: there is no run `second` in {root}; there are: run"));
     for command in [&["eval", "rnu"][..], &["plot", "rnu"], &["config", "show", "rnu"]] {
         let error = error_of(runs, command);
-        let expected = format!("meme: there is no run `rnu` in {root}; there are: run; did you mean run?");
+        let expected = format!("error: there is no run `rnu` in {root}; there are: run; did you mean run?");
         assert_eq!(error, expected, "{command:?}");
     }
     let error = error_of(runs, &["eval", "run", "--checkpoint", "1601"]);
     let folder = format!("{root}/run/checkpoints");
-    assert_eq!(error, format!("meme: there is no checkpoint at 1601 frames in {folder}; there are: 1600"));
+    assert_eq!(error, format!("error: there is no checkpoint at 1601 frames in {folder}; there are: 1600"));
     let error = error_of(runs, &["eval", "run", "--sticky"]);
-    assert_eq!(error, "meme: --sticky applies to Atari games only, not to catch");
+    assert_eq!(error, "error: --sticky applies to Atari games only, not to catch");
     let error = error_of(runs, &["record", "run", "--out", "film.avi"]);
     assert!(
         error.ends_with("unknown video format \"film.avi\": expected a file name that ends in .gif or .mp4"),
@@ -137,14 +137,14 @@ fn rejections(runs: &Runs, video: &str) {
     assert_eq!(error, NO_BEST);
     fs::remove_file(format!("{folder}/000000001600.ckpt")).unwrap();
     let error = error_of(runs, &["record", "run", "--out", video]);
-    assert!(error.starts_with("meme: the run was saved before, but ") && !error.contains("best"), "{error}");
+    assert!(error.starts_with("error: the run was saved before, but ") && !error.contains("best"), "{error}");
     let description = runs.file("run.json");
     let text = fs::read_to_string(&description).unwrap();
     fs::write(&description, text.replace("\"saved\": true", "\"saved\": false")).unwrap();
     let error = error_of(runs, &["record", "run", "--out", video]);
     assert_eq!(
         error,
-        "meme: run run has no checkpoint yet; one is written every checkpoint.every_minutes, and when training stops; \
+        "error: run run has no checkpoint yet; one is written every checkpoint.every_minutes, and when training stops; \
          `--checkpoint best` plays the best so far, once an evaluation has finished"
     );
 }

@@ -3,6 +3,8 @@
 use std::fs;
 use std::process::Command;
 
+use train::config::Kind;
+
 use crate::runs::{Ended, Runs, ended, meme};
 
 /// Standard error and exit code of a command.
@@ -14,12 +16,12 @@ fn messages(command: &mut Command) -> (String, Option<i32>) {
 #[test]
 fn unsuitable_preset_is_reported_before_anything_starts() {
     let runs = Runs::new();
-    let hint = "meme: preset paper is made for Atari games; for a task such as catch there is `--preset tiny`\n";
+    let warning = "warning: preset paper is made for Atari games; use `--preset tiny` for tasks such as catch\n";
     // The paper's networks do not fit catch, so it ends at once.
     let (said, code) = messages(&mut runs.meme(&["train", "catch", "--preset", "paper", "--set", "run.device=cpu"]));
-    assert!(said.starts_with(hint) && code == Some(1), "{said}");
+    assert!(said.starts_with(warning) && code == Some(1), "{said}");
 
-    // A config file has sizes of its own.
+    // A config file may change all sizes.
     let file = runs.folder().join("mine.toml");
     fs::write(&file, "run.device = \"cpu\"\n").unwrap();
     let (said, code) = messages(runs.meme(&["train", "catch"]).arg("--config").arg(file));
@@ -27,10 +29,10 @@ fn unsuitable_preset_is_reported_before_anything_starts() {
 }
 
 #[test]
-fn default_preset_fits_and_named_run_keeps_its_own() {
+fn default_preset_suits_the_environment_and_named_run_keeps_its_own() {
     let runs = Runs::new();
     let (said, code) = messages(&mut runs.meme(&["train", "catch", "--frames", "40"]));
-    assert!(said.starts_with("meme: preset tiny: for tasks\nstarting run catch-tiny-1 in "), "{said}");
+    assert!(said.starts_with("using preset tiny (for the built-in tasks)\nstarting run catch-tiny-1 in "), "{said}");
     assert_eq!(code, Some(0), "{said}");
     let pong = ["train", "pong", "--name", "mine", "--frames", "400"];
     let (said, code) = messages(runs.meme(&pong).args(["--preset", "tiny"]));
@@ -41,12 +43,12 @@ fn default_preset_fits_and_named_run_keeps_its_own() {
 }
 
 #[test]
-fn every_error_begins_with_the_programs_name() {
+fn every_error_begins_with_the_word_error() {
     for (arguments, begins, code) in [
-        (&["trian"][..], "meme: unrecognized subcommand 'trian'\n", 2),
-        (&["train", "catch", "--frames"], "meme: a value is required for '--frames <FRAMES>'", 2),
-        (&["train", "ctach"], "meme: there is no environment `ctach`: did you mean `catch`?\n", 1),
-        (&["eval", "x", "--runs", "/nowhere"], "meme: there is no run `x` in /nowhere; there is no such folder;", 1),
+        (&["trian"][..], "error: unrecognized subcommand 'trian'\n", 2),
+        (&["train", "catch", "--frames"], "error: a value is required for '--frames <FRAMES>'", 2),
+        (&["train", "ctach"], "error: there is no environment `ctach`: did you mean `catch`?\n", 1),
+        (&["eval", "x", "--runs", "/nowhere"], "error: there is no run `x` in /nowhere; there is no such folder;", 1),
     ] {
         let (said, ended) = messages(&mut meme(arguments));
         assert!(said.starts_with(begins) && ended == Some(code), "{arguments:?}: {said}");
@@ -57,33 +59,35 @@ fn every_error_begins_with_the_programs_name() {
 
 #[test]
 fn invalid_value_of_an_option_is_reported_with_the_valid_ones() {
-    let whole = |range: &str| format!("it must be a whole number {range}");
-    let (seed, episodes) = (whole("from 0 to 4_294_967_295"), whole("from 1 to 4_294_967_295"));
-    let frames = whole("from 1 to 1_000_000_000_000");
-    for (command, option, value, expected) in [
+    let integer = |low, high| format!("expected {}", Kind::Whole(low, high));
+    let (seed, count) = (integer(0, u32::MAX.into()), integer(1, u32::MAX.into()));
+    let frames = integer(1, 1_000_000_000_000);
+    for (command, option, value, reason) in [
         (&["train", "catch"][..], "--seed", "-1", &seed),
         (&["train", "catch"], "--seed", "4294967296", &seed),
         (&["train", "catch"], "--frames", "0", &frames),
         (&["train", "catch"], "--frames", "-1e6", &frames),
         (&["train", "catch"], "--frames", "many", &frames),
         (&["eval", "x"], "--seed", "-1", &seed),
-        (&["eval", "x"], "--episodes", "0", &episodes),
-        (&["record", "x"], "--episodes", "1.5", &episodes),
-        (&["play", "catch"], "--episodes", "0", &episodes),
+        (&["eval", "x"], "--episodes", "0", &count),
+        (&["record", "x"], "--episodes", "1.5", &count),
+        (&["play", "catch"], "--episodes", "0", &count),
         (&["play", "catch"], "--seed", "-3", &seed),
-        (&["bench", "system"], "--seconds", "-1", &whole("from 0 on")),
-        (&["bench", "envs"], "--rounds", "few", &whole("from 0 on")),
-        (&["bench", "system"], "--device", "gpu", &"it must be one of cpu, cuda".to_owned()),
-        (&["play", "catch"], "--policy", "best", &"it must be one of random, noop".to_owned()),
+        (&["bench", "system"], "--seconds", "-1", &count),
+        (&["bench", "envs"], "--rounds", "few", &count),
+        (&["bench", "system"], "--device", "gpu", &"expected cpu or cuda".to_owned()),
+        (&["play", "catch"], "--policy", "best", &"expected random or noop".to_owned()),
     ] {
         let (said, code) = messages(&mut meme(&[command, &[option, value]].concat()));
-        assert_eq!(said, format!("meme: {option} is `{value}`; {expected}\n"), "{command:?}");
+        assert_eq!(said, format!("error: invalid value \"{value}\" for {option}: {reason}\n"), "{command:?}");
         assert_eq!(code, Some(2), "{command:?}");
     }
     let (said, _) = messages(&mut meme(&["eval", "x", "--checkpoint", "first"]));
-    assert!(said.starts_with("meme: --checkpoint is `first`; it must be best, last or a number of frames,"), "{said}");
+    assert!(said.starts_with("error: invalid value \"first\" for --checkpoint: "), "{said}");
+    assert!(said.contains("best, last or a "), "{said}");
     // A setting is quoted as given.
     let (said, code) = messages(&mut meme(&["train", "catch", "--set", "run.frames=0"]));
-    assert_eq!(said, format!("meme: --set run.frames=0: run.frames is 0; {frames}\n"));
+    assert!(said.starts_with("error: --set run.frames=0: "), "{said}");
+    assert!(said.ends_with(&format!("{}\n", Kind::Whole(1, 1_000_000_000_000))), "{said}");
     assert_eq!(code, Some(1));
 }

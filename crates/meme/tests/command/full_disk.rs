@@ -1,12 +1,12 @@
-//! `meme train` where files can't grow: training goes on without a checkpoint, says so, and saves once it can again. A new
-//! run that can't even be made leaves nothing.
+//! `meme train` on a full disk: training continues without a checkpoint, warns, and saves once there is space again. A new
+//! run that cannot be created leaves nothing behind.
 
 use std::fs;
 
 use crate::runs::{Ended, Runs, after, ended};
 
-/// Trains for so many frames; no file may become longer than `limit` blocks of 1024 bytes. The signal that would end the
-/// process is ignored, so that writing fails as it does on a full disk.
+/// Trains for `frames`; no file may grow beyond `limit` blocks of 1024 bytes. The signal that would end the process is
+/// ignored, so that writing fails as it does on a full disk.
 fn train(runs: &Runs, frames: &str, limit: &str) -> Ended {
     let settings = ["--set", "metrics.interval_seconds=0.5", "--set", "checkpoint.every_minutes=0.01"];
     let command = runs.train(&[&["--frames", frames], &settings[..]].concat());
@@ -14,14 +14,14 @@ fn train(runs: &Runs, frames: &str, limit: &str) -> Ended {
 }
 
 #[test]
-fn training_goes_on_without_saving_and_saves_once_it_can() {
+fn training_continues_without_saving_and_saves_once_there_is_space() {
     let runs = Runs::new();
     let checkpoints = runs.checkpoints();
     assert!(train(&runs, "100", "unlimited").status.success());
     let held = checkpoints.list().unwrap();
 
-    // Room for metrics, none for a checkpoint.
-    let Ended { status, said, .. } = train(&runs, "800", "128");
+    // Space for metrics, but not for a checkpoint.
+    let Ended { status, said, .. } = train(&runs, "2000", "128");
     assert!(!status.success(), "{said}");
     assert!(said.contains("saving failed, and training goes on: "), "{said}");
     let end = |from: &str| format!("the end of the run could not be saved, and will be trained again from {from}: ");
@@ -29,33 +29,33 @@ fn training_goes_on_without_saving_and_saves_once_it_can() {
     assert!(said.contains("File too large"), "{said}");
     assert_eq!(checkpoints.list().unwrap(), held, "{said}");
     let rows = runs.rows();
-    assert!(rows.is_sorted() && rows.last() >= Some(&800), "{rows:?}");
+    assert!(rows.is_sorted() && rows.last() >= Some(&2000), "{rows:?}");
 
-    // A run that could save nothing says that nothing is left of it.
+    // A run that could save nothing says that it will start from the beginning.
     let unsaved = Runs::new();
     let Ended { status, said, .. } = train(&unsaved, "100", "128");
     assert!(!status.success() && said.contains(&end("the beginning, as nothing was saved")), "{said}");
 
-    // With room again, it goes on from what it has.
-    let Ended { status, said, .. } = train(&runs, "800", "unlimited");
+    // With space again, it resumes from the checkpoint it has.
+    let Ended { status, said, .. } = train(&runs, "2000", "unlimited");
     assert!(status.success(), "{said}");
     assert!(said.contains(&format!("going on from {} frames", held.last().unwrap())), "{said}");
-    assert!(checkpoints.newest_valid(&mut |sentence| panic!("{sentence}")).unwrap().unwrap().frames() >= 800);
+    assert!(checkpoints.newest_valid(&mut |sentence| panic!("{sentence}")).unwrap().unwrap().frames() >= 2000);
 }
 
 #[test]
-fn a_start_without_room_for_a_runs_files_leaves_nothing_behind() {
+fn start_without_space_for_the_runs_files_leaves_nothing_behind() {
     let runs = Runs::new();
-    // No room for the lock, and then for that but not for the config.
+    // No space for the lock, then space for the lock but not for the config.
     for (limit, file) in [("0", "lock"), ("1", "config.toml")] {
-        let told = format!("meme: {} can't be written: File too large (os error 27)\n", runs.file(file).display());
+        let expected = format!("error: {} can't be written: File too large (os error 27)\n", runs.file(file).display());
         let Ended { status, said, .. } = train(&runs, "100", limit);
-        assert_eq!((status.code(), said), (Some(1), told.clone()));
+        assert_eq!((status.code(), said), (Some(1), expected.clone()));
         assert_eq!(fs::read_dir(runs.folder()).unwrap().count(), 0);
 
-        // A folder that was there before stays.
+        // A directory that existed before stays.
         fs::create_dir(runs.file("")).unwrap();
-        assert_eq!(train(&runs, "100", limit).said, told);
+        assert_eq!(train(&runs, "100", limit).said, expected);
         fs::remove_dir_all(runs.file("")).unwrap();
     }
 }

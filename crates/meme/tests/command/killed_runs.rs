@@ -1,4 +1,4 @@
-//! `meme train`, killed at random moments: the same command always goes on from the last checkpoint.
+//! `meme train`, killed at random moments: the same command always resumes from the last checkpoint.
 
 use std::env;
 use std::thread;
@@ -10,16 +10,16 @@ use crate::runs::{FOREVER, Runs, Started, works};
 
 /// Time between two checkpoints.
 const INTERVAL: Duration = Duration::from_millis(600);
-/// What a save may take beside that, on a busy machine with a slow disk.
+/// Extra time for a save on a busy machine with a slow disk.
 const SLOW_SAVE: Duration = Duration::from_secs(3);
-/// Intervals that every other process sees the end of.
+/// Intervals that every other process completes.
 const INTERVALS: u32 = 4;
 
 fn start(runs: &Runs, frames: &str) -> Started {
     runs.start(&mut runs.train(&["--frames", frames, "--set", "checkpoint.every_minutes=0.01"]))
 }
 
-/// What `meme runs` says of the run.
+/// State of the run according to `meme runs`.
 fn state(runs: &Runs) -> String {
     let printed = works(&mut runs.meme(&["runs", "--json"])).printed;
     serde_json::from_str::<Value>(&printed).unwrap()[0]["state"].as_str().unwrap().to_owned()
@@ -30,15 +30,15 @@ fn newest(runs: &Runs) -> Option<u64> {
 }
 
 #[test]
-fn a_killed_run_goes_on_from_its_last_checkpoint() {
+fn killed_run_resumes_from_its_last_checkpoint() {
     let runs = Runs::new();
     let kills = if env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1") { 50 } else { 5 };
-    // Moments that differ from one test to the next, and are said if it fails.
+    // Random moments, different in each test run; the seed is printed.
     let mut moment = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().subsec_nanos();
-    println!("the first moment is {moment}");
+    println!("seed of the moments: {moment}");
     let mut last = None;
     let mut advances = 0;
-    // What the next start says of frames that a kill has cost.
+    // What the next start reports about frames lost by the kill.
     let mut lost = String::new();
     let mut kills_that_cost = 0;
     for kill in 0..kills {
@@ -50,7 +50,7 @@ fn a_killed_run_goes_on_from_its_last_checkpoint() {
             saves_at_every_interval(&runs, &mut process, last, kill);
             assert_eq!(state(&runs), "running");
         }
-        // The others are killed at any moment, a save under way included.
+        // The others are killed at any moment, even during a save.
         moment = moment.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         thread::sleep(Duration::from_millis(u64::from(moment >> 16) % 1_500));
         assert!(process.is_running(), "kill {kill}: {}", process.said());
@@ -70,7 +70,7 @@ fn a_killed_run_goes_on_from_its_last_checkpoint() {
     assert!(kills_that_cost > 0);
     assert!(advances > kills / 3, "{advances} of {kills}");
 
-    // And it ends well when there is an end.
+    // A last start finishes the run.
     let frames = last.unwrap() + 200;
     let end = start(&runs, &frames.to_string()).end();
     assert!(end.status.success(), "{}", end.said);
@@ -81,8 +81,7 @@ fn a_killed_run_goes_on_from_its_last_checkpoint() {
     assert!(rows.is_sorted(), "{rows:?}");
 }
 
-/// A kill costs what was trained since the newest checkpoint, so checkpoints must not stop coming: the newest advances as
-/// often as intervals pass.
+/// A kill loses everything since the newest checkpoint, so one must be written at every interval.
 fn saves_at_every_interval(runs: &Runs, process: &mut Started, last: Option<u64>, kill: usize) {
     let mut known = last;
     let mut next = || {

@@ -24,7 +24,7 @@ fn sentence(Ended { status, said, .. }: &Ended) -> String {
 fn missing_gpu_is_reported_before_a_run_starts() {
     let runs = Runs::new();
     let said = sentence(&train(&runs, "cuda"));
-    assert!(said.starts_with("meme: run.device is cuda, but "), "{said}");
+    assert!(said.starts_with("error: run.device is cuda, but "), "{said}");
     assert!(said.contains("`--set run.device=cpu`"), "{said}");
     assert!(!runs.folder().join("run").exists());
     // The name is free for a run on the CPU.
@@ -37,7 +37,7 @@ fn gpu_build_says_why_auto_uses_the_cpu() {
     let reasons = |device| {
         let Ended { status, said, .. } = train(&runs, device);
         assert!(status.success(), "{said}");
-        let reasons = said.lines().filter_map(|line| line.strip_prefix("meme: the networks run on the CPU: "));
+        let reasons = said.lines().filter_map(|line| line.strip_prefix("warning: the networks run on the CPU: "));
         reasons.map(str::to_owned).collect::<Vec<_>>()
     };
     let said = reasons("auto");

@@ -1,4 +1,4 @@
-//! The life of a run on the command line: it is stopped, resumed and finished, and no mistaken command ever loses it.
+//! The life of a run: it is stopped, resumed and finished, and no mistaken command loses it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::runs::{Ended, FOREVER, Runs, Started, ended, fails, works};
 
-/// Trains to the end, which must work.
+/// Trains to the end, which must succeed.
 fn trains(runs: &Runs, arguments: &[&str]) -> Ended {
     works(&mut runs.train(arguments))
 }
 
-/// The one sentence of a training that must be refused, which changes no file of the run.
+/// The error of a training command that must be rejected without changing any file.
 fn refuses(runs: &Runs, arguments: &[&str]) -> String {
     let before = files(runs);
     let sentence = fails(&mut runs.train(arguments));
@@ -27,7 +27,7 @@ fn start(runs: &Runs, arguments: &[&str]) -> Started {
     runs.start(&mut runs.train(arguments))
 }
 
-/// Every file of all runs and what is in it, but for the locks, which any start signs.
+/// All files of all runs with their contents, except the locks, which every start writes.
 fn files(runs: &Runs) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
     collect(runs.folder(), &mut files);
@@ -45,14 +45,14 @@ fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
     }
 }
 
-/// The checkpoints that a run could go on from.
+/// The checkpoints that a run can resume from.
 fn numbered(runs: &Runs) -> Vec<PathBuf> {
     let names = fs::read_dir(runs.file("checkpoints")).unwrap().map(|entry| entry.unwrap().path());
     names.filter(|path| path.extension().is_some_and(|end| end == "ckpt") && !path.ends_with("best.ckpt")).collect()
 }
 
 #[test]
-fn a_run_whose_checkpoints_are_gone_is_not_started_over() {
+fn run_without_its_checkpoints_is_not_started_over() {
     let runs = Runs::new();
     trains(&runs, &["--frames", "800"]);
     assert!(runs.file("checkpoints/best.ckpt").exists());
@@ -66,7 +66,7 @@ fn a_run_whose_checkpoints_are_gone_is_not_started_over() {
         assert_eq!(
             refuses(&runs, arguments),
             format!(
-                "meme: the run was saved before, but {folder} holds no checkpoint to go on from any more, only \
+                "error: the run was saved before, but {folder} holds no checkpoint to go on from any more, only \
                  best.ckpt, which can be played (`--checkpoint best`) but not trained on{ending}"
             )
         );
@@ -75,7 +75,7 @@ fn a_run_whose_checkpoints_are_gone_is_not_started_over() {
     let sentence = refuses(&runs, &["--frames", "1600"]);
     assert!(sentence.contains(&format!("to go on from any more{ending}")), "{sentence}");
 
-    // Both ways out.
+    // Both remedies work.
     fs::remove_dir(runs.file("checkpoints")).unwrap();
     fs::rename(runs.file("elsewhere"), runs.file("checkpoints")).unwrap();
     kept.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
@@ -83,11 +83,11 @@ fn a_run_whose_checkpoints_are_gone_is_not_started_over() {
     assert!(said.contains("going on from "), "{said}");
     fs::remove_dir_all(runs.file("checkpoints")).unwrap();
     let Ended { said, .. } = trains(&runs, &["--frames", "200", "--fresh"]);
-    assert!(said.contains("starting run run over; the previous one is now "), "{said}");
+    assert!(said.contains("starting run run over; the previous one was moved to "), "{said}");
 }
 
 #[test]
-fn a_damaged_checkpoint_is_named_with_what_is_wrong_and_what_takes_its_place() {
+fn damaged_checkpoint_is_reported_with_the_damage_and_its_replacement() {
     let runs = Runs::new();
     trains(&runs, &["--frames", "60"]);
     trains(&runs, &["--frames", "400"]);
@@ -97,16 +97,16 @@ fn a_damaged_checkpoint_is_named_with_what_is_wrong_and_what_takes_its_place() {
     fs::write(newest, "").unwrap();
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
     let (damaged, instead) = (newest.display(), format!("{} is used instead\n", name(older)));
-    let how = format!("meme: checkpoint {damaged} is damaged: its 0 bytes are too few for a checkpoint;");
+    let how = format!("warning: checkpoint {damaged} is damaged: its 0 bytes are too few for a checkpoint;");
     let Ended { said, .. } = works(&mut runs.meme(&["eval", "run", "--episodes", "1"]));
     assert!(said.contains(&format!("{how} {instead}")), "{said}");
     let Ended { said, .. } = trains(&runs, &["--frames", "800"]);
     assert!(said.contains(&format!("{how} it is now {}.damaged, and {instead}", name(newest))), "{said}");
 }
 
-/// What damaged them may have hit replay, by far the most of a checkpoint.
+/// Damage most likely hits replay, by far the largest part of a checkpoint.
 #[test]
-fn a_run_whose_checkpoints_are_all_damaged_is_refused_before_it_claims_to_go_on() {
+fn run_with_only_damaged_checkpoints_is_rejected_before_it_resumes() {
     let runs = Runs::new();
     trains(&runs, &["--frames", "60"]);
     let saved = numbered(&runs);
@@ -120,8 +120,8 @@ fn a_run_whose_checkpoints_are_all_damaged_is_refused_before_it_claims_to_go_on(
     let Ended { status, said, .. } = ended(&mut runs.train(&["--frames", "400"]));
     let (path, folder) = (path.display(), runs.file("checkpoints"));
     let expected = format!(
-        "meme: checkpoint {path} is damaged: the hash of its part `replay` is wrong\n\
-         meme: none of the 1 checkpoints in {} can be used; --fresh sets the run aside and starts over\n",
+        "warning: checkpoint {path} is damaged: the hash of its part `replay` is wrong\n\
+         error: none of the 1 checkpoints in {} can be used; --fresh sets the run aside and starts over\n",
         folder.display()
     );
     let best = said.replace(", only best.ckpt, which `--checkpoint best` plays", "");
@@ -130,7 +130,7 @@ fn a_run_whose_checkpoints_are_all_damaged_is_refused_before_it_claims_to_go_on(
 }
 
 #[test]
-fn a_damaged_best_checkpoint_is_told_and_the_next_evaluation_takes_its_place() {
+fn damaged_best_checkpoint_is_reported_and_replaced_by_the_next_evaluation() {
     let runs = Runs::new();
     trains(&runs, &["--frames", "800"]);
     let best = runs.file("checkpoints/best.ckpt");
@@ -140,7 +140,7 @@ fn a_damaged_best_checkpoint_is_told_and_the_next_evaluation_takes_its_place() {
     fs::write(&best, &bytes).unwrap();
     let mut process = start(&runs, &["--frames", FOREVER]);
     process.wait_until_said(&format!(
-        "meme: checkpoint {} is damaged: the hash of its part `weights` is wrong; it is now best.ckpt.damaged, and the \
+        "checkpoint {} is damaged: the hash of its part `weights` is wrong; it is now best.ckpt.damaged, and the \
          next evaluation takes its place\n",
         best.display()
     ));
@@ -151,12 +151,12 @@ fn a_damaged_best_checkpoint_is_told_and_the_next_evaluation_takes_its_place() {
     assert_eq!(fs::read(runs.file("checkpoints/best.ckpt.damaged")).unwrap(), bytes);
 }
 
-/// Killed before its first save, with rows and even with a best checkpoint, a run has nothing to go on from.
+/// A run that is killed before its first save cannot resume, even with metrics and a best checkpoint.
 #[test]
-fn a_run_that_was_killed_before_its_first_save_begins_again() {
+fn run_killed_before_its_first_save_starts_again() {
     let runs = Runs::new();
     let arguments = ["--frames", FOREVER];
-    // What the first attempt knew is not lost with it.
+    // The best parameters of the first attempt are kept.
     for kept in ["best.ckpt", "best.ckpt.1"] {
         let mut process = start(&runs, &arguments);
         let is_there = |name| runs.file(&format!("checkpoints/{name}")).exists();
@@ -172,33 +172,33 @@ fn a_run_that_was_killed_before_its_first_save_begins_again() {
     let played = *runs.rows().last().unwrap();
     let Ended { said, .. } = trains(&runs, &other);
     assert!(said.starts_with("run run has no checkpoint; starting again in "), "{said}");
-    assert!(said.contains(&format!("meme: about {played} frames that were never saved are played again\n")), "{said}");
+    assert!(said.contains(&format!("\nabout {played} frames that were never saved are played again\n")), "{said}");
     assert!(fs::read_to_string(runs.file("config.toml")).unwrap().contains("batch_size = 4"));
 
-    // Killed right after a save, it need not have been noted yet.
+    // A process killed right after a save may not have noted it yet.
     let saving = ["--frames", FOREVER, "--set", "checkpoint.every_minutes=0.005"];
     let Ended { said, .. } = trains(&runs, &["--fresh", "--frames", "60", "--set", "checkpoint.every_minutes=0.005"]);
-    assert!(said.contains("starting run run over; the previous one is now "), "{said}");
+    assert!(said.contains("starting run run over; the previous one was moved to "), "{said}");
     let description = fs::read_to_string(runs.file("run.json")).unwrap();
     fs::write(runs.file("run.json"), description.replace("\"saved\": true", "\"saved\": false")).unwrap();
     let mut process = start(&runs, &saving);
-    process.wait_until("it goes on", || fs::read_to_string(runs.file("run.json")).unwrap().contains("\"saved\": true"));
+    process.wait_until("it resumes", || fs::read_to_string(runs.file("run.json")).unwrap().contains("\"saved\": true"));
     process.kill();
 }
 
 #[test]
-fn the_best_of_an_attempt_that_was_never_saved_goes_with_it() {
+fn best_checkpoint_of_an_unsaved_attempt_is_set_aside() {
     let runs = Runs::new();
     let best = runs.file("checkpoints/best.ckpt");
     let mut process = start(&runs, &["--frames", FOREVER]);
     process.wait_until("a best checkpoint", || best.exists());
     process.kill();
     assert!(best.exists() && numbered(&runs).is_empty());
-    // Too short for an episode, so that none takes its place.
+    // Too short for an episode, so there is no new one.
     trains(&runs, &["--frames", "20"]);
     assert!(!best.exists());
 
-    // That of an attempt that was saved stays.
+    // The best checkpoint of a saved attempt stays.
     trains(&runs, &["--frames", "800"]);
     assert!(best.exists());
     trains(&runs, &["--frames", "1000"]);
@@ -206,7 +206,7 @@ fn the_best_of_an_attempt_that_was_never_saved_goes_with_it() {
 }
 
 #[test]
-fn a_finished_run_says_so_and_is_left_alone() {
+fn finished_run_is_reported_and_left_unchanged() {
     let runs = Runs::new();
     let Ended { said, printed, .. } = trains(&runs, &["--frames", "400", "--json"]);
     let first: Value = serde_json::from_str(&printed).unwrap();
@@ -220,7 +220,7 @@ fn a_finished_run_says_so_and_is_left_alone() {
         )
     };
     assert!(said.ends_with(&sentence(400)), "{said}");
-    assert_eq!(runs.rows().last(), Some(&frames), "the last row is of the end");
+    assert_eq!(runs.rows().last(), Some(&frames), "the last row is written at the end");
 
     let before = files(&runs);
     for _ in 0..2 {
@@ -248,9 +248,9 @@ fn a_finished_run_says_so_and_is_left_alone() {
     assert!(serde_json::from_str::<Value>(&printed).unwrap()["frames"].as_u64().unwrap() >= frames + 400);
 }
 
-/// Its newest checkpoint is still that of its end, but more was played since.
+/// Its newest checkpoint is from its former end, but more has been played since.
 #[test]
-fn a_run_that_was_killed_after_it_went_on_from_its_end_is_cut_off() {
+fn extended_run_that_is_killed_is_cut_off() {
     let runs = Runs::new();
     let listed = || works(&mut runs.meme(&["runs"])).printed;
     trains(&runs, &["--frames", "60"]);
@@ -264,7 +264,7 @@ fn a_run_that_was_killed_after_it_went_on_from_its_end_is_cut_off() {
 }
 
 #[test]
-fn frames_may_be_fewer_as_long_as_they_are_not_played_yet() {
+fn frame_budget_may_shrink_to_more_than_what_is_played() {
     let runs = Runs::new();
     let mut process = start(&runs, &["--frames", FOREVER]);
     process.wait_until("a row", || runs.rows().last() > Some(&100));
@@ -274,7 +274,7 @@ fn frames_may_be_fewer_as_long_as_they_are_not_played_yet() {
     assert_eq!(
         refuses(&runs, &["--frames", "100"]),
         format!(
-            "meme: run run has played {played} frames already, so it can't end at 100; a --frames above \
+            "error: run run has played {played} frames already, so it can't end at 100; a --frames above \
              that trains on"
         )
     );
@@ -286,9 +286,9 @@ fn frames_may_be_fewer_as_long_as_they_are_not_played_yet() {
 }
 
 #[test]
-fn a_stop_is_answered_and_its_end_is_told_and_measured() {
+fn stop_is_acknowledged_and_the_end_is_reported_and_measured() {
     let runs = Runs::new();
-    // No row comes by the clock.
+    // No row is written during training.
     let mut process = start(&runs, &["--frames", FOREVER, "--json", "--set", "metrics.interval_seconds=3600"]);
     process.wait_until("it trains", || runs.file("metrics.jsonl").exists());
     sleep(Duration::from_millis(500));
@@ -300,10 +300,10 @@ fn a_stop_is_answered_and_its_end_is_told_and_measured() {
     assert_eq!((&end["name"], &end["folder"]), (&"run".into(), &runs.folder().join("run").to_str().into()));
     let (frames, updates) = (end["frames"].as_u64().unwrap(), end["updates"].as_u64().unwrap());
     let folder = runs.folder().join("run");
-    let stopping = "meme: stopping; saving the run first (press Ctrl-C again to quit without saving)\n";
+    let stopping = "stopping; saving the run first (press Ctrl-C again to quit without saving)\n";
     assert_eq!(said.matches(stopping).count(), 1, "{said}");
-    // On a busy machine it may not come as far.
-    let unlearned = if updates == 0 { "; nothing was learned yet, as replay holds too few sequences" } else { "" };
+    // A busy machine may not get that far.
+    let unlearned = if updates == 0 { "; nothing was learned yet, because replay holds too few sequences" } else { "" };
     let end = format!(
         "run run stopped at {frames} of {FOREVER} frames and {updates} updates, saved in {}; run the same command to \
          resume{unlearned}\n",
@@ -315,27 +315,27 @@ fn a_stop_is_answered_and_its_end_is_told_and_measured() {
 }
 
 #[test]
-fn other_settings_are_named_and_refused() {
+fn changed_settings_are_named_and_rejected() {
     let runs = Runs::new();
     trains(&runs, &["--frames", "60"]);
     assert_eq!(
         refuses(&runs, &["--frames", "200", "--set", "learner.batch_size=4", "--set", "env.hide_rewards=true"]),
-        "meme: run run was started with other settings: env.hide_rewards was false and is now true, \
+        "error: run run was started with other settings: env.hide_rewards was false and is now true, \
          learner.batch_size was 16 and is now 4; leave them as they were, give this one another --name, or --fresh sets \
          the run aside and starts over"
     );
 }
 
 #[test]
-fn a_lost_or_damaged_description_gets_the_same_sentence_from_every_command() {
+fn missing_or_damaged_description_is_reported_alike_by_every_command() {
     let runs = Runs::new();
     trains(&runs, &["--frames", "60"]);
     let path = runs.file("run.json");
     let whole = fs::read(&path).unwrap();
-    let told = |what: &str| {
+    let expected = |what: &str| {
         let path = path.display();
         format!(
-            "meme: {path} is {what}, and without it nobody knows what the run is of: put it back, or write it anew as \
+            "error: {path} is {what}, and without it nobody knows what the run is of: put it back, or write it anew as \
              docs/runs.md shows"
         )
     };
@@ -347,33 +347,33 @@ fn a_lost_or_damaged_description_gets_the_same_sentence_from_every_command() {
             assert_eq!(fails(&mut runs.meme(command)), expected, "{command:?}");
         }
     };
-    // And it is not left out of the list in silence.
+    // `meme runs` warns about it.
     let is_listed = |sentence: String| {
         let Ended { said, printed, .. } = works(&mut runs.meme(&["runs"]));
-        let (_, reason) = sentence.split_once("meme: ").unwrap();
-        assert_eq!(said, format!("meme: skipped run run: {reason}\n"));
+        let (_, reason) = sentence.split_once("error: ").unwrap();
+        assert_eq!(said, format!("warning: skipped run run: {reason}\n"));
         assert_eq!(printed.lines().count(), 1, "{printed}");
     };
     fs::remove_file(&path).unwrap();
-    says(told("missing"));
-    is_listed(told("missing"));
+    says(expected("missing"));
+    is_listed(expected("missing"));
     fs::write(&path, "{").unwrap();
     let damaged = "damaged (EOF while parsing an object at line 1 column 1)";
-    says(told(damaged));
-    is_listed(told(damaged));
+    says(expected(damaged));
+    is_listed(expected(damaged));
     fs::write(&path, whole).unwrap();
     trains(&runs, &["--frames", "100"]);
 }
 
 #[test]
-fn a_start_that_fails_leaves_nothing_behind() {
+fn failed_start_leaves_nothing_behind() {
     let runs = Runs::new();
     let mut gym = runs.meme(&["train", "gym:NoSuch-v0", "--preset", "tiny", "--name", "run"]);
     let Ended { status, said, .. } = ended(&mut gym);
     assert!(!status.success() && said.contains("gym:NoSuch-v0 cannot be used"), "{said}");
     assert_eq!(fs::read_dir(runs.folder()).unwrap().count(), 0, "{said}");
 
-    // A run that --fresh had set aside for it is there again.
+    // A run that --fresh had moved aside is back.
     trains(&runs, &["--frames", "60"]);
     let before = files(&runs);
     let Ended { status, said, .. } = ended(gym.arg("--fresh"));

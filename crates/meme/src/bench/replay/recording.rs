@@ -1,4 +1,4 @@
-//! Real play to measure with: random actions, everything but the observations and rewards made up.
+//! Recorded play with random actions; observations and rewards are real, the rest is noise.
 
 use anyhow::{Result, bail};
 use envs::{Ending, EnvSpec, WorkerConfig};
@@ -9,34 +9,34 @@ use replay::{Layout, SequenceStart, Step, Writer};
 
 use crate::console::ProgressLine;
 
-/// Recorded episodes, and what an agent would have added to them.
+/// Recorded episodes, and noise in place of what an agent adds to them.
 pub struct Recording {
     pub spec: EnvSpec,
-    pub episodes: Vec<Episode>,
-    agent: MadeUp,
+    pub episodes: Vec<RecordedEpisode>,
+    noise: AgentNoise,
 }
 
-/// One episode, cut off where the recording ended.
-pub struct Episode {
-    /// All observations, the last included, end to end.
+/// One episode, possibly cut off by the end of the recording.
+pub struct RecordedEpisode {
+    /// All observations, including the last one.
     pub observations: Vec<u8>,
     pub actions: Vec<u16>,
     pub rewards: Vec<f32>,
     pub terminated: bool,
 }
 
-/// Values of the kind that networks compute. They are noise, which does not compress: real ones take less.
-struct MadeUp {
+/// Noise in place of network outputs. It does not compress, while real outputs do.
+struct AgentNoise {
     embeddings: Vec<f16>,
     states: Vec<f32>,
     rewards: Vec<f32>,
 }
 
-/// Sets of made-up values, used in turn.
-const MADE_UP: usize = 997;
+/// Number of different noise values, used in turn.
+const NOISE_LENGTH: usize = 997;
 
 impl Recording {
-    /// Plays `steps` agent steps in all environments together.
+    /// Plays `steps` agent steps in total.
     pub fn play(config: &WorkerConfig, layout: impl Fn(&EnvSpec) -> Layout, steps: usize) -> Result<Self> {
         let mut environments = envs::make(config)?;
         let spec = environments.spec().clone();
@@ -44,10 +44,10 @@ impl Recording {
         let mut random = SplitMix64::seed_from_u64(config.seed);
         let mut observation = vec![0; spec.observation_bytes()];
         environments.reset()?;
-        let mut open: Vec<Episode> = Vec::new();
+        let mut open: Vec<RecordedEpisode> = Vec::new();
         for environment in 0..groups * size {
             environments.observation(environment / size, environment % size, &mut observation);
-            open.push(Episode::begin(&observation));
+            open.push(RecordedEpisode::start(&observation));
         }
         let mut episodes = Vec::new();
         let mut progress = ProgressLine::new();
@@ -67,7 +67,7 @@ impl Recording {
                         episode.observations.extend_from_slice(&observation);
                         episode.terminated = end.ending == Ending::Terminated;
                         environments.observation(group, env, &mut observation);
-                        episodes.push(std::mem::replace(episode, Episode::begin(&observation)));
+                        episodes.push(std::mem::replace(episode, RecordedEpisode::start(&observation)));
                     } else {
                         environments.observation(group, env, &mut observation);
                         episode.observations.extend_from_slice(&observation);
@@ -77,25 +77,25 @@ impl Recording {
         }
         progress.clear();
         if let Some(fault) = environments.take_faults().first() {
-            bail!("the recording is void: {fault}");
+            bail!("invalid recording: {fault}");
         }
         episodes.extend(open.into_iter().filter(|episode| !episode.actions.is_empty()));
-        let agent = MadeUp::new(&layout(&spec), &mut random);
-        Ok(Self { spec, episodes, agent })
+        let noise = AgentNoise::new(&layout(&spec), &mut random);
+        Ok(Self { spec, episodes, noise })
     }
 
-    /// Observations of all episodes, which is what a replay holds of them.
+    /// Number of observations in all episodes.
     pub fn observations(&self) -> usize {
         self.episodes.iter().map(|episode| episode.actions.len() + 1).sum()
     }
 
-    /// Writes an episode, leaving its sequences ready.
-    pub fn write(&self, layout: &Layout, episode: &Episode, writer: &mut Writer) -> replay::Result<()> {
+    /// Writes an episode to replay.
+    pub fn write(&self, layout: &Layout, episode: &RecordedEpisode, writer: &mut Writer) -> replay::Result<()> {
         let size = layout.observation_bytes;
         let steps = episode.actions.len();
         writer.begin_episode(0)?;
         for t in 0..steps {
-            let (embedding, state, [ngu, rnd, episodic, probability]) = self.agent.at(layout, t);
+            let (embedding, state, [ngu, rnd, episodic, probability]) = self.noise.at(layout, t);
             let step = Step {
                 action: episode.actions[t],
                 behaviour_probability: probability,
@@ -109,29 +109,29 @@ impl Recording {
             let start = SequenceStart { state, parameter_version: 0 };
             writer.append(&episode.observations[t * size..(t + 1) * size], &step, Some(start))?;
         }
-        let (embedding, _, [ngu, rnd, episodic, _]) = self.agent.at(layout, steps);
+        let (embedding, _, [ngu, rnd, episodic, _]) = self.noise.at(layout, steps);
         writer.end_episode(&episode.observations[steps * size..], &Step::last([ngu, rnd, episodic], embedding))
     }
 }
 
-impl Episode {
-    fn begin(observation: &[u8]) -> Self {
+impl RecordedEpisode {
+    fn start(observation: &[u8]) -> Self {
         Self { observations: observation.to_vec(), actions: Vec::new(), rewards: Vec::new(), terminated: false }
     }
 }
 
-impl MadeUp {
+impl AgentNoise {
     fn new(layout: &Layout, random: &mut SplitMix64) -> Self {
         let mut unit = || random.random_range(-1.0..1.0f32);
         Self {
-            embeddings: (0..MADE_UP * layout.embedding).map(|_| f16::from_f32(unit())).collect(),
-            states: (0..MADE_UP + layout.state).map(|_| unit()).collect(),
-            rewards: (0..MADE_UP * 4).map(|_| unit().abs()).collect(),
+            embeddings: (0..NOISE_LENGTH * layout.embedding).map(|_| f16::from_f32(unit())).collect(),
+            states: (0..NOISE_LENGTH + layout.state).map(|_| unit()).collect(),
+            rewards: (0..NOISE_LENGTH * 4).map(|_| unit().abs()).collect(),
         }
     }
 
     fn at(&self, layout: &Layout, t: usize) -> (&[f16], &[f32], [f32; 4]) {
-        let i = t % MADE_UP;
+        let i = t % NOISE_LENGTH;
         let embedding = &self.embeddings[i * layout.embedding..(i + 1) * layout.embedding];
         (embedding, &self.states[i..i + layout.state], std::array::from_fn(|k| self.rewards[4 * i + k]))
     }

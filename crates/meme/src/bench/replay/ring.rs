@@ -1,21 +1,21 @@
-//! What the replay is measured beside: an uncompressed ring of observations in memory.
+//! The baseline of the replay benchmark: an uncompressed ring buffer of observations.
 
 use rand::RngExt;
 use rand_xoshiro::SplitMix64;
 use replay::Layout;
 
-use super::recording::Episode;
+use super::recording::RecordedEpisode;
 
-/// Observations as they are, and where sequences begin.
-pub struct Ring {
+/// Uncompressed observations and the sequences in them.
+pub struct RingBuffer {
     layout: Layout,
     observations: Vec<u8>,
     /// First byte and number of observations of each sequence.
     sequences: Vec<(usize, usize)>,
 }
 
-impl Ring {
-    /// Room for so many observations.
+impl RingBuffer {
+    /// Reserves memory for a number of observations.
     pub fn new(layout: Layout, observations: usize) -> Self {
         Self {
             layout,
@@ -24,14 +24,14 @@ impl Ring {
         }
     }
 
-    /// Begins at its start again.
+    /// Removes everything.
     pub fn clear(&mut self) {
         self.observations.clear();
         self.sequences.clear();
     }
 
-    /// Copies an episode in, with the sequences that the replay would make of it.
-    pub fn insert(&mut self, episode: &Episode) {
+    /// Inserts an episode, cut into the same sequences as in replay.
+    pub fn insert(&mut self, episode: &RecordedEpisode) {
         let Layout { observation_bytes, trace, period, .. } = self.layout;
         let total = episode.observations.len() / observation_bytes;
         let begin = self.observations.len();
@@ -46,7 +46,7 @@ impl Ring {
         self.observations.extend_from_slice(&episode.observations);
     }
 
-    /// Copies out a batch of sequences drawn at random, on so many threads.
+    /// Copies a batch of random sequences on a number of threads.
     pub fn sample(&self, random: &mut SplitMix64, batch: &mut [u8], threads: usize) {
         let sequence_bytes = self.layout.trace * self.layout.observation_bytes;
         let size = batch.len() / sequence_bytes;
