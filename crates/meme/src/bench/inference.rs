@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use agent::Random;
 use agent::acting::{Observation, ObservationRows, RecurrentStates, StepRewards};
 use agent::networks::NetworkParameters;
-use agent::{ActingNetwork, ActingRow, AgentConfig, Learner, ObservationKind, ObservationSpec, OwnedBatch};
+use agent::{ActingNetwork, ActingRow, AgentConfig, Learner, ObservationKind, ObservationSpec, random_batch};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use half::f16;
@@ -274,10 +274,9 @@ impl BesideLearner {
         let (trace, batch) = (config.replay.trace, config.learner.batch_size);
         let (stopping, counted) = (Arc::clone(&stop), Arc::clone(&updates));
         let run = move || -> Result<()> {
-            let sequences =
-                OwnedBatch::random(learner.networks(), trace, &vec![trace; batch], &mut Random::seed_from_u64(3));
+            let sequences = random_batch(learner.networks(), trace, &vec![trace; batch], &mut Random::seed_from_u64(3));
             while !stopping.load(Ordering::Relaxed) {
-                learner.step(&sequences.batch())?;
+                learner.step(&sequences)?;
                 counted.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
