@@ -70,7 +70,7 @@ fn a_gpu_that_failed_ends_in_a_sentence() {
 fn running_out_of_memory_ends_in_a_sentence_and_the_learner_goes_on() {
     if !is_child() {
         let name = "failures::running_out_of_memory_ends_in_a_sentence_and_the_learner_goes_on";
-        return ended_with(&in_child(name), &["the GPU has not enough memory", "1024.00 GiB", "learner.batch_size"]);
+        return ended_with(&in_child(name), &["the GPU is out of memory", "1024.00 GiB", "nvidia-smi"]);
     }
     let mut learner = learner();
     let sequences = random_batch(learner.networks(), 7, &[7, 7], &mut Random::seed_from_u64(1));

@@ -189,7 +189,7 @@ fn updates_that_are_begun_ahead() {
     let (mut plain, mut ahead) = (learner(&config, Precision::Auto, GPU), learner(&config, Precision::Auto, GPU));
     assert!(ahead.runs_ahead());
     let batches: Vec<_> = (0..8).map(|seed| batch(&plain, seed)).collect();
-    let wanted: Vec<_> = batches.iter().map(|batch| plain.step(&batch).unwrap()).collect();
+    let wanted: Vec<_> = batches.iter().map(|batch| plain.step(batch).unwrap()).collect();
     let mut found = vec![];
     for (i, batch) in batches.iter().enumerate() {
         // What is loaded and freed again at once must not be overwritten while the device still reads it.

@@ -178,6 +178,6 @@ fn libtorch_errors_are_sentences() {
     let networks = agent::Networks::new(&config, &setup::image(), ACTIONS).unwrap();
     // About 0.6 terabytes.
     let error = agent::NetworkParameters::zeros(&networks, Device::Cpu).unwrap_err().to_string();
-    let begins = error.starts_with("the host has not enough memory: tried to allocate ");
-    assert!(begins && error.contains("learner.batch_size") && !error.contains('\n'), "{error}");
+    let begins = error.starts_with("the host is out of memory: tried to allocate ");
+    assert!(begins && !error.contains('\n'), "{error}");
 }
