@@ -1,5 +1,4 @@
-//! With the `cuda` feature, compiles `src/shim.cpp` against the headers of libtorch and of the CUDA runtime that lie
-//! beside it in the same Python environment.
+//! With the `cuda` feature, compiles `src/shim.cpp` against libtorch and the CUDA runtime of the same Python environment.
 
 use std::env;
 use std::path::PathBuf;
@@ -8,15 +7,16 @@ fn main() {
     println!("cargo:rerun-if-changed=src/shim.cpp");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=LIBTORCH");
-    let libtorch =
-        PathBuf::from(env::var("LIBTORCH").expect("LIBTORCH is set by .cargo/config.toml; run `make build`"));
-    // The tests of this crate find libtorch as the binary does.
+    let libtorch = PathBuf::from(
+        env::var("LIBTORCH").expect("LIBTORCH must be set; run `make build`, which uses .cargo/config.toml"),
+    );
+    // The tests of this crate find libtorch like the binary does.
     println!("cargo:rustc-link-arg=-Wl,-rpath,{}/lib", libtorch.display());
     println!("cargo:rustc-link-arg=-Wl,--allow-shlib-undefined");
     if env::var_os("CARGO_FEATURE_CUDA").is_none() {
         return;
     }
-    let libtorch = libtorch.canonicalize().expect("LIBTORCH names a folder");
+    let libtorch = libtorch.canonicalize().expect("LIBTORCH must name a folder");
     let cuda = libtorch.join("../nvidia/cu13/include");
     assert!(
         cuda.join("crt/host_defines.h").exists(),

@@ -1,10 +1,10 @@
-"""Gymnasium's grid worlds as pictures: how to bring an environment of your own.
+"""Gymnasium's grid worlds as pictures: an example of your own environments.
 
     cd python/examples
     meme train gym:pictures:FrozenLakePictures-v0 --preset tiny
 
-A module that registers its environments is all it takes. `meme` looks for it in the folder it is started from, then where
-Python looks. Actions must be Discrete, observations pictures of uint8 or flat vectors; a wrapper changes what is not.
+All it takes is a module that registers its environments, in the current folder or on Python's path. Actions must be
+Discrete, and observations pictures of uint8 or flat vectors; use a wrapper to convert others.
 """
 
 import gymnasium
@@ -14,7 +14,7 @@ GROUND, GOAL, DANGER, PLAYER = 0, 120, 60, 255
 
 
 class Pictures(gymnasium.ObservationWrapper):
-    """Draws where the player is on a map, instead of saying the number of its cell."""
+    """Draws the player on a map instead of returning the number of its cell."""
 
     def __init__(self, env, background):
         super().__init__(env)
@@ -28,7 +28,7 @@ class Pictures(gymnasium.ObservationWrapper):
 
 
 def cliff_walking():
-    """12 x 4 cells, -1 a step and -100 at the cliff, which leads back to the start; the best score is -13."""
+    """12 x 4 cells; -1 per step and -100 at the cliff, which leads back to the start. The best score is -13."""
     background = np.full((4, 12), GROUND, np.uint8)
     background[3, 1:11] = DANGER
     background[3, 11] = GOAL
@@ -36,7 +36,7 @@ def cliff_walking():
 
 
 def frozen_lake():
-    """8 x 8 cells with holes and no slipping; 1 at the goal, the best score."""
+    """8 x 8 cells with holes, without slipping; 1 at the goal, which is the best score."""
     env = gymnasium.make("FrozenLake8x8-v1", is_slippery=False)
     colours = {b"S": GROUND, b"F": GROUND, b"H": DANGER, b"G": GOAL}
     background = np.array([[colours[cell] for cell in row] for row in env.unwrapped.desc], np.uint8)

@@ -1,10 +1,10 @@
-"""A world without reward: what values do when nothing is ever paid.
+"""A world without rewards, to see which values an agent learns there.
 
     cd python/examples
     meme train gym:skulls:Skulls-v0 --preset tiny --set agent.policies.gamma_max=0.9997
 
-Everything that kills is there, and a long life is possible, but every score is 0. So policy 0, which has no intrinsic
-reward, should believe in 0 (`policy/q_mean`, `meme plot`). docs/decisions.md has what it does believe.
+There are many ways to die and a long life is possible, but every score is 0. Policy 0, which has no intrinsic reward,
+should therefore learn values of 0 (`policy/q_mean`, `meme plot`). docs/decisions.md shows what it does learn.
 """
 
 import gymnasium
@@ -13,12 +13,12 @@ import numpy as np
 SIZE, SCALE, LIVES, PAUSE = 12, 2, 4, 5
 START, SKULL = (2, 1), (5, 8)
 HOLES = [(2, 6), (3, 9), (5, 5), (6, 2), (8, 8), (9, 3), (9, 6)]
-# Stay, down, up, right, left, stay; three names each, as many of Atari's 18 actions do the same.
+# Stay, down, up, right, left, stay, each under three names: many of Atari's 18 actions are equivalent, too.
 MOVES = [(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (0, 0)]
 
 
 def walls():
-    """True where nobody can go."""
+    """Returns True where the way is blocked."""
     walls = np.zeros((SIZE, SIZE), bool)
     walls[[0, -1]] = walls[:, [0, -1]] = True
     walls[4, 2:8] = walls[7, 4:10] = True
@@ -26,7 +26,7 @@ def walls():
 
 
 class Skulls(gymnasium.Env):
-    """Holes and a skull that rolls to and fro; each takes one of four lives, and after a pause the player is back."""
+    """Holes and a rolling skull; each costs one of four lives, and after a pause the player returns."""
 
     observation_space = gymnasium.spaces.Box(0, 255, (SIZE * SCALE, SIZE * SCALE), np.uint8)
     action_space = gymnasium.spaces.Discrete(3 * len(MOVES))
@@ -58,12 +58,12 @@ class Skulls(gymnasium.Env):
         return self.picture(), 0.0, over, False, {}
 
     def beside(self, place, move):
-        """Where a move leads."""
+        """Returns where a move leads."""
         there = (place[0] + move[0], place[1] + move[1])
         return place if self.walls[there] else there
 
     def picture(self):
-        """The world, with the lives that are left in the upper wall."""
+        """Draws the world, with the remaining lives in the upper wall."""
         picture = np.where(self.walls, 60, 0).astype(np.uint8)
         for hole in HOLES:
             picture[hole] = 110

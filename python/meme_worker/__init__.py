@@ -1,1 +1,1 @@
-"""The environment side of the worker protocol: see docs/environments.md."""
+"""The Python side of the worker protocol; see docs/environments.md."""

@@ -1,11 +1,11 @@
-"""Started by the Rust side: `python meme_worker PARENT_PROCESS_ID`, with a socket as fd 0 and a memfd as fd 1."""
+"""Entry point of a worker: `python meme_worker PARENT_PROCESS_ID`, with a socket as fd 0 and a memfd as fd 1."""
 
 import os
 import sys
 
 
 def take_descriptors():
-    """Moves socket and memory out of the way of anything that reads standard input or prints."""
+    """Moves socket and memory away from standard input and output, so that environments may use those."""
     connection, memory = os.dup(0), os.dup(1)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nowhere, 0)
@@ -15,12 +15,12 @@ def take_descriptors():
 
 
 def die_with(parent):
-    """Has the kernel kill this process when its parent dies, even while it is stuck in a step."""
+    """Lets the kernel kill this process when its parent dies, even if it is stuck in a step."""
     import ctypes
     import signal
 
-    # Whoever ends a whole run with a signal to all its processes means the parent, which then tells us to close. They
-    # are caught and neither ignored nor, as the parent has them, blocked: what an environment starts would inherit that.
+    # A signal to all processes of a run is meant for the parent, which then closes its workers. The signals are caught
+    # rather than ignored or blocked because programs that an environment starts would inherit that.
     for ending in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(ending, lambda number, frame: None)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -28,23 +28,23 @@ def die_with(parent):
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(
-            f"meme_worker was started by process {os.getppid()} and not by {parent}, which is gone or has started it "
-            "through a wrapper: name the Python interpreter itself"
+            f"meme_worker was started by process {os.getppid()}, expected {parent}: the parent has died or started it "
+            "through a wrapper; configure the Python interpreter itself"
         )
 
 
 def main():
     if len(sys.argv) != 2 or not sys.argv[1].isdigit():
-        sys.exit("meme_worker is started by meme, not by hand")
+        sys.exit("meme starts meme_worker; it cannot be run by hand")
     connection, memory = take_descriptors()
     die_with(int(sys.argv[1]))
-    # Python put the package's own folder first; its parent is what makes it importable, and modules that happen to be
-    # called like ours or like one of Python's do not get in the way.
+    # Python put the package's own folder first on the path. Its parent makes the package importable, and keeps our
+    # modules from shadowing others of the same name.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:
         from meme_worker.worker import serve
     except ImportError as error:
-        sys.exit(f"{sys.executable} can't import what a worker needs ({error}); `meme doctor` says what is missing")
+        sys.exit(f"{sys.executable} cannot import the packages of a worker ({error}); run `meme doctor`")
 
     serve(connection, memory)
 

@@ -1,4 +1,4 @@
-"""Atari games, driven at the level of ALEInterface."""
+"""Atari games through ALEInterface."""
 
 import random
 
@@ -11,21 +11,21 @@ from .seeding import episode_seed
 NOOP = 0
 ALL_ACTIONS = [Action(value) for value in range(18)]
 TERMINATED, TRUNCATED = 1, 2
-# A game that is over within its no-ops is begun again with another number of them, at most so often.
+# How often to retry, with another number of no-ops, a game that ends during its no-ops.
 NOOP_ATTEMPTS = 100
-# In these games ALEState does not hold everything: ale-py 0.12.1 forgets that the picture of the last frame was not
-# finished. They are restored by playing the episode's actions again.
+# ALEState is incomplete for these games: ale-py 0.12.1 loses an unfinished picture of the last frame. They are restored
+# by replaying the episode's actions.
 REPLAYED_GAMES = frozenset({"qbert"})
 
-# The last two frames of whichever game is being stepped. One pair for all games of the process stays in the cache, and
-# shared memory, which another core reads, is written only once a step.
+# The last two frames of the game that is being stepped. One pair for all games stays in the cache, and shared memory,
+# which another core reads, is written only once per step.
 SCREENS = np.zeros((2, 210, 160), np.uint8)
 
 ALEInterface.setLoggerMode(LoggerMode.Error)
 
 
 class AleEnvironment:
-    """One game. An episode is a function of (run seed, index, episode number) and the actions."""
+    """One game. An episode depends only on run seed, index, episode number and the actions."""
 
     def __init__(self, settings, run_seed, index):
         self.rom = settings["rom"]
@@ -39,27 +39,27 @@ class AleEnvironment:
         if path is None:
             raise Refused(f"the installed ale-py has no ROM for {self.rom}")
         self.ale = ALEInterface()
-        # ALE's own sticky actions cannot be saved; ours are drawn here.
+        # ALE's own sticky actions cannot be saved, so they are drawn here.
         self.ale.setFloat("repeat_action_probability", 0.0)
         self.ale.setInt("random_seed", 0)
         self.ale.loadROM(path)
-        # In six games the RAM that the last episode left behind changes the next one. So each begins from here.
+        # In six games the RAM of the last episode affects the next one, so each episode begins from this state.
         self.power_on = self.ale.cloneState(include_rng=True)
-        # Not getLegalActionSet, which has only 9 actions in skiing: the others are no-ops there.
+        # getLegalActionSet has only 9 actions in skiing, where the others are no-ops.
         actions = ALL_ACTIONS if settings["full_actions"] else self.ale.getMinimalActionSet()
         self.action_names = [action.name.lower() for action in actions]
         self.actions = [action.value for action in actions]
         self.shape = self.ale.getScreenDims()
         if self.shape != SCREENS.shape[1:]:
-            raise Refused(f"its screen has the size {self.shape}, and not {SCREENS.shape[1:]}")
+            raise Refused(f"its screen has size {self.shape}, expected {SCREENS.shape[1:]}")
         self.dtype = np.dtype(np.uint8)
         self.frames_per_step = self.repeat
         self.before_last, self.last = SCREENS
-        # What a step needs, looked up once.
+        # Looked up once, for the speed of a step.
         self.act, self.game_over, self.screen = self.ale.act, self.ale.game_over, self.ale.getScreenGrayscale
         self.step_frames, self.before_last_frame = range(self.repeat), self.repeat - 2
         self.random = random.Random()
-        # The agent's actions of the episode, kept only where they are needed to restore it.
+        # The agent's actions of the episode, if they are needed to restore it.
         self.history = bytearray() if self.rom in REPLAYED_GAMES else None
 
     def begin(self, episode, out):
@@ -76,10 +76,10 @@ class AleEnvironment:
             self.frames = self.random.randint(1, self.noop_max) if self.noop_max else 0
             if self._play_noops(out):
                 return
-        raise RuntimeError(f"{self.rom} was over within its no-ops {NOOP_ATTEMPTS} times in a row")
+        raise RuntimeError(f"{self.rom} ended during its no-ops {NOOP_ATTEMPTS} times in a row")
 
     def _play_noops(self, out):
-        """Plays `self.frames` no-ops; the observation is the maximum over the last two frames. False if it was over."""
+        """Plays `self.frames` no-ops and draws the maximum over the last two frames; False if the game ended."""
         ale = self.ale
         for _ in range(self.frames - 1):
             ale.act(NOOP)
@@ -95,7 +95,7 @@ class AleEnvironment:
         return True
 
     def step(self, action, out):
-        """Holds an action for `repeat` frames; returns the reward and how the episode ended, 0 if it goes on."""
+        """Holds an action for `repeat` frames; returns the reward and the ending, 0 if the episode continues."""
         act, game_over, screen = self.act, self.game_over, self.screen
         sticky, frames, max_frames, before_last = self.sticky, self.frames, self.max_frames, self.before_last_frame
         if self.history is not None:
@@ -118,7 +118,7 @@ class AleEnvironment:
             if frame == before_last:
                 screen(self.before_last)
         screen(self.last)
-        # An episode that ends before the last frame of a step shows the frame it ended with, and none from before.
+        # An episode that ends before the last frame of a step shows only the frame it ended with.
         if frame > before_last >= 0:
             np.maximum(self.last, self.before_last, out=out)
         else:
@@ -129,11 +129,11 @@ class AleEnvironment:
         return reward, ending
 
     def read_ram(self, out):
-        """Writes the bytes of RAM that were asked for, in the order they were asked for."""
+        """Writes the requested bytes of RAM in the requested order."""
         self.ale.getRAM().take(self.ram_addresses, out=out)
 
     def save(self):
-        """Everything that `restore` needs, as plain values."""
+        """Returns everything that `restore` needs, as plain values."""
         origin = (self.run_seed, self.index, self.episode)
         common = {"origin": origin, "options": self._options()}
         if self.history is not None:
@@ -147,10 +147,10 @@ class AleEnvironment:
         }
 
     def restore(self, saved, out):
-        """Goes on from what `save` returned; `out` is there to be drawn into, its content does not matter."""
+        """Continues from what `save` returned, using `out` as scratch space."""
         if saved["options"] != self._options():
-            raise Foreign(f"it was saved with {saved['options']}, and this game is played with {self._options()}")
-        # With the saved one's seed and index too, so that its later episodes are the same.
+            raise Foreign(f"it was saved with {saved['options']}, but this game is played with {self._options()}")
+        # Seed and index are restored too, so that later episodes are the same.
         self.run_seed, self.index, episode = saved["origin"]
         self.begin(episode, out)
         if self.history is not None:
@@ -162,9 +162,9 @@ class AleEnvironment:
         self.previous, self.frames, self.score = saved["previous"], saved["frames"], saved["score"]
 
     def close(self):
-        """Nothing to close."""
+        """Does nothing: there is nothing to close."""
 
     def _options(self):
         options = {"repeat": self.repeat, "sticky": self.sticky, "max_frames": self.max_frames, "actions": self.actions}
-        # Only where an episode is played again from its beginning does it matter how it began.
+        # The no-ops matter only if the episode is replayed from its start.
         return options if self.history is None else options | {"noop_max": self.noop_max}

@@ -1,11 +1,11 @@
-"""What stepping a game costs without a worker: a plain ale-py loop with the same preprocessing.
+"""A plain ale-py loop with the worker's preprocessing, to measure what a worker adds to the cost of a game.
 
     python bare_loop.py GAME [--environments 8] [--seed 0]
 
-reads a list of lists from each line of standard input, one action for every environment in each step. It plays on by
-so many steps and answers with a line of JSON: agent steps, CPU seconds, and the sum of the pixels that each
-environment shows now. So it can take turns with workers that play the same, and be seen to play the same. It begins
-episodes as the worker does, from the same seeds, and shares no other code with it.
+Each line of standard input is a list of steps, each a list with one action per environment. The loop plays them and
+answers with a line of JSON: agent steps, CPU seconds, and the sum of the pixels of each environment. It can therefore
+take turns with workers that play the same actions, and be checked against them. It begins episodes like the worker,
+from the same seeds, and shares no other code with it.
 """
 
 import argparse

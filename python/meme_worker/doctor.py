@@ -1,4 +1,4 @@
-"""What this Python can import, as one JSON document: `python doctor.py GAME...`, asked by `meme doctor`."""
+"""Prints what this Python can import as JSON, for `meme doctor`: `python doctor.py GAME...`"""
 
 import contextlib
 import importlib
@@ -7,8 +7,9 @@ import json
 import platform
 import sys
 
+
 def version(module: str, distribution: str) -> str | None:
-    """The version of a package that imports; None for one that does not."""
+    """Returns the version of a package; None if it cannot be imported."""
     try:
         imported = importlib.import_module(module)
     except ImportError:

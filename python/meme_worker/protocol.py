@@ -1,4 +1,4 @@
-"""The 16-byte headers of requests and replies, and the socket they travel over."""
+"""The socket to the parent, and the 16-byte headers of requests and replies."""
 
 import socket
 import struct
@@ -9,20 +9,20 @@ MAGIC = "meme-worker"
 OPEN, ATTACH, RESET, STEP, SAVE, RESTORE, CLOSE = range(1, 8)
 DONE, REFUSED, FAILED, FOREIGN, BEGINNING = range(5)
 
-# Request, group, slot (in a reply: status), unused, environment, bytes that follow, serial number.
+# Request, group, slot (status in a reply), unused, environment, bytes that follow, serial number.
 HEADER = struct.Struct("<BBBxIII")
 
 
 class Refused(Exception):
-    """The request cannot be done, and nothing has changed; its text is for the user."""
+    """The request is not possible and has changed nothing; the text is for the user."""
 
 
 class Foreign(Exception):
-    """What was saved is of another kind of play, and nothing has changed; its text is for the user."""
+    """The save was played with other options; nothing has changed, and the text is for the user."""
 
 
 class Connection:
-    """Requests in, replies out, one at a time."""
+    """Receives requests and sends replies, one at a time."""
 
     def __init__(self, descriptor):
         self.socket = socket.socket(fileno=descriptor)
@@ -30,7 +30,7 @@ class Connection:
         self.request = None
 
     def next(self):
-        """The next request as (request, group, slot, environment, content), or None when the parent is gone."""
+        """Returns the next (request, group, slot, environment, content), or None if the parent has hung up."""
         if not self._fill(self.header):
             return None
         request, group, slot, environment, length, serial = HEADER.unpack(self.header)

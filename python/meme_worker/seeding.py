@@ -1,10 +1,10 @@
-"""One seed an episode, the same function as in crates/envs/src/seeds.rs."""
+"""Seeds of episodes; the same function as in crates/envs/src/seeds.rs."""
 
 MASK = (1 << 64) - 1
 
 
 def mix(x):
-    """One round of SplitMix64."""
+    """Hashes 64 bits with one round of SplitMix64."""
     z = (x + 0x9E3779B97F4A7C15) & MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
@@ -12,5 +12,5 @@ def mix(x):
 
 
 def episode_seed(run_seed, environment, episode):
-    """The seed of an episode, from the run's seed, the environment's index in the run and the episode's number."""
+    """Returns the seed of an episode of the environment with this index in the run."""
     return mix(mix(mix(run_seed) ^ environment) ^ episode)

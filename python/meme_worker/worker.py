@@ -1,4 +1,4 @@
-"""Makes environments and steps them as the Rust side asks."""
+"""Makes and steps environments at the request of the Rust side."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from .protocol import Connection, Foreign, Refused
 
 
 def serve(connection, memory):
-    """Answers requests until told to close or until the parent is gone."""
+    """Answers requests until it has to close or the parent hangs up."""
     connection = Connection(connection)
     worker = Worker(memory, connection)
     while (request := connection.next()) is not None:
@@ -32,7 +32,7 @@ def serve(connection, memory):
 
 
 def describe(error):
-    """One line: the exception, and the places it came through outside of this package."""
+    """Returns the exception and its traceback outside this package as one line."""
     here = os.path.dirname(os.path.abspath(__file__))
     places = [
         f"{os.path.basename(frame.filename)}:{frame.lineno} in {frame.name}"
@@ -44,7 +44,7 @@ def describe(error):
 
 
 class Worker:
-    """The environments of this process, and the memory they are seen through."""
+    """The environments of this process and their shared memory."""
 
     def __init__(self, descriptor, connection):
         self.descriptor = descriptor
@@ -62,20 +62,20 @@ class Worker:
         }
 
     def answer(self, request, group, slot, environment, content):
-        """Does what a request asks for; returns what the reply is to carry."""
+        """Handles a request and returns the content of the reply."""
         answer = self.answers.get(request)
         if answer is None:
-            raise ValueError(f"there is no request {request}")
+            raise ValueError(f"unknown request {request}")
         return answer(group, slot, environment, content)
 
     def open(self, group, slot, environment, content):
-        """Makes the environments and introduces them."""
+        """Makes the environments and describes them."""
         settings = json.loads(bytes(content))
         if settings["protocol"] != protocol.VERSION:
             raise Refused(
-                f"python/meme_worker speaks version {protocol.VERSION} of the protocol and the meme binary "
-                f"{settings['protocol']}: they are of different commits; `make build` builds the binary that belongs "
-                "to the checkout"
+                f"python/meme_worker speaks version {protocol.VERSION} of the protocol and the meme binary version "
+                f"{settings['protocol']}: they are from different commits; `make build` builds the binary of this "
+                "checkout"
             )
         make = environment_class(settings["environment"]["kind"])
         first, count = settings["first_index"], settings["environments"]
@@ -107,7 +107,7 @@ class Worker:
             memory.record(i, 0.0, 0.0, env.frames, 0, env.episode, 0)
 
     def step(self, group, slot, environment, content):
-        """Steps every environment of a group; where an episode ends, the next one begins."""
+        """Steps every environment of a group and begins the next episode where one ends."""
         memory, first = self.memory, group * self.group_size
         ended = []
         for i, action in enumerate(memory.actions(first, self.group_size), first):
@@ -123,7 +123,7 @@ class Worker:
             else:
                 memory.record(i, reward, env.score, env.frames, 0, env.episode, 0)
         if ended:
-            # To begin an episode may take much longer than a step; whoever waits is told.
+            # Beginning an episode may take much longer than a step, so the parent applies another time limit.
             self.connection.reply(protocol.BEGINNING)
         for i, reward, ending in ended:
             env = self.environments[i]
@@ -132,12 +132,12 @@ class Worker:
             memory.record(i, reward, score, frames, ending, env.episode, env.frames)
 
     def save(self, group, slot, environment, content):
-        """Saves one environment and the observation it shows."""
+        """Saves one environment and its current observation."""
         observation = self.memory.observations[environment][slot].tobytes()
         return pickle.dumps((self.environments[environment].save(), observation))
 
     def restore(self, group, slot, environment, content):
-        """Goes on from a saved environment."""
+        """Restores one environment."""
         saved, observation = pickle.loads(content)
         env, out = self.environments[environment], self.memory.observations[environment][slot]
         env.restore(saved, out)
@@ -151,7 +151,7 @@ class Worker:
 
 
 def environment_class(kind):
-    """The class of environments of a kind; only what it needs is imported."""
+    """Returns the class of environments of a kind, importing only its own dependencies."""
     if kind == "ale":
         from .ale import AleEnvironment
 
@@ -160,4 +160,4 @@ def environment_class(kind):
         from .gym import GymEnvironment
 
         return GymEnvironment
-    raise Refused(f"meme_worker knows no environments of kind {kind}")
+    raise Refused(f"unknown kind of environment {kind}")

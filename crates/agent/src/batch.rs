@@ -1,6 +1,10 @@
-//! A batch of sequences as replay hands it over, checked, and as tensors.
+//! A batch of sequences from replay: checked, and as tensors on a device.
 
-use half::f16;
+use std::borrow::Cow;
+use std::ops::Range;
+
+use replay::{SCALAR_COLUMNS, SampledSequence, SequenceBatch};
+use tch::kind::Element;
 use tch::{Device, Kind, Tensor};
 
 use crate::error::{AgentError, Result};
@@ -8,46 +12,7 @@ use crate::nets::agent_net::NetInput;
 use crate::nets::features::FeatureInput;
 use crate::observation::{ObservationInput, ObservationKind};
 
-/// B sequences of T observations, batch-major.
-///
-/// Arrays that are `[B][T+1]` hold at entry 0 the step before the first observation (all zero at an episode's start)
-/// and at entry t+1 what belongs to observation t. The last valid observation only bootstraps: of its entry only the
-/// intrinsic rewards are read. Nothing behind it is read at all.
-#[derive(Clone, Copy, Debug)]
-pub struct Batch<'a> {
-    /// B.
-    pub sequences: usize,
-    /// T, at least 2.
-    pub trace: usize,
-    /// `[B][T][observation bytes]`.
-    pub observations: &'a [u8],
-    /// a_t, `[B][T+1]`.
-    pub action: &'a [i64],
-    /// μ(a_t|x_t), in (0, 1], `[B][T+1]`.
-    pub behaviour_probability: &'a [f32],
-    /// r_t that a_t led to, `[B][T+1]`.
-    pub reward_extrinsic: &'a [f32],
-    /// r_NGU(x_t), `[B][T+1]`; credited to a_{t-1}.
-    pub reward_ngu: &'a [f32],
-    /// Its RND part, `[B][T+1]`.
-    pub reward_rnd: &'a [f32],
-    /// Its episodic part, `[B][T+1]`.
-    pub reward_episodic: &'a [f32],
-    /// 0 where a_t ended the game, else 1, `[B][T+1]`.
-    pub discount: &'a [f32],
-    /// f(x_t), `[B][T+1][embedding]`.
-    pub embedding: &'a [f16],
-    /// Valid observations, 2..=T, `[B]`.
-    pub length: &'a [usize],
-    /// Recurrent state at the start, h then c, `[B][state]`.
-    pub state: &'a [f32],
-    /// The policy that acted, `[B]`.
-    pub policy: &'a [usize],
-    /// Importance weight, larger than 0, `[B]`.
-    pub weight: &'a [f32],
-}
-
-/// What a batch has to fit.
+/// The sizes a batch has to fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchShape {
     /// Number of actions.
@@ -65,9 +30,10 @@ pub struct BatchShape {
 /// The last observations of every sequence, for the networks behind the intrinsic reward.
 #[derive(Debug)]
 pub struct RecentSteps {
-    /// Which frames of the batch, `[B · (K+1)]`, oldest first; frames before a sequence's start are its first.
+    /// Indices of the frames in the batch, `[B · (K+1)]`, oldest first; a sequence's first frame stands in for those
+    /// before it.
     pub frames: Tensor,
-    /// Whether observation k and the one before are real, f32 `[B, K]`.
+    /// Whether observation k and the one before it are real, f32 `[B, K]`.
     pub transitions: Tensor,
     /// Whether observations 1..=K are real, f32 `[B, K]`.
     pub observations: Tensor,
@@ -78,11 +44,11 @@ pub struct RecentSteps {
 /// A batch on the device.
 #[derive(Debug)]
 pub struct BatchTensors {
-    /// What the network is fed.
+    /// Input of the network.
     pub input: NetInput,
     /// a_t, `[B, T]`.
     pub action: Tensor,
-    /// μ(a_t|x_t), `[B, T]`; 1 where nothing happened.
+    /// μ(a_t|x_t), `[B, T]`; 1 past the last action.
     pub behaviour_probability: Tensor,
     /// r_e,t, `[B, T]`.
     pub reward_extrinsic: Tensor,
@@ -100,7 +66,7 @@ pub struct BatchTensors {
     pub policy: Tensor,
     /// Importance weight, f32 `[B]`.
     pub weight: Tensor,
-    /// What action prediction and RND train on.
+    /// Training data of action prediction and RND.
     pub recent: RecentSteps,
 }
 
@@ -110,307 +76,271 @@ impl BatchTensors {
         Ok(self.steps.f_sum(Kind::Double)?)
     }
 
-    /// Memory for batches of the same size, without gradients.
+    /// Allocates memory for batches of the same size.
     pub(crate) fn room(&self) -> Result<Self> {
-        let room = |tensor: &Tensor| tensor.f_empty_like();
-        let NetInput { observations, features, state } = &self.input;
-        let FeatureInput { action, rewards, embedding } = features;
-        let features = FeatureInput { action: room(action)?, rewards: room(rewards)?, embedding: room(embedding)? };
-        let RecentSteps { frames, transitions, observations: recent, actions } = &self.recent;
-        Ok(Self {
-            input: NetInput { observations: room(observations)?, features, state: room(state)? },
-            action: room(&self.action)?,
-            behaviour_probability: room(&self.behaviour_probability)?,
-            reward_extrinsic: room(&self.reward_extrinsic)?,
-            reward_ngu: room(&self.reward_ngu)?,
-            discount: room(&self.discount)?,
-            valid: room(&self.valid)?,
-            steps: room(&self.steps)?,
-            total_steps: 0.0,
-            policy: room(&self.policy)?,
-            weight: room(&self.weight)?,
-            recent: RecentSteps {
-                frames: room(frames)?,
-                transitions: room(transitions)?,
-                observations: room(recent)?,
-                actions: room(actions)?,
-            },
-        })
+        self.map(|tensor| Ok(tensor.f_empty_like()?))
     }
 
-    /// Takes over another batch of the same size in the memory that this one has.
+    /// Copies another batch of the same size into the memory of this one.
     pub(crate) fn take_over(&mut self, other: &Self) -> Result<()> {
-        let mut own = self.all().map(Tensor::shallow_clone);
-        torch_ext::copy_all(own.iter_mut().zip(other.all()).collect())?;
+        torch_ext::copy_all(self.all()?.iter_mut().zip(&other.all()?).collect())?;
         self.total_steps = other.total_steps;
         Ok(())
     }
 
-    /// Every tensor of the batch.
-    pub(crate) fn all(&self) -> [&Tensor; 18] {
+    /// Returns every tensor of the batch, sharing its memory.
+    pub(crate) fn all(&self) -> Result<Vec<Tensor>> {
+        let mut all = Vec::new();
+        self.map(|tensor| {
+            all.push(tensor.shallow_clone());
+            Ok(tensor.shallow_clone())
+        })?;
+        Ok(all)
+    }
+
+    /// Makes a batch of what `tensor` makes of each tensor.
+    fn map(&self, mut tensor: impl FnMut(&Tensor) -> Result<Tensor>) -> Result<Self> {
         let NetInput { observations, features, state } = &self.input;
-        let FeatureInput { action, rewards, embedding } = features;
-        let RecentSteps { frames, transitions, observations: recent, actions } = &self.recent;
-        [
-            observations,
-            action,
-            rewards,
-            embedding,
-            state,
-            &self.action,
-            &self.behaviour_probability,
-            &self.reward_extrinsic,
-            &self.reward_ngu,
-            &self.discount,
-            &self.valid,
-            &self.steps,
-            &self.policy,
-            &self.weight,
-            frames,
-            transitions,
-            recent,
-            actions,
-        ]
-    }
-}
-
-impl Batch<'_> {
-    /// Whether every array has the right length and every value that will be read makes sense.
-    pub fn check(&self, input: &ObservationInput, shape: &BatchShape) -> Result<()> {
-        let (b, t) = (self.sequences, self.trace);
-        if b == 0 || t < 2 {
-            let expected = "at least one sequence of at least two observations".to_owned();
-            return Err(value_error("the batch", format!("{b} x {t}"), "its shape".to_owned(), expected));
-        }
-        let entries = b * (t + 1);
-        let length = |field, found: usize, expected: usize| {
-            let what = format!("a batch of {b} sequences of {t} observations");
-            if found == expected { Ok(()) } else { Err(AgentError::Length { field, what, expected, found }) }
-        };
-        length("observations", self.observations.len(), b * t * input.spec().bytes())?;
-        length("action", self.action.len(), entries)?;
-        for (field, values) in self.per_step() {
-            length(field, values.len(), entries)?;
-        }
-        length("embedding", self.embedding.len(), entries * shape.embedding)?;
-        length("length", self.length.len(), b)?;
-        length("state", self.state.len(), b * shape.state)?;
-        length("policy", self.policy.len(), b)?;
-        length("weight", self.weight.len(), b)?;
-        for sequence in 0..b {
-            self.check_sequence(sequence, shape)?;
-            if input.spec().kind == ObservationKind::F32 {
-                self.check_float_observations(sequence, input)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn per_step(&self) -> [(&'static str, &[f32]); 6] {
-        [
-            ("behaviour_probability", self.behaviour_probability),
-            ("reward_extrinsic", self.reward_extrinsic),
-            ("reward_ngu", self.reward_ngu),
-            ("reward_rnd", self.reward_rnd),
-            ("reward_episodic", self.reward_episodic),
-            ("discount", self.discount),
-        ]
-    }
-
-    fn check_sequence(&self, sequence: usize, shape: &BatchShape) -> Result<()> {
-        let fail = |field, place: String, value: String, expected: String| {
-            Err(value_error(field, value, format!("sequence {sequence}{place}"), expected))
-        };
-        let length = self.length[sequence];
-        if !(2..=self.trace).contains(&length) {
-            return fail("length", String::new(), length.to_string(), format!("between 2 and {}", self.trace));
-        }
-        if self.policy[sequence] >= shape.policies {
-            let expected = format!("a policy, 0 to {}", shape.policies - 1);
-            return fail("policy", String::new(), self.policy[sequence].to_string(), expected);
-        }
-        let weight = self.weight[sequence];
-        if !(weight > 0.0 && weight.is_finite()) {
-            return fail("weight", String::new(), weight.to_string(), "a finite number above 0".to_owned());
-        }
-        let state = &self.state[sequence * shape.state..(sequence + 1) * shape.state];
-        if let Some(i) = state.iter().position(|x| !x.is_finite()) {
-            return fail("state", format!(", element {i}"), state[i].to_string(), "finite".to_owned());
-        }
-        let first = sequence * (self.trace + 1);
-        for entry in 0..=length {
-            let place = || format!(", entry {entry}");
-            let i = first + entry;
-            // Entry `length` is the last observation's, of which only the intrinsic reward counts.
-            if entry == length {
-                if !self.reward_ngu[i].is_finite() {
-                    return fail("reward_ngu", place(), self.reward_ngu[i].to_string(), "finite".to_owned());
-                }
-                break;
-            }
-            if self.action[i] < 0 || self.action[i] >= shape.actions as i64 {
-                let expected = format!("an action, 0 to {}", shape.actions - 1);
-                return fail("action", place(), self.action[i].to_string(), expected);
-            }
-            for (field, values) in self.per_step() {
-                if !values[i].is_finite() {
-                    return fail(field, place(), values[i].to_string(), "finite".to_owned());
-                }
-            }
-            if entry > 0 {
-                let probability = self.behaviour_probability[i];
-                if !(probability > 0.0 && probability <= 1.0) {
-                    let expected = "a probability above 0".to_owned();
-                    return fail("behaviour_probability", place(), probability.to_string(), expected);
-                }
-                if !(0.0..=1.0).contains(&self.discount[i]) {
-                    return fail("discount", place(), self.discount[i].to_string(), "between 0 and 1".to_owned());
-                }
-            }
-            let embedding = &self.embedding[i * shape.embedding..(i + 1) * shape.embedding];
-            if let Some(element) = embedding.iter().find(|x| !x.is_finite()) {
-                return fail("embedding", place(), element.to_string(), "finite".to_owned());
-            }
-        }
-        Ok(())
-    }
-
-    fn check_float_observations(&self, sequence: usize, input: &ObservationInput) -> Result<()> {
-        let bytes = input.spec().bytes();
-        let start = sequence * self.trace * bytes;
-        let valid = &self.observations[start..start + self.length[sequence] * bytes];
-        for (i, value) in valid.as_chunks::<4>().0.iter().enumerate() {
-            let value = f32::from_le_bytes(*value);
-            if !value.is_finite() {
-                let values = input.spec().values();
-                let place = format!("sequence {sequence}, observation {}, element {}", i / values, i % values);
-                return Err(value_error("observations", value.to_string(), place, "finite".to_owned()));
-            }
-        }
-        Ok(())
-    }
-
-    /// The batch on the device, with everything that must not be read set to zero.
-    ///
-    /// It has passed [`check`](Self::check).
-    pub fn upload(&self, input: &ObservationInput, shape: &BatchShape, device: Device) -> Result<BatchTensors> {
-        let frames = self.sequences * self.trace;
-        let observations = input.upload(&self.observations_without_padding(input), frames, device)?;
-        self.with_observations(observations, shape, device)
-    }
-
-    /// The same, with observations that are on the device already, `[B · T, values]`.
-    pub(crate) fn with_observations(
-        &self,
-        observations: Tensor,
-        shape: &BatchShape,
-        device: Device,
-    ) -> Result<BatchTensors> {
-        let (b, t) = (self.sequences, self.trace);
-        let size = [b as i64, t as i64];
-        // The `count(length)` entries from `from` on of each sequence, then `rest`.
-        let pick = |values: &[f32], from: usize, count: &dyn Fn(usize) -> usize, rest: f32| {
-            let mut picked = vec![rest; b * t];
-            for (sequence, &length) in self.length.iter().enumerate() {
-                let (source, used) = (sequence * (t + 1) + from, count(length));
-                picked[sequence * t..sequence * t + used].copy_from_slice(&values[source..source + used]);
-            }
-            picked
-        };
-        let upload =
-            |values: &[f32]| -> Result<Tensor> { Ok(Tensor::f_from_slice(values)?.f_view(size)?.f_to_device(device)?) };
-        let happened = |values: &[f32], rest| upload(&pick(values, 1, &|length| length - 1, rest));
-        let (mut fed_actions, mut actions) = (vec![0i64; b * t], vec![0i64; b * t]);
-        let mut embedding = vec![f16::ZERO; b * t * shape.embedding];
-        let mut valid = vec![0f32; b * t];
-        for (sequence, &length) in self.length.iter().enumerate() {
-            let (to, from) = (sequence * t, sequence * (t + 1));
-            fed_actions[to..to + length].copy_from_slice(&self.action[from..from + length]);
-            actions[to..to + length - 1].copy_from_slice(&self.action[from + 1..from + length]);
-            valid[to..to + length - 1].fill(1.0);
-            let e = shape.embedding;
-            embedding[to * e..(to + length) * e].copy_from_slice(&self.embedding[from * e..(from + length) * e]);
-        }
-        let fed = |values: &[f32]| upload(&pick(values, 0, &|length| length, 0.0));
-        let rewards = [self.reward_extrinsic, self.reward_ngu, self.reward_rnd, self.reward_episodic]
-            .into_iter()
-            .map(fed)
-            .collect::<Result<Vec<_>>>()?;
-        let frames = (b * t) as i64;
         let features = FeatureInput {
-            action: Tensor::f_from_slice(&fed_actions)?.f_to_device(device)?,
-            rewards: Tensor::f_stack(&rewards, -1)?.f_view([frames, -1])?,
-            embedding: Tensor::f_from_slice(&embedding)?
-                .f_view([frames, shape.embedding as i64])?
-                .f_to_device(device)?
-                .f_to_kind(Kind::Float)?,
+            action: tensor(&features.action)?,
+            rewards: tensor(&features.rewards)?,
+            embedding: tensor(&features.embedding)?,
         };
-        let state = Tensor::f_from_slice(self.state)?.f_view([b as i64, shape.state as i64])?.f_to_device(device)?;
-        let steps: Vec<f32> = self.length.iter().map(|&length| (length - 1) as f32).collect();
-        let policies: Vec<i64> = self.policy.iter().map(|&policy| policy as i64).collect();
-        Ok(BatchTensors {
-            input: NetInput { observations, features, state },
-            action: Tensor::f_from_slice(&actions)?.f_view(size)?.f_to_device(device)?,
-            behaviour_probability: happened(self.behaviour_probability, 1.0)?,
-            reward_extrinsic: happened(self.reward_extrinsic, 0.0)?,
-            reward_ngu: upload(&pick(self.reward_ngu, 2, &|length| length - 1, 0.0))?,
-            discount: happened(self.discount, 0.0)?,
-            valid: upload(&valid)?,
-            total_steps: steps.iter().map(|&n| f64::from(n)).sum(),
-            steps: Tensor::f_from_slice(&steps)?.f_to_device(device)?,
-            policy: Tensor::f_from_slice(&policies)?.f_to_device(device)?,
-            weight: Tensor::f_from_slice(self.weight)?.f_to_device(device)?,
-            recent: self.recent(shape, &actions, device)?,
+        Ok(Self {
+            input: NetInput { observations: tensor(observations)?, features, state: tensor(state)? },
+            action: tensor(&self.action)?,
+            behaviour_probability: tensor(&self.behaviour_probability)?,
+            reward_extrinsic: tensor(&self.reward_extrinsic)?,
+            reward_ngu: tensor(&self.reward_ngu)?,
+            discount: tensor(&self.discount)?,
+            valid: tensor(&self.valid)?,
+            steps: tensor(&self.steps)?,
+            total_steps: self.total_steps,
+            policy: tensor(&self.policy)?,
+            weight: tensor(&self.weight)?,
+            recent: RecentSteps {
+                frames: tensor(&self.recent.frames)?,
+                transitions: tensor(&self.recent.transitions)?,
+                observations: tensor(&self.recent.observations)?,
+                actions: tensor(&self.recent.actions)?,
+            },
         })
     }
 
-    /// Padding of float observations may hold anything, a NaN too; bytes can do no harm and are left alone.
-    fn observations_without_padding(&self, input: &ObservationInput) -> std::borrow::Cow<'_, [u8]> {
-        let bytes = input.spec().bytes();
-        if input.spec().kind == ObservationKind::U8 || self.length.iter().all(|&length| length == self.trace) {
-            return self.observations.into();
-        }
-        let mut observations = self.observations.to_vec();
-        self.clear_padding(&mut observations, bytes);
-        observations.into()
+    /// Copies a batch that has passed [`check`] to the device, with zeros for everything that must not be read.
+    pub fn upload(
+        batch: &SequenceBatch,
+        observations: &[u8],
+        input: &ObservationInput,
+        shape: &BatchShape,
+        device: Device,
+    ) -> Result<Self> {
+        let observations = without_padding(batch, observations, input);
+        let observations = input.upload(&observations, batch.sequences.len() * batch.trace, device)?;
+        Self::with_observations(batch, observations, shape, device)
     }
 
-    /// Zeroes what lies behind the sequences, in observations of `bytes` bytes each.
-    pub(crate) fn clear_padding(&self, observations: &mut [u8], bytes: usize) {
-        for (sequence, &length) in self.length.iter().enumerate() {
-            observations[(sequence * self.trace + length) * bytes..(sequence + 1) * self.trace * bytes].fill(0);
+    /// Like [`upload`](Self::upload), with observations that are on the device already, `[B · T, values]`.
+    pub(crate) fn with_observations(
+        batch: &SequenceBatch,
+        observations: Tensor,
+        shape: &BatchShape,
+        device: Device,
+    ) -> Result<Self> {
+        let (sequences, frames) = (batch.sequences.len() as i64, (batch.sequences.len() * batch.trace) as i64);
+        let columns = ColumnUpload { batch, device };
+        let steps = &batch.steps;
+        let rewards = [&steps.reward_extrinsic, &steps.reward_ngu, &steps.reward_rnd, &steps.reward_episodic];
+        let rewards = rewards.map(|column| columns.upload(column, |length| 0..length, 0.0));
+        let rewards = rewards.into_iter().collect::<Result<Vec<_>>>()?;
+        let features = FeatureInput {
+            action: columns.upload(&steps.action, |length| 0..length, 0)?.f_view([-1])?,
+            rewards: Tensor::f_stack(&rewards, -1)?.f_view([frames, -1])?,
+            embedding: columns
+                .upload(&steps.embedding, |length| 0..length, half::f16::ZERO)?
+                .f_view([frames, shape.embedding as i64])?
+                .f_to_kind(Kind::Float)?,
+        };
+        let state = Tensor::f_from_slice(&batch.state)?.f_view([sequences, shape.state as i64])?;
+        let happened = |column: &[f32], rest| columns.upload(column, |length| 1..length, rest);
+        Ok(Self {
+            input: NetInput { observations, features, state: state.f_to_device(device)? },
+            action: columns.upload(&steps.action, |length| 1..length, 0)?,
+            behaviour_probability: happened(&steps.behaviour_probability, 1.0)?,
+            reward_extrinsic: happened(&steps.reward_extrinsic, 0.0)?,
+            reward_ngu: columns.upload(&steps.reward_ngu, |length| 2..length + 1, 0.0)?,
+            discount: happened(&steps.discount, 0.0)?,
+            valid: happened(&vec![1.0; steps.discount.len()], 0.0)?,
+            total_steps: batch.sequences.iter().map(|sequence| (sequence.length - 1) as f64).sum(),
+            steps: columns.of_sequences(|sequence| (sequence.length - 1) as f32)?,
+            policy: columns.of_sequences(|sequence| sequence.policy as i64)?,
+            weight: columns.of_sequences(|sequence| sequence.importance_weight)?,
+            recent: columns.recent(shape.intrinsic_steps)?,
+        })
+    }
+}
+
+/// Copies columns of a batch to a device.
+struct ColumnUpload<'a> {
+    batch: &'a SequenceBatch,
+    device: Device,
+}
+
+impl ColumnUpload<'_> {
+    /// Uploads the `entries` that a sequence of a length has, then `rest`: `[B, T]`, or `[B, T, values per entry]`.
+    fn upload<T: Element + Copy>(&self, column: &[T], entries: fn(usize) -> Range<usize>, rest: T) -> Result<Tensor> {
+        let (sequences, trace) = (self.batch.sequences.len(), self.batch.trace);
+        let size = column.len() / (sequences * (trace + 1));
+        let mut rows = vec![rest; sequences * trace * size];
+        for (i, sequence) in self.batch.sequences.iter().enumerate() {
+            let Range { start, end } = entries(sequence.length);
+            let (from, to) = (i * (trace + 1), i * trace);
+            let values = &column[(from + start) * size..(from + end) * size];
+            rows[to * size..][..values.len()].copy_from_slice(values);
         }
+        let size = [sequences as i64, trace as i64, size as i64];
+        let size = if size[2] == 1 { &size[..2] } else { &size };
+        Ok(Tensor::f_from_slice(&rows)?.f_view(size)?.f_to_device(self.device)?)
     }
 
-    fn recent(&self, shape: &BatchShape, actions: &[i64], device: Device) -> Result<RecentSteps> {
-        let (b, steps) = (self.sequences, shape.intrinsic_steps);
-        let mut frames = Vec::with_capacity(b * (steps + 1));
-        let (mut transitions, mut observations) = (vec![0f32; b * steps], vec![0f32; b * steps]);
-        let mut taken = vec![0i64; b * steps];
-        for (sequence, &length) in self.length.iter().enumerate() {
-            let start = sequence * self.trace;
-            // Observation k of the K+1 last ones is number length - (K+1) + k; negative: it lies before the sequence.
-            let number = |k: usize| (length + k).checked_sub(steps + 1);
-            for k in 0..=steps {
-                frames.push((start + number(k).unwrap_or(0)) as i64);
-            }
+    /// Uploads one value per sequence, `[B]`.
+    fn of_sequences<T: Element>(&self, value: impl Fn(&SampledSequence) -> T) -> Result<Tensor> {
+        let values: Vec<T> = self.batch.sequences.iter().map(value).collect();
+        Ok(Tensor::f_from_slice(&values)?.f_to_device(self.device)?)
+    }
+
+    fn recent(&self, steps: usize) -> Result<RecentSteps> {
+        let (sequences, trace) = (self.batch.sequences.len(), self.batch.trace);
+        let mut frames = Vec::with_capacity(sequences * (steps + 1));
+        let (mut transitions, mut observations) = (vec![0f32; sequences * steps], vec![0f32; sequences * steps]);
+        let mut actions = vec![0i64; sequences * steps];
+        for (i, sequence) in self.batch.sequences.iter().enumerate() {
+            // Observation k of the last K+1 is number length - (K+1) + k of the sequence; negative if before its start.
+            let number = |k: usize| (sequence.length + k).checked_sub(steps + 1);
+            frames.extend((0..=steps).map(|k| (i * trace + number(k).unwrap_or(0)) as i64));
             for k in 0..steps {
-                observations[sequence * steps + k] = f32::from(number(k + 1).is_some());
+                observations[i * steps + k] = f32::from(number(k + 1).is_some());
                 if let Some(before) = number(k) {
-                    transitions[sequence * steps + k] = 1.0;
-                    taken[sequence * steps + k] = actions[start + before];
+                    transitions[i * steps + k] = 1.0;
+                    actions[i * steps + k] = self.batch.steps.action[i * (trace + 1) + before + 1];
                 }
             }
         }
         let upload = |values: &[f32]| -> Result<Tensor> {
-            Ok(Tensor::f_from_slice(values)?.f_view([b as i64, steps as i64])?.f_to_device(device)?)
+            let size = [sequences as i64, steps as i64];
+            Ok(Tensor::f_from_slice(values)?.f_view(size)?.f_to_device(self.device)?)
         };
         Ok(RecentSteps {
-            frames: Tensor::f_from_slice(&frames)?.f_to_device(device)?,
+            frames: Tensor::f_from_slice(&frames)?.f_to_device(self.device)?,
             transitions: upload(&transitions)?,
             observations: upload(&observations)?,
-            actions: Tensor::f_from_slice(&taken)?.f_to_device(device)?,
+            actions: Tensor::f_from_slice(&actions)?.f_to_device(self.device)?,
         })
+    }
+}
+
+/// Refuses a batch with a column of the wrong length, or with an invalid value where it will be read.
+///
+/// The last valid observation of a sequence only bootstraps: of its entry only the intrinsic rewards are read. Nothing
+/// past it is read at all.
+pub fn check(batch: &SequenceBatch, observations: &[u8], input: &ObservationInput, shape: &BatchShape) -> Result<()> {
+    let (b, t) = (batch.sequences.len(), batch.trace);
+    if b == 0 || t < 2 {
+        let expected = "at least one sequence of at least two observations".to_owned();
+        return Err(value_error("the batch", format!("{b} x {t}"), "its shape".to_owned(), expected));
+    }
+    let observation = ("observations", observations.len(), b * t * input.spec().bytes());
+    for (field, found, expected) in batch.lengths(shape.embedding, shape.state).chain([observation]) {
+        if found != expected {
+            let what = format!("a batch of {b} sequences of {t} observations");
+            return Err(AgentError::Length { field, what, expected, found });
+        }
+    }
+    for sequence in 0..b {
+        check_sequence(batch, sequence, shape)?;
+        if input.spec().kind == ObservationKind::F32 {
+            check_float_observations(batch, observations, sequence, input)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_sequence(batch: &SequenceBatch, number: usize, shape: &BatchShape) -> Result<()> {
+    let fail = |field, place: String, value: &dyn ToString, expected: &str| {
+        Err(value_error(field, value.to_string(), format!("sequence {number}{place}"), expected.to_owned()))
+    };
+    let SampledSequence { length, policy, importance_weight: weight, .. } = batch.sequences[number];
+    if !(2..=batch.trace).contains(&length) {
+        return fail("length", String::new(), &length, &format!("between 2 and {}", batch.trace));
+    }
+    if policy >= shape.policies {
+        return fail("policy", String::new(), &policy, &format!("a policy, 0 to {}", shape.policies - 1));
+    }
+    if !(weight > 0.0 && weight.is_finite()) {
+        return fail("importance_weight", String::new(), &weight, "a finite number above 0");
+    }
+    let state = &batch.state[number * shape.state..(number + 1) * shape.state];
+    if let Some(i) = state.iter().position(|x| !x.is_finite()) {
+        return fail("state", format!(", element {i}"), &state[i], "a finite number");
+    }
+    let first = number * (batch.trace + 1);
+    for entry in 0..length {
+        let place = || format!(", entry {entry}");
+        let i = first + entry;
+        let action = batch.steps.action[i];
+        if action < 0 || action >= shape.actions as i64 {
+            return fail("action", place(), &action, &format!("an action, 0 to {}", shape.actions - 1));
+        }
+        for (column, values) in SCALAR_COLUMNS.iter().zip(batch.steps.scalars()) {
+            if !column.range.contains(&values[i]) {
+                return fail(column.name, place(), &values[i], column.expected());
+            }
+        }
+        if entry > 0 && batch.steps.behaviour_probability[i] == 0.0 {
+            return fail("behaviour_probability", place(), &0, "a probability above 0");
+        }
+        let embedding = &batch.steps.embedding[i * shape.embedding..(i + 1) * shape.embedding];
+        if let Some(element) = embedding.iter().find(|x| !x.is_finite()) {
+            return fail("embedding", place(), element, "a finite number");
+        }
+    }
+    let last = batch.steps.reward_ngu[first + length];
+    if !last.is_finite() {
+        return fail("reward_ngu", format!(", entry {length}"), &last, "a finite number");
+    }
+    Ok(())
+}
+
+fn check_float_observations(
+    batch: &SequenceBatch,
+    observations: &[u8],
+    sequence: usize,
+    input: &ObservationInput,
+) -> Result<()> {
+    let bytes = input.spec().bytes();
+    let valid = &observations[sequence * batch.trace * bytes..][..batch.sequences[sequence].length * bytes];
+    let mut values = valid.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).enumerate();
+    let Some((i, value)) = values.find(|(_, value)| !value.is_finite()) else { return Ok(()) };
+    let (observation, element) = (i / input.spec().values(), i % input.spec().values());
+    let place = format!("sequence {sequence}, observation {observation}, element {element}");
+    Err(value_error("observations", value.to_string(), place, "a finite number".to_owned()))
+}
+
+/// Zeroes the padding of float observations, which may hold anything, even NaN; bytes are harmless and left alone.
+fn without_padding<'a>(batch: &SequenceBatch, observations: &'a [u8], input: &ObservationInput) -> Cow<'a, [u8]> {
+    let full = batch.sequences.iter().all(|sequence| sequence.length == batch.trace);
+    if input.spec().kind == ObservationKind::U8 || full {
+        return observations.into();
+    }
+    let mut observations = observations.to_vec();
+    clear_padding(batch, &mut observations, input.spec().bytes());
+    observations.into()
+}
+
+/// Zeroes the observations past the end of each sequence, of `bytes` bytes each.
+pub(crate) fn clear_padding(batch: &SequenceBatch, observations: &mut [u8], bytes: usize) {
+    for (i, sequence) in batch.sequences.iter().enumerate() {
+        observations[(i * batch.trace + sequence.length) * bytes..(i + 1) * batch.trace * bytes].fill(0);
     }
 }
 

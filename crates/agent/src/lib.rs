@@ -15,22 +15,22 @@ pub mod nets;
 pub mod networks;
 pub mod observation;
 pub mod optimizer;
-pub mod owned_batch;
 pub mod policy_family;
+pub mod random_batch;
 pub mod rescaling;
 mod streams;
 pub mod tensor_file;
 pub mod weights;
 
 pub use acting::{ActingNetwork, ActingOutput, ActingRow, RecurrentStates};
-pub use batch::Batch;
 pub use config::{AgentConfig, NetworkPreset};
 pub use error::{AgentError, Result};
 pub use learner::{Learner, StepReport};
 pub use networks::{NetworkParameters, Networks};
 pub use observation::{ObservationKind, ObservationSpec};
-pub use owned_batch::OwnedBatch;
 /// The agent's random generator, repeatable from a seed and saved with the learner.
 pub use rand_xoshiro::Xoshiro256PlusPlus as Random;
+pub use random_batch::random_batch;
+pub use replay::SequenceBatch;
 pub use tensor_file::TensorFile;
 pub use torch_ext::gpu;

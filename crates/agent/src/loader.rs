@@ -1,24 +1,25 @@
-//! The way of a batch to the device, ahead of the learner and beside its work.
+//! Loads batches onto the device, ahead of the learner and beside its work.
 
+use replay::SequenceBatch;
 use tch::{Device, Kind, Tensor};
 use torch_ext::upload::Outbox;
 use torch_ext::{Event, Priority, Stream};
 
-use crate::batch::{Batch, BatchShape, BatchTensors};
+use crate::batch::{self, BatchShape, BatchTensors};
 use crate::error::{AgentError, Result};
 use crate::observation::{ObservationInput, ObservationKind};
 
-/// Brings batches to a learner's device; made by [`Learner::loader`](crate::Learner::loader), for any thread.
+/// Loads batches onto a learner's device, on any thread; made by [`Learner::loader`](crate::Learner::loader).
 #[derive(Debug)]
 pub struct Loader {
     input: ObservationInput,
     shape: BatchShape,
     device: Device,
-    /// Of its own on a GPU, so that copies run beside the learner's work.
+    /// A stream of its own on a GPU, so that copies run beside the learner's work.
     stream: Option<Stream>,
 }
 
-/// Memory that a batch's observations are decoded into. A GPU reads from it while the processor does other things.
+/// Memory into which a batch's observations are decoded; a GPU copies from it without the processor.
 #[derive(Debug)]
 pub struct ObservationMemory(Memory);
 
@@ -29,7 +30,7 @@ enum Memory {
 }
 
 impl ObservationMemory {
-    /// The bytes, to be written; waits until what was loaded from here before has arrived.
+    /// Returns the bytes to be written, once the previous batch in them has arrived on the device.
     pub fn bytes(&mut self) -> Result<&mut [u8]> {
         match &mut self.0 {
             Memory::Host(bytes) => Ok(bytes),
@@ -52,13 +53,13 @@ impl LoadedBatch {
         self.sequences
     }
 
-    /// The tensors, for work that is given to the current stream from now on.
+    /// Returns the tensors for later work of the current stream.
     pub fn tensors(&self) -> Result<&BatchTensors> {
         if let Some(arrived) = &self.arrived {
             let stream = Stream::current()?;
             arrived.block(&stream)?;
-            for tensor in self.tensors.all() {
-                stream.uses(tensor)?;
+            for tensor in self.tensors.all()? {
+                stream.uses(&tensor)?;
             }
         }
         Ok(&self.tensors)
@@ -66,14 +67,14 @@ impl LoadedBatch {
 }
 
 impl Loader {
-    /// For batches of this shape.
+    /// Creates a loader for batches of this shape.
     pub fn new(input: ObservationInput, shape: BatchShape, device: Device) -> Result<Self> {
         let fast = device.is_cuda() && torch_ext::available();
         let stream = if fast { Some(Stream::new(Priority::Normal)?) } else { None };
         Ok(Self { input, shape, device, stream })
     }
 
-    /// Memory for this many sequences of this many observations.
+    /// Allocates memory for this many sequences of this many observations.
     pub fn memory(&self, sequences: usize, trace: usize) -> Result<ObservationMemory> {
         let bytes = sequences * trace * self.input.spec().bytes();
         Ok(ObservationMemory(match self.stream {
@@ -82,24 +83,24 @@ impl Loader {
         }))
     }
 
-    /// Checks a batch whose observations are in `memory` (those in `batch` are not read), and sends it on its way.
-    pub fn load(&self, batch: &Batch<'_>, memory: &mut ObservationMemory) -> Result<LoadedBatch> {
-        let checked = Batch { observations: memory.bytes()?, ..*batch };
-        checked.check(&self.input, &self.shape)?;
+    /// Checks a batch whose observations are in `memory` (those in `batch` are not read), and begins to copy it.
+    pub fn load(&self, batch: &SequenceBatch, memory: &mut ObservationMemory) -> Result<LoadedBatch> {
+        let (observations, sequences) = (memory.bytes()?, batch.sequences.len());
+        batch::check(batch, observations, &self.input, &self.shape)?;
         let Some(stream) = &self.stream else {
-            let tensors = checked.upload(&self.input, &self.shape, self.device)?;
-            return Ok(LoadedBatch { tensors, sequences: batch.sequences, arrived: None });
+            let tensors = BatchTensors::upload(batch, observations, &self.input, &self.shape, self.device)?;
+            return Ok(LoadedBatch { tensors, sequences, arrived: None });
         };
         stream.scope(|| {
             let observations = self.send(batch, memory)?;
-            let tensors = batch.with_observations(observations, &self.shape, self.device)?;
+            let tensors = BatchTensors::with_observations(batch, observations, &self.shape, self.device)?;
             let mut arrived = Event::new()?;
             arrived.record(stream)?;
-            Ok(LoadedBatch { tensors, sequences: batch.sequences, arrived: Some(arrived) })
+            Ok(LoadedBatch { tensors, sequences, arrived: Some(arrived) })
         })?
     }
 
-    fn send(&self, batch: &Batch<'_>, memory: &mut ObservationMemory) -> Result<Tensor> {
+    fn send(&self, batch: &SequenceBatch, memory: &mut ObservationMemory) -> Result<Tensor> {
         let Memory::Pinned { outbox, bytes } = &mut memory.0 else {
             let [place, value, expected] = ["a batch on its way to a GPU", "ordinary", "pinned"].map(str::to_owned);
             return Err(AgentError::Value { field: "memory", place, value, expected });
@@ -108,11 +109,11 @@ impl Loader {
         let kind = match spec.kind {
             ObservationKind::U8 => Kind::Uint8,
             ObservationKind::F32 => {
-                batch.clear_padding(outbox.fill()?, spec.bytes());
+                batch::clear_padding(batch, outbox.fill()?, spec.bytes());
                 Kind::Float
             }
         };
-        let frames = (batch.sequences * batch.trace) as i64;
+        let frames = (batch.sequences.len() * batch.trace) as i64;
         let observations = Tensor::f_empty([frames, spec.values() as i64], (kind, self.device))?;
         outbox.send(0..*bytes, &observations)?;
         Ok(observations)

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use agent::Random;
-use agent::{AgentConfig, Learner, NetworkPreset, ObservationKind, ObservationSpec, OwnedBatch};
+use agent::{AgentConfig, Learner, NetworkPreset, ObservationKind, ObservationSpec, random_batch};
 use rand::SeedableRng;
 use tch::Device;
 
@@ -20,13 +20,13 @@ fn updates_leak_nothing() {
     let config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
     let spec = ObservationSpec { shape: vec![10, 10], kind: ObservationKind::U8 };
     let mut learner = Learner::new(&config, &spec, 3, 0, Device::Cpu).unwrap();
-    let batch = OwnedBatch::random(learner.networks(), 20, &[20; 8], &mut Random::seed_from_u64(0));
+    let batch = random_batch(learner.networks(), 20, &[20; 8], &mut Random::seed_from_u64(0));
     for _ in 0..40 {
-        learner.step(&batch.batch()).unwrap();
+        learner.step(&batch).unwrap();
     }
     let before = resident_bytes();
     for _ in 0..updates {
-        learner.step(&batch.batch()).unwrap();
+        learner.step(&batch).unwrap();
     }
     let grown = resident_bytes().saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes more after {updates} updates");

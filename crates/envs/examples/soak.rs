@@ -1,5 +1,5 @@
-//! Runs many environments over many workers for a long time, kills a worker now and then, and checks that nothing but
-//! that worker's episodes is lost and that memory stays flat.
+//! Runs many environments for a long time, kills a worker now and then, and checks that only that worker's episodes are
+//! lost; prints the memory in use.
 //!
 //! `cargo run --release -p envs --example soak -- --game pong --envs 128 --seconds 300 --kill-every 10`
 
@@ -21,11 +21,11 @@ struct Options {
     kill_every: u64,
 }
 
-/// What the threads have seen, one entry a worker.
+/// Counts of one worker.
 #[derive(Default)]
 struct Seen {
     process: AtomicU32,
-    /// How often it was killed from here.
+    /// How often this program killed it.
     kills: AtomicU64,
     steps: AtomicU64,
     ended: AtomicU64,
@@ -53,12 +53,12 @@ fn options() -> Result<Options, String> {
     let game = given.remove("--game").unwrap_or_else(|| "pong".to_owned());
     let mut number = |name: &str, default: u64| match given.remove(name) {
         None => Ok(default),
-        Some(text) => text.parse().map_err(|_| format!("{name} must be a whole number, not {text}")),
+        Some(text) => text.parse().map_err(|_| format!("{name} must be an integer, got {text}")),
     };
     let (envs, workers) = (number("--envs", 128)? as usize, number("--workers", 16)? as usize);
     let (seconds, kill_every) = (number("--seconds", 300)?, number("--kill-every", 10)?);
     if let Some(name) = given.keys().next() {
-        return Err(format!("there is no {name}; there are --game, --envs, --workers, --seconds and --kill-every"));
+        return Err(format!("unknown option {name}, expected --game, --envs, --workers, --seconds or --kill-every"));
     }
     if workers == 0 || envs % (2 * workers) != 0 || envs == 0 {
         return Err(format!("--envs {envs} must be a multiple of two groups in each of --workers {workers}"));
@@ -129,7 +129,7 @@ fn play(options: &Options, worker: usize, seen: &Seen, deadline: Instant) -> Res
             break;
         }
     }
-    // One more step of each group, so that a loss that only the other one has seen is counted.
+    // One more step of each group counts a loss that only the other group has noticed.
     for group in 0..2 {
         envs.start(group, &choose()).map_err(|error| error.to_string())?;
         finish(&mut envs, group)?;
@@ -137,7 +137,7 @@ fn play(options: &Options, worker: usize, seen: &Seen, deadline: Instant) -> Res
     Ok(())
 }
 
-/// Kills a random worker now and then, and prints how memory goes.
+/// Kills a random worker now and then, and prints the memory in use.
 fn watch(options: &Options, seen: &[Seen], deadline: Instant) {
     let begin = Instant::now();
     let mut random = SplitMix64::seed_from_u64(1);
@@ -147,7 +147,7 @@ fn watch(options: &Options, seen: &[Seen], deadline: Instant) {
         std::thread::sleep(Duration::from_millis(100));
         if options.kill_every > 0 && Instant::now() >= next_kill {
             next_kill += Duration::from_secs(options.kill_every);
-            // The last kill must leave time for the loss to be noticed.
+            // The last kill must leave time to notice the loss.
             let victim = &seen[random.random_range(0..seen.len())];
             let process = victim.process.load(Ordering::Relaxed);
             if process != 0 && deadline - Instant::now() > Duration::from_secs(8) {
@@ -175,14 +175,14 @@ fn watch(options: &Options, seen: &[Seen], deadline: Instant) {
     }
 }
 
-/// Memory that a process has for itself alone, in kilobytes; 0 if it is gone.
+/// Returns the private memory of a process in kilobytes; 0 if it has ended.
 fn own_memory(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or_default();
     line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
-/// Every kill costs the worker's episodes once, and nothing else is lost.
+/// Checks that every kill costs the worker's episodes once, and nothing else is lost.
 fn check(options: &Options, seen: &[Seen]) -> Result<(), String> {
     let each = (options.envs / options.workers) as u64;
     let (mut kills, mut cut_off, mut steps, mut ended) = (0, 0, 0, 0);

@@ -1,4 +1,4 @@
-//! The name of an environment, as a user types it.
+//! Names of environments, as users type them.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,16 +9,16 @@ use crate::error::EnvError;
 use crate::games::{self, Game};
 use crate::tasks::{self, BuiltIn};
 
-/// Which environment: an Atari game, a built-in task or a Gymnasium environment.
+/// An Atari game, a built-in task or a Gymnasium environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EnvId {
     /// One of the 57 games, by ROM name: `pong`.
     Atari(String),
     /// A Gymnasium environment: `gym:CartPole-v1`, or `gym:my_module:MyEnv-v0` with a module to import first.
     Gym {
-        /// Imported before the environment is made, so that it can register it.
+        /// The module that registers the environment when imported.
         module: Option<String>,
-        /// What `gymnasium.make` is asked for.
+        /// The argument of `gymnasium.make`.
         id: String,
     },
     /// A built-in task, with its parameter if one was given: `catch`, `memory:20`.
@@ -26,7 +26,7 @@ pub enum EnvId {
 }
 
 impl EnvId {
-    /// The Atari game, if it is one.
+    /// Returns the Atari game, if this is one.
     pub fn game(&self) -> Option<&'static Game> {
         match self {
             Self::Atari(rom) => games::game(rom),
@@ -56,7 +56,9 @@ impl FromStr for EnvId {
                 None => (None, rest),
             };
             if id.is_empty() || module.is_some_and(str::is_empty) {
-                return Err(unknown("write gym:ENV_ID, or gym:MODULE:ENV_ID with a module to import first".to_owned()));
+                return Err(unknown(
+                    "expected gym:ENV_ID, or gym:MODULE:ENV_ID with a module to import first".to_owned(),
+                ));
             }
             return Ok(Self::Gym { module: module.map(str::to_owned), id: id.to_owned() });
         }
@@ -64,33 +66,33 @@ impl FromStr for EnvId {
             return Ok(Self::Atari(text.to_owned()));
         }
         if BuiltIn::find(text).is_some() {
-            // Made once to check the parameter; a task is cheap.
+            // Checks the parameter; a task is cheap to make.
             tasks::make(text)?;
             return Ok(Self::Task(text.to_owned()));
         }
-        Err(unknown(nearest(text)))
+        Err(unknown(suggestion(text)))
     }
 }
 
-/// The game that other libraries call `ALE/Pong-v5`, `Pong-v4`, `PongNoFrameskip-v4` or `PongDeterministic-v0`.
-fn called_elsewhere(id: &str) -> Option<&'static Game> {
+/// Finds the game that other libraries call `ALE/Pong-v5`, `PongNoFrameskip-v4` or `PongDeterministic-v0`.
+fn gymnasium_name(id: &str) -> Option<&'static Game> {
     let name = id.strip_prefix("ALE/").unwrap_or(id).rsplit_once("-v")?.0;
     let name =
         ["NoFrameskip", "Deterministic", "-ram"].iter().fold(name, |name, end| name.strip_suffix(end).unwrap_or(name));
     games::games().iter().find(|game| plain(&game.rom) == plain(name))
 }
 
-/// A name without what people spell in different ways.
+/// Drops from a name what people spell in different ways.
 fn plain(name: &str) -> String {
     name.to_lowercase().replace(['_', '-', ' ', '\''], "")
 }
 
-/// A clause that names the valid names most like `text`.
-fn nearest(text: &str) -> String {
-    if let Some(game) = called_elsewhere(text) {
+/// Suggests the valid names most similar to `text`.
+fn suggestion(text: &str) -> String {
+    if let Some(game) = gymnasium_name(text) {
         return format!("did you mean `{}`?", game.rom);
     }
-    // As Gymnasium names what it has: `CartPole-v1`.
+    // Gymnasium names its environments like this: `CartPole-v1`.
     if text.rsplit_once("-v").is_some_and(|(_, version)| version.parse::<u32>().is_ok()) {
         return format!("did you mean `gym:{text}`?");
     }
@@ -101,13 +103,13 @@ fn nearest(text: &str) -> String {
         .chain(tasks::BUILT_IN.iter().map(|task| task.name))
         .map(|name| {
             let name_plain = plain(name);
-            // A beginning of a name counts as near, however long the rest is.
-            let begins = !wanted.is_empty() && name_plain.starts_with(&wanted);
-            (if begins { 0 } else { osa_distance(&wanted, &name_plain) }, name_plain != wanted, name)
+            // A prefix of a name counts as near, however long the rest is.
+            let is_prefix = !wanted.is_empty() && name_plain.starts_with(&wanted);
+            (if is_prefix { 0 } else { osa_distance(&wanted, &name_plain) }, name_plain != wanted, name)
         })
         .collect();
     candidates.sort();
-    // Where it is but spelled in another way, no other is meant.
+    // A name that only differs in spelling is the only suggestion.
     let most = if candidates.iter().any(|(_, differs, _)| !differs) { 1 } else { 3 };
     let close: Vec<String> = candidates
         .iter()
@@ -116,8 +118,7 @@ fn nearest(text: &str) -> String {
         .map(|(.., name)| format!("`{name}`"))
         .collect();
     match close.as_slice() {
-        [] => "name one of the 57 games (`meme games` lists them), catch, memory, deep_sea, key_door or gym:ENV_ID"
-            .to_owned(),
+        [] => "expected one of the 57 Atari games, catch, memory, deep_sea, key_door or gym:ENV_ID".to_owned(),
         [one] => format!("did you mean {one}?"),
         [first @ .., last] => format!("did you mean {} or {last}?", first.join(", ")),
     }
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_all_kinds_are_understood() {
+    fn parses_names_of_all_kinds() {
         assert_eq!(parsed("pong"), EnvId::Atari("pong".into()));
         assert_eq!(parsed("pong").game(), games::game("pong"));
         assert_eq!(parsed("catch").game(), None);
@@ -148,17 +149,17 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_written_as_it_was_typed() {
+    fn displays_names_as_typed() {
         for text in ["pong", "gym:CartPole-v1", "gym:mine:A-v0", "catch", "memory:20"] {
             assert_eq!(parsed(text).to_string(), text);
         }
     }
 
     #[test]
-    fn a_wrong_name_is_answered_with_the_nearest() {
-        assert_eq!(refused("pon"), "there is no environment `pon`: did you mean `pong`?");
+    fn suggests_similar_names() {
+        assert_eq!(refused("pon"), "unknown environment `pon`: did you mean `pong`?");
         for name in ["PONG", "Pong-v4", "ALE/Pong-v5", "PongNoFrameskip-v4"] {
-            assert_eq!(refused(name), format!("there is no environment `{name}`: did you mean `pong`?"));
+            assert_eq!(refused(name), format!("unknown environment `{name}`: did you mean `pong`?"));
         }
         assert!(refused("CartPole-v1").ends_with("did you mean `gym:CartPole-v1`?"));
         assert!(refused("MontezumaRevenge").ends_with("did you mean `montezuma_revenge`?"));
@@ -166,15 +167,15 @@ mod tests {
         assert!(refused("space-invader").contains("`space_invaders`"));
         assert!(refused("ms").contains("`ms_pacman`"));
         assert!(refused("deepsea").contains("`deep_sea`"));
-        assert!(refused("chess_on_mars").contains("meme games"));
-        assert!(refused("").contains("meme games"));
+        assert!(refused("chess_on_mars").contains("57 Atari games"));
+        assert!(refused("").contains("57 Atari games"));
     }
 
     #[test]
-    fn half_a_name_is_refused() {
+    fn refuses_incomplete_names() {
         assert!(refused("gym:").contains("gym:ENV_ID"));
         assert!(refused("gym::A-v0").contains("gym:MODULE:ENV_ID"));
         assert!(refused("catch:3").contains("takes no parameter"));
-        assert!(refused("deep_sea:big").contains("must be a whole number"));
+        assert!(refused("deep_sea:big").contains("expected an integer"));
     }
 }

@@ -1,18 +1,21 @@
-//! The one interface between an actor and whatever it acts in.
+//! The interface between an actor and its environments.
+
+use serde::Deserialize;
 
 pub use crate::error::EnvError;
 
-/// How the bytes of one observation are to be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The element type of an observation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ObservationKind {
-    /// One byte a value, 0..=255.
+    /// One byte per value, 0..=255.
     U8,
     /// Little-endian `f32`.
     F32,
 }
 
 impl ObservationKind {
-    /// Bytes of one value.
+    /// Bytes per value.
     pub fn size(self) -> usize {
         match self {
             Self::U8 => 1,
@@ -21,23 +24,24 @@ impl ObservationKind {
     }
 }
 
-/// What an environment looks like to an agent: the same for every environment of a set.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What an agent needs to know of an environment; the same for all environments of a set.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct EnvSpec {
     /// The name a user types: `pong`, `catch`, `gym:CartPole-v1`.
+    #[serde(skip)]
     pub name: String,
     /// `[height, width]` or `[height, width, channels]` of an image, `[n]` of a flat observation.
     pub observation_shape: Vec<usize>,
-    /// How the observation's bytes are to be read.
+    /// Element type of the observation.
     pub observation_kind: ObservationKind,
     /// The readable name of each action; an action is an index into this.
     pub action_names: Vec<String>,
-    /// Emulator frames of one agent step (4 for Atari, else 1).
+    /// Emulator frames per agent step: 4 for Atari by default, otherwise 1.
     pub frames_per_step: u32,
 }
 
 impl EnvSpec {
-    /// Bytes of one observation.
+    /// Bytes per observation.
     pub fn observation_bytes(&self) -> usize {
         self.observation_shape.iter().product::<usize>() * self.observation_kind.size()
     }
@@ -46,6 +50,38 @@ impl EnvSpec {
     pub fn actions(&self) -> usize {
         self.action_names.len()
     }
+
+    /// Refuses an environment that a set of this many groups of this size does not have.
+    pub(crate) fn check_exists(
+        &self,
+        [groups, group_size]: [usize; 2],
+        group: usize,
+        env: usize,
+    ) -> Result<(), EnvError> {
+        if group < groups && env < group_size {
+            return Ok(());
+        }
+        Err(EnvError::NoSuchEnvironment { name: self.name.clone(), groups, group_size, group, env })
+    }
+
+    /// Makes the error of a call at the wrong time.
+    pub(crate) fn out_of_turn(&self, request: &'static str, group: usize, state: &'static str) -> EnvError {
+        EnvError::OutOfTurn { name: self.name.clone(), request, group, state }
+    }
+
+    /// Refuses actions that a group of this size cannot take.
+    pub(crate) fn check_actions(&self, actions: &[usize], group_size: usize) -> Result<(), EnvError> {
+        if actions.len() != group_size {
+            let (name, given) = (self.name.clone(), actions.len());
+            return Err(EnvError::WrongActionCount { name, expected: group_size, given });
+        }
+        match actions.iter().find(|&&action| action >= self.actions()) {
+            Some(&action) => {
+                Err(EnvError::ActionOutOfRange { name: self.name.clone(), action, actions: self.actions() })
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// How an episode ended.
@@ -53,40 +89,40 @@ impl EnvSpec {
 pub enum Ending {
     /// The game is over: nothing follows, discount 0.
     Terminated,
-    /// A limit was reached: the game would have gone on, bootstrap through it.
+    /// A limit was reached in a running game: bootstrap through it.
     Truncated,
-    /// The worker was lost: the action had no outcome. The step carries no reward, and its last observation is the
-    /// one the action was chosen for, once more.
+    /// The worker was lost, and the action had no outcome. The step has no reward, and its last observation repeats the
+    /// one for which the action was chosen.
     CutOff,
 }
 
-/// What is known once an episode is over.
+/// The result of a finished episode.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct EpisodeEnd {
     /// How it ended.
     pub ending: Ending,
     /// Undiscounted, unclipped sum of rewards.
     pub score: f64,
-    /// Emulator frames, the no-ops at the start included.
+    /// Emulator frames, including the no-ops at the start.
     pub frames: u64,
 }
 
-/// What one action led to.
+/// The outcome of one action.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Step {
     /// Unclipped reward.
     pub reward: f64,
-    /// Present when this step ended the episode; the next one has then begun already.
+    /// Set if this step ended the episode; the next one has then begun already.
     pub end: Option<EpisodeEnd>,
 }
 
 /// A fixed set of environments of one kind, stepped in groups.
 ///
-/// While one group is between [`start`](Self::start) and [`finish`](Self::finish) the caller may decide on actions for
-/// another. Environment `env` of group `group` has the index `group * group_size + env` in the set; its `n`-th episode
-/// is a function of the run's seed, its index in the whole run and `n` alone, so the number of workers does not matter.
+/// While one group is between [`start`](Self::start) and [`finish`](Self::finish), the caller may choose actions for
+/// another. Environment `env` of group `group` has the index `group * group_size + env` in the set. Its `n`-th episode
+/// depends only on the run's seed, its index in the whole run and `n`, so the number of workers does not matter.
 pub trait Environments: Send {
-    /// What the environments look like.
+    /// Describes the environments.
     fn spec(&self) -> &EnvSpec;
 
     /// Number of groups.
@@ -95,44 +131,48 @@ pub trait Environments: Send {
     /// Number of environments in each group.
     fn group_size(&self) -> usize;
 
-    /// Begins the next episode in every environment of every group; none may be between `start` and `finish`.
+    /// Begins the next episode in every environment; no group may be between `start` and `finish`.
     fn reset(&mut self) -> Result<(), EnvError>;
 
-    /// How many episodes an environment has begun, which is the number of its next one.
+    /// Number of episodes an environment has begun, which is also the number of its next one.
     ///
     /// # Panics
     /// If there is no such environment.
     fn episodes_begun(&self, group: usize, env: usize) -> u64;
 
-    /// The next episode that an environment begins is the one after so many, unless it has begun more already: for a
-    /// run that goes on with an environment that could not be saved.
+    /// Raises the number of episodes begun to `begun`, so that those in between are never played.
+    ///
+    /// This is for resuming a run with an environment that could not be saved. A smaller number changes nothing.
     ///
     /// # Panics
     /// If there is no such environment.
     fn skip_episodes(&mut self, group: usize, env: usize, begun: u64);
 
-    /// Begins one step of a group with one action an environment, and returns at once.
+    /// Begins one step of a group, with one action per environment, and returns at once.
     fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError>;
 
-    /// Waits for the step that `start` began: one [`Step`] an environment of the group. Its rewards are finite; one that
-    /// is not is an error.
+    /// Waits for the step that `start` began and returns one [`Step`] per environment of the group.
+    ///
+    /// Rewards are finite; a reward that is not is an error.
     fn finish(&mut self, group: usize) -> Result<&[Step], EnvError>;
 
-    /// Copies out the observation to act on: the one after the last step or, where that ended an episode, the first of
-    /// the next episode. It stays the same between `start` and `finish`.
+    /// Copies the observation to act on: after an episode's end, the first one of the next episode.
+    ///
+    /// It does not change between `start` and `finish`.
     ///
     /// # Panics
-    /// If there is no such environment or `out` has not exactly [`EnvSpec::observation_bytes`] bytes.
+    /// If there is no such environment or `out` is not [`EnvSpec::observation_bytes`] long.
     fn observation(&self, group: usize, env: usize, out: &mut [u8]);
 
-    /// Copies out the observation that ended the episode, for an environment whose last [`Step::end`] is set.
+    /// Copies the observation that ended the episode, for an environment whose last [`Step::end`] is set.
     ///
     /// # Panics
-    /// As [`observation`](Self::observation).
+    /// Like [`observation`](Self::observation).
     fn last_observation(&self, group: usize, env: usize, out: &mut [u8]);
 
-    /// The bytes of RAM that were asked for, as the last step left them: where it ended an episode, as that one ended.
-    /// Empty if none were asked for, before the first step, after a restore, and where the worker was lost.
+    /// Returns the requested bytes of RAM after the last step; if that ended an episode, as the episode ended.
+    ///
+    /// Empty if none were requested, before the first step, after a restore, and after the loss of the worker.
     ///
     /// # Panics
     /// If there is no such environment.
@@ -140,16 +180,18 @@ pub trait Environments: Send {
         &[]
     }
 
-    /// Everything needed to go on from here with one environment, in a new process too. Not between `start` and
-    /// `finish`.
+    /// Saves one environment so that [`restore`](Self::restore) can continue it, even in another process.
+    ///
+    /// Not allowed between `start` and `finish`.
     fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError>;
 
-    /// Goes on from a [`save`](Self::save) of an environment of the same spec; [`observation`](Self::observation) is
-    /// then the saved one. Where it can't, [`EnvError::Foreign`] says that the save is of another environment or another
-    /// kind of play, and [`EnvError::Unsupported`] that the environment can't make use of it: then it stays in the
-    /// episode that it was in. Other errors are as in a step: the worker was lost.
+    /// Continues from a [`save`](Self::save) of an environment with the same spec.
+    ///
+    /// [`EnvError::Foreign`] means that the save is of another environment or was played with other options, and
+    /// [`EnvError::Unsupported`] that the environment cannot use it; both leave the current episode as it is. Other
+    /// errors mean that the worker was lost, as in a step.
     fn restore(&mut self, group: usize, env: usize, saved: &[u8]) -> Result<(), EnvError>;
 
-    /// What went wrong and was mended since the last call, a sentence each: lost workers and why.
+    /// Returns the faults repaired since the last call, one sentence each: lost workers and why.
     fn take_faults(&mut self) -> Vec<String>;
 }

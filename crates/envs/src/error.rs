@@ -1,42 +1,42 @@
-//! Why an environment could not be made, stepped, saved or restored.
+//! Errors of making, stepping, saving and restoring environments.
 
 use std::time::Duration;
 
 use crate::tasks::TaskError;
 
-/// What can go wrong with a set of environments; each variant is one sentence for the user.
+/// An error of a set of environments.
 #[derive(Debug, thiserror::Error)]
 pub enum EnvError {
-    /// There is no environment of that name.
-    #[error("there is no environment `{name}`: {hint}")]
+    /// No environment has that name.
+    #[error("unknown environment `{name}`: {hint}")]
     UnknownEnvironment {
-        /// What was asked for.
+        /// The name given.
         name: String,
-        /// The nearest names that exist, or how a name is built.
+        /// Similar names, or the valid forms of a name.
         hint: String,
     },
-    /// A setting cannot be used.
-    #[error("{field} is {value}, and must be {allowed}")]
+    /// A setting is invalid.
+    #[error("{field} is {value}, expected {allowed}")]
     Setting {
         /// The setting's name.
         field: &'static str,
-        /// What it was set to.
+        /// Its value.
         value: String,
-        /// What it may be.
+        /// The valid values.
         allowed: String,
     },
-    /// The action is none of the environment's.
+    /// The environment does not have that action.
     #[error("action {action} is out of range: {name} has {actions} actions, 0 to {}", actions - 1)]
     ActionOutOfRange {
         /// The environment.
         name: String,
-        /// What was asked for.
+        /// The action.
         action: usize,
-        /// How many there are.
+        /// Number of actions.
         actions: usize,
     },
-    /// One action is needed for each environment of the group.
-    #[error("a step of {name} takes {expected} actions, one an environment of the group, and {given} were given")]
+    /// A step got too few or too many actions.
+    #[error("a step of {name} takes {expected} actions, one per environment of the group, got {given}")]
     WrongActionCount {
         /// The environment.
         name: String,
@@ -45,52 +45,52 @@ pub enum EnvError {
         /// Actions given.
         given: usize,
     },
-    /// There is no such group or environment.
-    #[error("{name} has {groups} groups of {group_size} environments: there is no environment {env} in group {group}")]
+    /// The group or environment does not exist.
+    #[error("{name} has no environment {env} in group {group}: it has {groups} groups of {group_size} environments")]
     NoSuchEnvironment {
         /// The environment.
         name: String,
-        /// Groups that exist.
+        /// Number of groups.
         groups: usize,
-        /// Environments in each.
+        /// Environments in each group.
         group_size: usize,
-        /// The group asked for.
+        /// The requested group.
         group: usize,
-        /// The environment asked for.
+        /// The requested environment.
         env: usize,
     },
-    /// The calls came in a wrong order.
-    #[error("`{request}` of group {group} of {name} came out of turn: {state}")]
+    /// Calls came in the wrong order.
+    #[error("{request} of group {group} of {name} came out of turn: {state}")]
     OutOfTurn {
         /// The environment.
         name: String,
-        /// What was asked for.
+        /// The call.
         request: &'static str,
         /// The group.
         group: usize,
-        /// Why it cannot be done now.
+        /// Why the call cannot be made now.
         state: &'static str,
     },
-    /// The saved bytes are not an environment of this kind, or were damaged.
+    /// A save is damaged, or of another environment or other options.
     #[error("the saved environment cannot be restored to {name}: {reason}")]
     Foreign {
-        /// The environment that was to go on from it.
+        /// The environment to be restored.
         name: String,
         /// What is wrong with it.
         reason: String,
     },
-    /// The environment has no way to do that.
+    /// The environment cannot do that.
     #[error("{name} cannot {request}: {reason}")]
     Unsupported {
         /// The environment.
         name: String,
-        /// What was asked.
+        /// The request.
         request: &'static str,
-        /// Why it cannot be done.
+        /// Why not.
         reason: String,
     },
-    /// The worker process could not be started, or its memory could not be set up.
-    #[error("the environment worker of {name} could not be started ({what}): {cause}")]
+    /// The worker process or its shared memory could not be created.
+    #[error("the environment worker of {name} failed to start ({what}): {cause}")]
     Launch {
         /// The environment.
         name: String,
@@ -100,53 +100,53 @@ pub enum EnvError {
         cause: std::io::Error,
     },
     /// The worker did not answer in time.
-    #[error("the environment worker of {name} did not answer to `{request}` within {limit:?}{last_words}")]
+    #[error("the environment worker of {name} did not answer {request} within {limit:?}{last_words}")]
     Timeout {
         /// The environment.
         name: String,
-        /// What it was asked.
+        /// The request.
         request: &'static str,
-        /// How long it had.
+        /// The time limit.
         limit: Duration,
-        /// The end of what it printed, as a clause; may be empty.
+        /// The end of its output, as a clause; may be empty.
         last_words: String,
     },
-    /// The worker process is gone.
-    #[error("the environment worker of {name} was lost during `{request}` ({how}){last_words}")]
+    /// The worker process died or closed its connection.
+    #[error("the environment worker of {name} was lost during {request} ({how}){last_words}")]
     Lost {
         /// The environment.
         name: String,
-        /// What it was asked.
+        /// The request.
         request: &'static str,
         /// How it ended.
         how: String,
-        /// The end of what it printed, as a clause; may be empty.
+        /// The end of its output, as a clause; may be empty.
         last_words: String,
     },
-    /// The environment itself failed: the text of its Python exception.
-    #[error("{name} failed during `{request}`: {text}")]
+    /// The environment raised a Python exception.
+    #[error("{name} failed during {request}: {text}")]
     Raised {
         /// The environment.
         name: String,
-        /// What it was asked.
+        /// The request.
         request: &'static str,
         /// The exception and where it was raised.
         text: String,
     },
-    /// The worker's answer makes no sense.
-    #[error("the environment worker of {name} gave an impossible answer to `{request}`: {what}{last_words}")]
+    /// The worker's answer violates the protocol.
+    #[error("the environment worker of {name} gave an invalid answer to {request}: {what}{last_words}")]
     Protocol {
         /// The environment.
         name: String,
-        /// What it was asked.
+        /// The request.
         request: &'static str,
         /// What is wrong with the answer.
         what: String,
-        /// The end of what it printed, as a clause; may be empty.
+        /// The end of its output, as a clause; may be empty.
         last_words: String,
     },
-    /// A reward that nothing can be learned from; a new worker would not mend it.
-    #[error("environment {environment} of {name} gave the reward {value}; a reward must be finite")]
+    /// The environment gave a reward that is not finite; replacing the worker would not help.
+    #[error("environment {environment} of {name} gave the reward {value}, expected a finite number")]
     Reward {
         /// The environment.
         name: String,
@@ -155,19 +155,19 @@ pub enum EnvError {
         /// The reward.
         value: f64,
     },
-    /// The worker was replaced again and again without one step that succeeded, or early in every episode.
+    /// The worker failed repeatedly, without a successful step or without finishing an episode.
     #[error("gave up on the environment workers of {name} after {attempts} failures {between}; the last one: {last}")]
     GaveUp {
         /// The environment.
         name: String,
-        /// How often it failed.
+        /// Number of failures.
         attempts: u32,
-        /// What there was not between the failures, or that there was nothing.
+        /// What was missing between the failures, as a phrase.
         between: &'static str,
-        /// What happened last.
+        /// The last failure.
         last: String,
     },
-    /// A built-in task was asked for something it does not have or cannot do.
+    /// A built-in task could not be made.
     #[error(transparent)]
     Task(#[from] TaskError),
 }

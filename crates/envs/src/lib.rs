@@ -1,6 +1,6 @@
-//! What an agent acts in: worker processes that step ALE or Gymnasium environments, and built-in tasks.
+//! Environments: worker processes that step ALE or Gymnasium, and built-in tasks.
 //!
-//! The actor code sees one small trait, [`Environments`], whichever of these is behind it, and no tensors.
+//! Actors see all of them through one small trait, [`Environments`]. The crate knows no tensors.
 
 mod env_id;
 mod environments;

@@ -1,4 +1,4 @@
-//! One way to make environments of any kind.
+//! Makes environments of any kind.
 
 use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
@@ -7,28 +7,22 @@ use std::thread;
 use crate::env_id::EnvId;
 use crate::environments::Environments;
 use crate::error::EnvError;
-use crate::tasks::{TaskEnvironments, TaskSet};
+use crate::tasks::TaskEnvironments;
 use crate::workers::{WorkerConfig, WorkerEnvironments};
 
-/// Makes the environments that `config` describes: a worker process, or for a built-in task none, since tasks run in
-/// the caller's thread and need only counts, index and seed.
+/// Makes the environments that `config` describes.
+///
+/// Built-in tasks need no worker process: they run in the caller's thread and use only counts, index and seed.
 pub fn make(config: &WorkerConfig) -> Result<Box<dyn Environments>, EnvError> {
-    config.check_counts()?;
-    config.check_ram()?;
-    if let EnvId::Task(name) = &config.environment {
-        let set = TaskSet {
-            groups: config.groups,
-            group_size: config.environments / config.groups,
-            run_seed: config.seed,
-            first_environment: config.first_index,
-        };
-        return Ok(Box::new(TaskEnvironments::new(name, set)?));
+    match &config.environment {
+        EnvId::Task(name) => Ok(Box::new(TaskEnvironments::new(name, config)?)),
+        EnvId::Atari(_) | EnvId::Gym { .. } => Ok(Box::new(WorkerEnvironments::new(config.clone())?)),
     }
-    Ok(Box::new(WorkerEnvironments::new(config.clone())?))
 }
 
-/// The same for many, in their order. Worker processes take their time to start, so as many start at once as there are
-/// cores. When one fails no more are started, and those that were are ended.
+/// Makes one set of environments per config, in order, starting as many workers at once as there are cores.
+///
+/// If one fails, no more are started, and those already started are ended.
 pub fn make_all(configs: &[WorkerConfig]) -> Result<Vec<Box<dyn Environments>>, EnvError> {
     let waiting = Mutex::new(configs.iter().enumerate());
     let take = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -45,7 +39,7 @@ pub fn make_all(configs: &[WorkerConfig]) -> Result<Vec<Box<dyn Environments>>, 
     };
     let threads = thread::available_parallelism().map_or(1, usize::from).min(configs.len());
     let mut made = thread::scope(|scope| {
-        // Where there is no thread to be had, the others do its work.
+        // If a thread cannot be started, the others do its work.
         let start = |_| thread::Builder::new().name("env-starter".to_owned()).spawn_scoped(scope, work).ok();
         let helpers: Vec<_> = (1..threads).filter_map(start).collect();
         let mut made = work();
@@ -63,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_needs_no_python() {
+    fn makes_tasks_without_python() {
         let mut config = WorkerConfig::new("deep_sea:12".parse().unwrap(), "/no/python", "/no/package");
         (config.environments, config.groups) = (6, 2);
         let environments = make(&config).unwrap();
@@ -73,27 +67,27 @@ mod tests {
         assert!(make(&config).is_err());
         (config.environments, config.ram) = (6, vec![3]);
         let sentence = make(&config).err().unwrap().to_string();
-        assert_eq!(sentence, "env.ram is [3], and must be empty for deep_sea:12: only Atari games have RAM");
+        assert_eq!(sentence, "env.ram is [3], expected none for deep_sea:12: only Atari games have RAM");
     }
 
     #[test]
-    fn many_are_made_in_their_order_or_none() {
+    fn makes_all_in_order_or_none() {
         let tasks = ["deep_sea:12", "catch", "memory:8", "key_door:9", "deep_sea:13", "deep_sea:14", "catch"];
         let config = |name: &&str| WorkerConfig::new(name.parse().unwrap(), "/no/python", "/no/package");
         let mut configs: Vec<_> = tasks.iter().map(config).collect();
         let made = make_all(&configs).unwrap();
         assert_eq!(made.iter().map(|set| set.spec().name.as_str()).collect::<Vec<_>>(), tasks);
         assert!(make_all(&[]).unwrap().is_empty());
-        // Of two that fail the first one's sentence is told.
+        // If two fail, the first error is returned.
         (configs[2], configs[4]) = (config(&"pong"), config(&"breakout"));
         let sentence = make_all(&configs).err().unwrap().to_string();
-        assert!(sentence.contains("pong could not be started (/no/python): No such file"), "{sentence}");
+        assert!(sentence.contains("pong failed to start (/no/python): No such file"), "{sentence}");
     }
 
     #[test]
-    fn a_missing_python_is_named() {
+    fn names_missing_python() {
         let config = WorkerConfig::new("pong".parse().unwrap(), "/no/python", "/no/package");
         let sentence = make(&config).err().unwrap().to_string();
-        assert!(sentence.contains("pong could not be started (/no/python): No such file"), "{sentence}");
+        assert!(sentence.contains("pong failed to start (/no/python): No such file"), "{sentence}");
     }
 }

@@ -23,9 +23,9 @@ pub fn episode_seed(run_seed: u64, environment: u64, episode: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Computed by an independent Python version of the formula.
+    /// The values come from an independent Python version of the formula.
     #[test]
-    fn episode_seeds_have_literal_values() {
+    fn matches_independent_python_version() {
         let cases = [
             ((0, 0, 0), 0x2382_75bc_38fc_be91),
             ((1, 0, 0), 0xb18a_02f4_6d8d_86c3),

@@ -1,5 +1,5 @@
-//! Atari games in workers, against ale-py driven by a script of its own.
-#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+//! Compares Atari games in workers with ale-py driven by an independent script.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod support;
 
@@ -11,12 +11,12 @@ use envs::seeds::mix;
 use envs::{Ending, EnvError, Environments, Step, WorkerConfig, WorkerEnvironments, games};
 use support::{config, last_observation, observation, python, test_all};
 
-/// `yars_revenge` starts from what the last episode left in RAM, `qbert` cannot be restored from ALE's own state.
+/// `yars_revenge` starts from the RAM that the last episode left, and ALE's own state cannot restore `qbert`.
 const SIX_GAMES: [&str; 6] = ["pong", "breakout", "montezuma_revenge", "qbert", "seaquest", "yars_revenge"];
 const STEPS: u64 = 2000;
 const ACTION_SEED: u64 = 40;
 
-/// Calls `test` for the six games or, if the long tests were asked for, for all 57; two at a time.
+/// Calls `test` for six games, or for all 57 in the long tests; two at a time.
 fn for_games(test: impl Fn(&str) + Sync) {
     let all = games::games().iter().map(|game| game.rom.as_str());
     let queue: Mutex<Vec<&str>> = Mutex::new(if test_all() { all.collect() } else { SIX_GAMES.to_vec() });
@@ -39,7 +39,7 @@ fn action(step: u64) -> usize {
     (mix(ACTION_SEED + step) % 18) as usize
 }
 
-/// The independent script, playing.
+/// The independent script.
 struct Reference {
     process: Child,
     output: BufReader<ChildStdout>,
@@ -62,13 +62,13 @@ impl Reference {
 
     fn bytes<const N: usize>(&mut self) -> [u8; N] {
         let mut bytes = [0; N];
-        self.output.read_exact(&mut bytes).expect("the reference script goes on");
+        self.output.read_exact(&mut bytes).expect("the reference script is running");
         bytes
     }
 
     fn observation(&mut self) -> Vec<u8> {
         let mut bytes = vec![0; 210 * 160];
-        self.output.read_exact(&mut bytes).expect("the reference script goes on");
+        self.output.read_exact(&mut bytes).expect("the reference script is running");
         bytes
     }
 }
@@ -80,7 +80,7 @@ impl Drop for Reference {
     }
 }
 
-/// Plays one environment and the reference side by side; returns how the episodes ended.
+/// Plays one environment beside the reference and returns how its episodes ended.
 fn compare_with_reference(game: &str, sticky: f64, max_frames: u64) -> Vec<Ending> {
     let mut config = config(game);
     config.seed = 11;
@@ -115,7 +115,7 @@ fn compare_with_reference(game: &str, sticky: f64, max_frames: u64) -> Vec<Endin
 }
 
 #[test]
-fn workers_play_as_ale_py_does() {
+fn workers_play_like_ale_py() {
     for_games(|game| {
         let endings = compare_with_reference(game, 0.0, 108_000);
         if SIX_GAMES.contains(&game) {
@@ -125,15 +125,15 @@ fn workers_play_as_ale_py_does() {
 }
 
 #[test]
-fn workers_play_as_ale_py_does_with_sticky_actions_and_a_cap_in_the_middle_of_a_step() {
+fn workers_play_like_ale_py_with_sticky_actions_and_a_limit_within_a_step() {
     for_games(|game| {
-        // A cap reached after 1, 2 or 3 of an action's 4 frames; 600 steps are fewer than an episode of most games has.
+        // The limit is reached after 1, 2 or 3 of an action's 4 frames, earlier than most games end.
         let endings = compare_with_reference(game, 0.25, 2403);
         assert!(!endings.is_empty(), "{game} never ended");
     });
 }
 
-/// What `steps` steps from here look like: rewards, endings and all observations.
+/// Plays `steps` steps and returns rewards, endings and all observations.
 fn play(envs: &mut WorkerEnvironments, first: u64, steps: u64) -> Vec<(Step, Vec<u8>)> {
     (first..first + steps)
         .map(|step| {
@@ -145,15 +145,15 @@ fn play(envs: &mut WorkerEnvironments, first: u64, steps: u64) -> Vec<(Step, Vec
 }
 
 #[test]
-fn a_restored_environment_replays_exactly_in_the_same_and_in_another_worker() {
+fn restored_environments_replay_exactly_in_any_worker() {
     for_games(|game| {
         let mut config = config(game);
         config.ale.sticky = 0.25;
-        // So that an episode's end and the next one's start are among what is replayed.
+        // The replayed steps then include the end of an episode and the start of the next.
         config.ale.max_frames = 2000;
         let mut envs = WorkerEnvironments::new(config.clone()).unwrap();
         envs.reset().unwrap();
-        // Of another place in another run, whose later episodes would differ.
+        // Another index in another run, whose later episodes would differ.
         (config.seed, config.first_index) = (1, 7);
         let mut other = WorkerEnvironments::new(config).unwrap();
         other.reset().unwrap();
@@ -175,7 +175,7 @@ fn a_restored_environment_replays_exactly_in_the_same_and_in_another_worker() {
 }
 
 #[test]
-fn episodes_do_not_depend_on_the_number_of_workers() {
+fn episodes_do_not_depend_on_number_of_workers() {
     let sized = |first_index, environments, groups| {
         let mut config = config("pong");
         (config.first_index, config.environments, config.groups) = (first_index, environments, groups);
@@ -211,7 +211,7 @@ fn episodes_do_not_depend_on_the_number_of_workers() {
 }
 
 #[test]
-fn seeds_indices_and_episodes_give_different_starts() {
+fn starts_differ_between_seeds_indices_and_episodes() {
     let start = |seed, index| {
         let mut config = config("pong");
         (config.seed, config.first_index, config.ale.max_frames) = (seed, index, 40);
@@ -233,13 +233,13 @@ fn seeds_indices_and_episodes_give_different_starts() {
     };
     let first = start(0, 0);
     assert_eq!(first, start(0, 0));
-    assert!(first.iter().any(|steps| *steps != first[0]), "the no-ops of all episodes are alike: {first:?}");
+    assert!(first.iter().any(|steps| *steps != first[0]), "all episodes have the same number of no-ops: {first:?}");
     assert_ne!(first, start(1, 0));
     assert_ne!(first, start(0, 1));
 }
 
 #[test]
-fn the_table_of_games_agrees_with_ale_py() {
+fn table_of_games_agrees_with_ale_py() {
     let script = "
 import json, sys
 from ale_py import ALEInterface, LoggerMode, roms
@@ -257,7 +257,7 @@ for rom in sys.argv[1:]:
 }
 
 #[test]
-fn the_minimal_action_set_is_an_option() {
+fn offers_the_minimal_action_set() {
     let mut config = config("pong");
     config.ale.full_actions = false;
     let mut envs = WorkerEnvironments::new(config).unwrap();
@@ -268,7 +268,7 @@ fn the_minimal_action_set_is_an_option() {
 }
 
 #[test]
-fn one_frame_a_step_without_noops_shows_every_frame() {
+fn one_frame_per_step_without_noops_shows_every_frame() {
     let frames = |repeat, steps| {
         let mut config = config("breakout");
         (config.ale.repeat, config.ale.noop_max, config.ale.max_frames) = (repeat, 0, 8);
@@ -293,7 +293,7 @@ fn one_frame_a_step_without_noops_shows_every_frame() {
 }
 
 #[test]
-fn a_saved_environment_of_another_game_or_another_kind_of_play_is_refused() {
+fn refuses_saves_of_another_game_or_other_options() {
     let made = |game, sticky| {
         let mut config = config(game);
         config.ale.sticky = sticky;
@@ -306,22 +306,22 @@ fn a_saved_environment_of_another_game_or_another_kind_of_play_is_refused() {
     let foreign = breakout.restore(0, 0, &saved).unwrap_err().to_string();
     assert!(foreign.contains("cannot be restored to breakout: it belongs to `pong"), "{foreign}");
     let otherwise = sticky.restore(0, 0, &saved).unwrap_err();
-    // Told from an environment that can't go on, whose run may go on without its episode.
+    // Unlike an environment that cannot be restored, this stops a run from resuming.
     assert!(matches!(otherwise, EnvError::Foreign { .. }), "{otherwise}");
     assert!(otherwise.to_string().contains("cannot be restored to pong: it was saved with"), "{otherwise}");
     let mut torn = saved.clone();
     torn[40] ^= 1;
-    assert!(pong.restore(0, 0, &torn).unwrap_err().to_string().contains("checksum"));
-    assert!(pong.restore(0, 0, &saved[..50]).unwrap_err().to_string().contains("cut short"));
+    assert!(pong.restore(0, 0, &torn).unwrap_err().to_string().contains("it is damaged"));
+    assert!(pong.restore(0, 0, &saved[..50]).unwrap_err().to_string().contains("it is damaged"));
     for envs in [&mut pong, &mut breakout, &mut sticky] {
         assert!(envs.take_faults().is_empty());
         play(envs, 0, 5);
     }
 }
 
-/// Montezuma's RAM has the room in byte 3, and where the explorer stands in bytes 42 (to the right) and 43 (upwards).
+/// Montezuma's RAM holds the room in byte 3 and the explorer's position in bytes 42 (right) and 43 (up).
 #[test]
-fn bytes_of_ram_are_reported_with_each_step() {
+fn reports_bytes_of_ram_with_each_step() {
     let mut config = config("montezuma_revenge");
     (config.environments, config.groups, config.ram) = (4, 2, vec![3, 42, 43]);
     let mut envs = WorkerEnvironments::new(config).unwrap();
@@ -337,7 +337,7 @@ fn bytes_of_ram_are_reported_with_each_step() {
         [envs.ram(1, 0).to_vec(), envs.ram(1, 1).to_vec()]
     };
     assert_eq!(walk(&mut envs, "noop", "noop", 12), [[1, 77, 235], [1, 77, 235]]);
-    // Nobody has stepped the other group.
+    // The other group has not been stepped.
     assert!(envs.ram(0, 0).is_empty());
     let [left, right] = walk(&mut envs, "left", "right", 3);
     assert!(left[1] < 77 && right[1] > 77, "{left:?} {right:?}");
@@ -347,16 +347,16 @@ fn bytes_of_ram_are_reported_with_each_step() {
     envs.restore(1, 0, &saved).unwrap();
     assert!(envs.ram(1, 0).is_empty());
     assert_eq!(walk(&mut envs, "left", "noop", 1)[0], on);
-    // A step without an outcome leaves nothing to report.
+    // A step without an outcome has no RAM to report.
     let worker = envs.worker_process().unwrap().to_string();
     assert!(Command::new("kill").args(["-9", &worker]).status().unwrap().success());
     assert!(walk(&mut envs, "left", "noop", 1).iter().all(Vec::is_empty));
     assert_eq!(walk(&mut envs, "noop", "noop", 12), [[1, 77, 235], [1, 77, 235]]);
 }
 
-/// Cut short by the limit of frames: where the episode ended is reported, not where the next one begins.
+/// The limit of frames ends the episode; the report is of its end, not of the next one's start.
 #[test]
-fn the_ram_of_a_last_step_is_that_of_the_episode_it_ended() {
+fn ram_of_a_last_step_is_that_of_the_ended_episode() {
     let mut config = config("montezuma_revenge");
     (config.ram, config.ale.max_frames) = (vec![42], 80);
     let mut envs = WorkerEnvironments::new(config).unwrap();

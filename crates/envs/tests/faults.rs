@@ -1,5 +1,5 @@
-//! Workers that die, hang, raise, print and answer nonsense.
-#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+//! Workers that die, hang, raise, print and violate the protocol.
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod support;
 
@@ -13,7 +13,7 @@ use envs::{Ending, EnvError, Environments, EpisodeEnd, Step, WorkerConfig, Worke
 use support::{config, last_observation, observation, workspace};
 
 const FAULTY: &str = "gym:tests.gym_envs:Faulty-v0";
-/// What the actions of the faulty environment do.
+/// Actions of the faulty environment.
 const FINE: usize = 0;
 const RAISE: usize = 1;
 const HANG: usize = 2;
@@ -30,7 +30,7 @@ const SLOW: usize = 12;
 
 const STEP_LIMIT: Duration = Duration::from_millis(700);
 
-/// Two groups of two faulty environments, after one good step.
+/// Makes two groups of two faulty environments and takes one good step.
 fn faulty() -> WorkerEnvironments {
     let mut config = config(FAULTY);
     (config.environments, config.groups, config.seed) = (4, 2, 9);
@@ -48,7 +48,7 @@ fn all_observations(envs: &WorkerEnvironments) -> Vec<Vec<u8>> {
     (0..4).map(|i| observation(envs, i / 2, i % 2)).collect()
 }
 
-/// The first observations of each environment's second episode, where nothing has gone wrong.
+/// Returns the first observations of each environment's second episode without faults.
 fn second_episodes() -> Vec<Vec<u8>> {
     let mut envs = faulty();
     envs.reset().unwrap();
@@ -58,18 +58,18 @@ fn second_episodes() -> Vec<Vec<u8>> {
 const CUT_OFF: Step = Step { reward: 0.0, end: Some(EpisodeEnd { ending: Ending::CutOff, score: 1.0, frames: 1 }) };
 
 #[test]
-fn every_fault_is_told_and_mended_and_cuts_off_only_the_episodes_of_that_worker() {
+fn reports_and_repairs_every_fault_and_cuts_off_only_that_workers_episodes() {
     let second = second_episodes();
-    for (action, told) in [
+    for (action, expected) in [
         (RAISE, "ValueError: the moon is in the wrong house (at "),
-        (HANG, "did not answer to `step` within 700ms"),
-        (HANG_WITH_LOCK, "did not answer to `step` within 700ms"),
-        (WRONG_SHAPE, "an observation of shape (5,), not (4,)"),
-        (WRONG_TYPE, "an observation of float32, not uint8"),
-        (EXIT, "it ended with exit code 3); the last it printed: about to leave"),
+        (HANG, "did not answer step within 700ms"),
+        (HANG_WITH_LOCK, "did not answer step within 700ms"),
+        (WRONG_SHAPE, "an observation of shape (5,), expected (4,)"),
+        (WRONG_TYPE, "an observation of float32, expected uint8"),
+        (EXIT, "it exited with code 3); its last output: about to leave"),
         (KILL, "it was killed by signal 9"),
         (CLOSE_ALL_FILES, "it "),
-        (SYSTEM_EXIT, "it ended with exit code 1); the last it printed: leaving"),
+        (SYSTEM_EXIT, "it exited with code 1); its last output: leaving"),
     ] {
         let mut envs = faulty();
         let before = all_observations(&envs);
@@ -77,18 +77,18 @@ fn every_fault_is_told_and_mended_and_cuts_off_only_the_episodes_of_that_worker(
         envs.start(0, &[FINE, action]).unwrap();
         envs.start(1, &[FINE, FINE]).unwrap();
         assert_eq!(envs.finish(0).unwrap(), [CUT_OFF; 2], "action {action}");
-        // The limit, the start of another worker, and an allowance for a busy machine.
+        // Allows for the limit, the start of another worker and a busy machine.
         assert!(begin.elapsed() < STEP_LIMIT + Duration::from_secs(20), "action {action}: {:?}", begin.elapsed());
         let faults = envs.take_faults();
-        assert!(faults.len() == 1 && faults[0].contains(told), "action {action}: {faults:?}");
-        assert!(faults[0].contains("`step`") && faults[0].contains("it is replaced"), "{faults:?}");
-        // The other group shows what its actions were chosen for until it is finished.
+        assert!(faults.len() == 1 && faults[0].contains(expected), "action {action}: {faults:?}");
+        assert!(faults[0].contains(" step") && faults[0].contains("the worker was replaced"), "{faults:?}");
+        // Until it is finished, the other group shows the observations its actions were chosen for.
         assert_eq!(all_observations(&envs)[2..], before[2..]);
         assert_eq!(envs.finish(1).unwrap(), [CUT_OFF; 2]);
         for (i, before) in before.iter().enumerate() {
             assert_eq!(last_observation(&envs, i / 2, i % 2), *before);
         }
-        assert_eq!(all_observations(&envs), second, "the next episodes are the second ones, as without the fault");
+        assert_eq!(all_observations(&envs), second, "the next episodes are the second ones, as without a fault");
         for group in 0..2 {
             envs.start(group, &[FINE, FINE]).unwrap();
             assert_eq!(envs.finish(group).unwrap(), [Step { reward: 1.0, end: None }; 2]);
@@ -98,24 +98,24 @@ fn every_fault_is_told_and_mended_and_cuts_off_only_the_episodes_of_that_worker(
 }
 
 #[test]
-fn a_reward_that_is_not_finite_is_an_error_and_no_reason_to_replace_the_worker() {
+fn refuses_rewards_that_are_not_finite_without_replacing_the_worker() {
     let mut envs = faulty();
     let worker = envs.worker_process();
     envs.start(0, &[FINE, NAN_REWARD]).unwrap();
     envs.start(1, &[FINE, FINE]).unwrap();
     let error = envs.finish(0).unwrap_err().to_string();
-    assert_eq!(error, "environment 1 of gym:tests.gym_envs:Faulty-v0 gave the reward NaN; a reward must be finite");
+    assert_eq!(error, "environment 1 of gym:tests.gym_envs:Faulty-v0 gave the reward NaN, expected a finite number");
     assert_eq!(envs.finish(1).unwrap(), [Step { reward: 1.0, end: None }; 2]);
     assert_eq!(envs.worker_process(), worker);
     assert!(envs.take_faults().is_empty());
-    // Whoever goes on all the same finds it usable: new episodes have no past.
+    // It stays usable: new episodes have no past.
     envs.reset().unwrap();
     envs.start(0, &[FINE, FINE]).unwrap();
     assert_eq!(envs.finish(0).unwrap(), [Step { reward: 1.0, end: None }; 2]);
 }
 
 #[test]
-fn a_group_that_was_not_being_stepped_is_cut_off_at_its_next_step() {
+fn idle_groups_are_cut_off_at_their_next_step() {
     let mut envs = faulty();
     let before = all_observations(&envs);
     envs.start(0, &[KILL, FINE]).unwrap();
@@ -123,13 +123,13 @@ fn a_group_that_was_not_being_stepped_is_cut_off_at_its_next_step() {
     assert!(matches!(envs.save(1, 0), Err(EnvError::OutOfTurn { .. })));
     assert_eq!(all_observations(&envs)[2..], before[2..]);
     envs.start(1, &[RAISE, RAISE]).unwrap();
-    assert_eq!(envs.finish(1).unwrap(), [CUT_OFF; 2], "its actions are for episodes that are gone");
+    assert_eq!(envs.finish(1).unwrap(), [CUT_OFF; 2], "its actions are for lost episodes");
     assert_eq!(last_observation(&envs, 1, 1), before[3]);
     assert!(envs.save(1, 0).is_ok());
 }
 
 #[test]
-fn a_worker_killed_from_outside_is_replaced() {
+fn replaces_workers_killed_from_outside() {
     let mut envs = faulty();
     let first = envs.worker_process().unwrap();
     assert!(envs.worker_cpu_time().unwrap() > Duration::ZERO);
@@ -137,13 +137,13 @@ fn a_worker_killed_from_outside_is_replaced() {
     envs.start(1, &[FINE, FINE]).unwrap();
     assert_eq!(envs.finish(1).unwrap(), [CUT_OFF; 2]);
     assert_ne!(envs.worker_process().unwrap(), first);
-    // Again, while nothing is asked of it; then a reset begins new episodes without ado.
+    // A reset replaces a worker that was killed while idle.
     kill(envs.worker_process().unwrap());
     envs.reset().unwrap();
     assert_eq!(envs.take_faults().len(), 2);
     envs.start(0, &[FINE, FINE]).unwrap();
     assert_eq!(envs.finish(0).unwrap(), [Step { reward: 1.0, end: None }; 2]);
-    // And while it is to save.
+    // So does a failed save.
     kill(envs.worker_process().unwrap());
     assert!(matches!(envs.save(0, 0), Err(EnvError::Lost { .. })));
     envs.start(0, &[FINE, FINE]).unwrap();
@@ -151,7 +151,7 @@ fn a_worker_killed_from_outside_is_replaced() {
 }
 
 #[test]
-fn what_an_environment_prints_does_no_harm() {
+fn output_of_environments_does_no_harm() {
     let mut envs = faulty();
     for _ in 0..3 {
         envs.start(0, &[PRINT, PRINT]).unwrap();
@@ -162,7 +162,7 @@ fn what_an_environment_prints_does_no_harm() {
 }
 
 #[test]
-fn an_observation_that_is_not_finite_is_an_error() {
+fn refuses_observations_that_are_not_finite() {
     let mut envs = WorkerEnvironments::new(config("gym:tests.gym_envs:NotFinite-v0")).unwrap();
     envs.reset().unwrap();
     envs.start(0, &[0]).unwrap();
@@ -172,7 +172,7 @@ fn an_observation_that_is_not_finite_is_an_error() {
 }
 
 #[test]
-fn an_environment_that_never_works_is_given_up() {
+fn gives_up_on_environments_that_never_work() {
     let mut envs = WorkerEnvironments::new(config("gym:tests.gym_envs:Broken-v0")).unwrap();
     envs.reset().unwrap();
     for _ in 0..2 {
@@ -188,11 +188,11 @@ fn an_environment_that_never_works_is_given_up() {
 
     let mut envs = WorkerEnvironments::new(config("gym:tests.gym_envs:BrokenReset-v0")).unwrap();
     let error = envs.reset().unwrap_err().to_string();
-    assert!(error.contains("gave up") && error.contains("`reset`: RuntimeError: no reset today"), "{error}");
+    assert!(error.contains("gave up") && error.contains("reset: RuntimeError: no reset today"), "{error}");
 }
 
 #[test]
-fn an_environment_that_never_ends_an_episode_is_given_up() {
+fn gives_up_on_environments_that_never_finish_an_episode() {
     let mut config = config("gym:tests.gym_envs:Fragile-v0");
     config.limits.failures = 2;
     let mut envs = WorkerEnvironments::new(config.clone()).unwrap();
@@ -206,8 +206,8 @@ fn an_environment_that_never_ends_an_episode_is_given_up() {
         }
     };
     assert_eq!(cut_off, 19);
-    assert!(error.contains("after 20 failures without the end of an episode between them; the last one: "), "{error}");
-    // One that ends its episodes may fail between them as often as it likes.
+    assert!(error.contains("after 20 failures without finishing an episode; the last one: "), "{error}");
+    // An environment that finishes episodes may fail between them any number of times.
     let mut envs = WorkerEnvironments::new(config).unwrap();
     envs.reset().unwrap();
     let mut cut_off = 0;
@@ -220,7 +220,7 @@ fn an_environment_that_never_ends_an_episode_is_given_up() {
 }
 
 #[test]
-fn a_worker_that_never_starts_is_an_error_at_once() {
+fn reports_workers_that_never_start() {
     let mut no_package = config("pong");
     no_package.package = "/no/such/package".into();
     let error = WorkerEnvironments::new(no_package).err().unwrap();
@@ -236,7 +236,7 @@ fn a_worker_that_never_starts_is_an_error_at_once() {
 }
 
 #[test]
-fn mistakes_of_the_caller_are_refused_before_they_reach_the_worker() {
+fn refuses_invalid_calls_before_they_reach_the_worker() {
     let mut config = config(FAULTY);
     config.environments = 2;
     let mut envs = WorkerEnvironments::new(config).unwrap();
@@ -257,7 +257,7 @@ fn mistakes_of_the_caller_are_refused_before_they_reach_the_worker() {
 }
 
 #[test]
-fn a_worker_outlives_the_thread_that_made_it() {
+fn workers_outlive_the_thread_that_made_them() {
     let mut envs = std::thread::spawn(faulty).join().unwrap();
     let process = envs.worker_process();
     std::thread::sleep(Duration::from_millis(100));
@@ -268,7 +268,7 @@ fn a_worker_outlives_the_thread_that_made_it() {
 }
 
 #[test]
-fn dropping_the_environments_ends_the_worker_even_in_the_middle_of_a_step() {
+fn dropping_environments_ends_the_worker_even_during_a_step() {
     for action in [FINE, HANG_WITH_LOCK] {
         let mut envs = faulty();
         let process = envs.worker_process().unwrap();
@@ -278,7 +278,7 @@ fn dropping_the_environments_ends_the_worker_even_in_the_middle_of_a_step() {
     }
 }
 
-/// Episodes that end together are begun again within the limit of resets, not of steps.
+/// The limit of resets, not that of steps, applies to beginning the next episodes.
 #[test]
 fn resets_after_a_step_have_their_own_limit() {
     let mut config = config("gym:tests.gym_envs:SlowReset-v0");
@@ -295,9 +295,9 @@ fn resets_after_a_step_have_their_own_limit() {
     assert_eq!(envs.take_faults(), Vec::<String>::new());
 }
 
-/// This test starts itself once more, as the one that is stopped for longer than the limit while its worker answers.
+/// Starts itself again as a process that is stopped for longer than the limit while its worker answers.
 #[test]
-fn a_stopped_parent_does_not_blame_its_worker() {
+fn stopped_parents_do_not_blame_their_worker() {
     const ROLE: &str = "MEME_TEST_STOPPED";
     if std::env::var(ROLE).is_ok() {
         let mut envs = faulty();
@@ -308,7 +308,7 @@ fn a_stopped_parent_does_not_blame_its_worker() {
         return;
     }
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_stopped_parent_does_not_blame_its_worker", "--nocapture"])
+        .args(["--exact", "stopped_parents_do_not_blame_their_worker", "--nocapture"])
         .env(ROLE, "1")
         .stdout(Stdio::piped())
         .spawn()
@@ -317,19 +317,19 @@ fn a_stopped_parent_does_not_blame_its_worker() {
     let signal = |name: &str| {
         assert!(Command::new("kill").args([name, &child.id().to_string()]).status().unwrap().success());
     };
-    lines.find(|line| line.contains("waiting ")).expect("it says when it waits");
+    lines.find(|line| line.contains("waiting ")).expect("the child prints when it waits");
     std::thread::sleep(Duration::from_millis(100));
     signal("-STOP");
     std::thread::sleep(STEP_LIMIT + Duration::from_millis(300));
     signal("-CONT");
-    let said = lines.find_map(|line| line.split_once("done ").map(|(_, said)| said.to_owned())).unwrap();
-    assert_eq!(said, format!("{:?} []", [Step { reward: 1.0, end: None }; 2]));
+    let printed = lines.find_map(|line| line.split_once("done ").map(|(_, rest)| rest.to_owned())).unwrap();
+    assert_eq!(printed, format!("{:?} []", [Step { reward: 1.0, end: None }; 2]));
     assert!(child.wait().unwrap().success());
 }
 
-/// This test starts itself once more, as the parent that is then killed.
+/// Starts itself again as a parent that is then killed.
 #[test]
-fn a_killed_parent_leaves_no_worker_behind() {
+fn killed_parents_leave_no_worker_behind() {
     const ROLE: &str = "MEME_TEST_PARENT_ACTION";
     if let Ok(action) = std::env::var(ROLE) {
         let mut envs = faulty();
@@ -340,7 +340,7 @@ fn a_killed_parent_leaves_no_worker_behind() {
     }
     for action in [FINE, HANG, HANG_WITH_LOCK] {
         let mut parent = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_killed_parent_leaves_no_worker_behind", "--nocapture"])
+            .args(["--exact", "killed_parents_leave_no_worker_behind", "--nocapture"])
             .env(ROLE, action.to_string())
             .stdout(Stdio::piped())
             .spawn()
@@ -349,7 +349,7 @@ fn a_killed_parent_leaves_no_worker_behind() {
         let worker = lines
             .map_while(Result::ok)
             .find_map(|line| line.split_once("worker ").and_then(|(_, id)| id.parse().ok()))
-            .expect("the parent says which process its worker is");
+            .expect("the parent prints the id of its worker");
         std::thread::sleep(Duration::from_millis(100));
         assert!(runs(worker));
         parent.kill().unwrap();
@@ -366,14 +366,14 @@ fn kill(process: u32) {
     assert!(Command::new("kill").args(["-9", &process.to_string()]).status().unwrap().success());
 }
 
-/// Whether a process exists and is not a zombie that waits for whoever adopted it.
+/// Returns whether a process exists and is not a zombie.
 fn runs(process: u32) -> bool {
     let stat = std::fs::read_to_string(Path::new("/proc").join(process.to_string()).join("stat"));
     stat.is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
 }
 
 #[test]
-fn a_worker_of_another_commit_is_refused_with_what_to_do() {
+fn refuses_workers_of_another_commit_with_advice() {
     let folder = tempfile::tempdir().unwrap();
     let package = folder.path().join("meme_worker");
     fs::create_dir_all(&package).unwrap();

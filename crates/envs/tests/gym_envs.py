@@ -1,4 +1,4 @@
-"""Gymnasium environments for the tests: well-behaved ones, faulty ones, and spaces that must be refused."""
+"""Gymnasium environments for tests: well-behaved, faulty, and with unsupported spaces."""
 
 import ctypes
 import os
@@ -13,7 +13,7 @@ from gymnasium import spaces
 
 
 class Image(gymnasium.Env):
-    """A color image that shows step, action and the episode's random number; terminates after 7 steps."""
+    """A color image of step, action and a random number; terminates after 7 steps."""
 
     observation_space = spaces.Box(0, 255, (12, 10, 3), np.uint8)
     action_space = spaces.Discrete(3, start=5)
@@ -57,7 +57,7 @@ class Flat(gymnasium.Env):
 
 
 class Rebuilt(Flat, gymnasium.utils.EzPickle):
-    """Comes out of a pickle as if it were new."""
+    """Loses its state when pickled."""
 
     def __init__(self):
         gymnasium.utils.EzPickle.__init__(self)
@@ -65,7 +65,7 @@ class Rebuilt(Flat, gymnasium.utils.EzPickle):
 
 
 class Holder(Flat):
-    """Plays in another environment, which is no wrapper's."""
+    """Holds another environment without being a wrapper."""
 
     def __init__(self):
         super().__init__()
@@ -73,7 +73,7 @@ class Holder(Flat):
 
 
 class Signals(Flat):
-    """Shows which of SIGHUP, SIGINT and SIGTERM a program that it starts has blocked and ignores."""
+    """Shows which of SIGHUP, SIGINT and SIGTERM its child process blocks and ignores."""
 
     def reset(self, *, seed=None, options=None):
         status = subprocess.run(["cat", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
@@ -85,7 +85,7 @@ class Signals(Flat):
 
 
 class SlowReset(Flat):
-    """Takes longer to begin an episode than to step."""
+    """Takes longer for a reset than for a step."""
 
     def reset(self, *, seed=None, options=None):
         time.sleep(0.4)
@@ -93,7 +93,7 @@ class SlowReset(Flat):
 
 
 class Faulty(gymnasium.Env):
-    """Counts steps; the action says what goes wrong."""
+    """Counts steps; the action chooses the fault."""
 
     observation_space = spaces.Box(0, 255, (4,), np.uint8)
     action_space = spaces.Discrete(13)
@@ -128,7 +128,7 @@ class Faulty(gymnasium.Env):
         if action == 8:
             observation = np.zeros((4,), np.float32)
         if action == 9:
-            ctypes.PyDLL(None).sleep(1000)  # keeps the interpreter's lock
+            ctypes.PyDLL(None).sleep(1000)  # holds the interpreter lock
         if action == 10:
             os.closerange(3, 100)
         if action == 11:
@@ -142,7 +142,7 @@ class Faulty(gymnasium.Env):
 
 
 class Broken(Faulty):
-    """Fails at every step, or already at the first reset."""
+    """Fails at every step, or at the first reset."""
 
     def __init__(self, at_reset=False):
         self.at_reset = at_reset
@@ -157,7 +157,7 @@ class Broken(Faulty):
 
 
 class Fragile(Faulty):
-    """Fails in an episode's third step; action 1 ends the episode before that."""
+    """Fails in the third step of an episode; action 1 ends it earlier."""
 
     def step(self, action):
         if self.steps == 2:
@@ -167,14 +167,14 @@ class Fragile(Faulty):
 
 
 class NotFinite(Flat):
-    """An observation with an infinity in it."""
+    """Returns an infinite observation."""
 
     def step(self, action):
         return np.array([0.0, np.inf, 0.0]), 0.0, False, False, {}
 
 
 class Spaces(gymnasium.Env):
-    """Has the spaces that it is given."""
+    """Has the given spaces."""
 
     def __init__(self, observation_space=Image.observation_space, action_space=Image.action_space):
         self.observation_space, self.action_space = observation_space, action_space

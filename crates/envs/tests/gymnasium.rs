@@ -1,5 +1,5 @@
 //! Gymnasium environments in workers.
-#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod support;
 
@@ -22,7 +22,7 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
 }
 
 #[test]
-fn cart_pole_runs_and_replays() {
+fn runs_and_replays_cart_pole() {
     let mut envs = made("gym:CartPole-v1");
     let spec = envs.spec();
     assert_eq!((spec.observation_shape.as_slice(), spec.observation_kind), (&[4][..], ObservationKind::F32));
@@ -42,7 +42,7 @@ fn cart_pole_runs_and_replays() {
 }
 
 #[test]
-fn the_time_limit_of_an_environment_is_a_truncation() {
+fn time_limits_are_truncations() {
     let mut envs = made("gym:tests.gym_envs:Flat-v0");
     assert_eq!(floats(&observation(&envs, 0, 0)), [0.1, 0.0, -1.5]);
     for i in 1..5 {
@@ -56,7 +56,7 @@ fn the_time_limit_of_an_environment_is_a_truncation() {
 }
 
 #[test]
-fn an_image_environment_of_the_users_own_module_runs() {
+fn runs_image_environments_of_user_modules() {
     let mut config = config("gym:tests.gym_envs:Image-v0");
     (config.environments, config.groups) = (4, 2);
     let mut envs = WorkerEnvironments::new(config).unwrap();
@@ -91,7 +91,7 @@ fn an_image_environment_of_the_users_own_module_runs() {
 }
 
 #[test]
-fn spaces_that_do_not_fit_are_refused_by_name() {
+fn names_unsupported_spaces() {
     for (name, space) in [
         ("Dict", "observation space is Dict('a': Discrete(2))"),
         ("Video", "observation space is Box(0, 255, (4, 8, 8, 3), uint8)"),
@@ -104,30 +104,30 @@ fn spaces_that_do_not_fit_are_refused_by_name() {
         let error = WorkerEnvironments::new(config(&name)).err().unwrap();
         assert!(matches!(error, EnvError::Unsupported { .. }), "{error:?}");
         let sentence = error.to_string();
-        assert!(sentence.starts_with(&format!("{name} cannot be used: its {space}; it must be")), "{sentence}");
+        assert!(sentence.starts_with(&format!("{name} cannot be used: its {space}; expected")), "{sentence}");
     }
 }
 
 #[test]
-fn what_cannot_be_found_is_named() {
+fn names_missing_environments_and_modules() {
     let refused = |name: &str| WorkerEnvironments::new(config(name)).err().unwrap().to_string();
     let missing = refused("gym:NoSuchThing-v0");
     assert_eq!(missing, "gym:NoSuchThing-v0 cannot be used: Environment `NoSuchThing` doesn't exist.");
     for (module, absent) in [("no_such_module", "no_such_module"), ("tests.no_such", "tests.no_such")] {
         let refusal = refused(&format!("gym:{module}:Thing-v0"));
-        let begins = format!("gym:{module}:Thing-v0 cannot be used: there is no module {absent} in /");
+        let begins = format!("gym:{module}:Thing-v0 cannot be used: no module {absent} in /");
         assert!(refusal.starts_with(&begins) && refusal.ends_with(" or among Python's packages"), "{refusal}");
     }
 }
 
 #[test]
-fn programs_that_an_environment_starts_can_be_ended() {
+fn children_of_environments_can_be_interrupted() {
     let envs = made("gym:tests.gym_envs:Signals-v0");
     assert_eq!(floats(&observation(&envs, 0, 0))[..2], [0.0, 0.0]);
 }
 
 #[test]
-fn an_environment_that_cannot_be_saved_says_so_and_goes_on() {
+fn environments_that_cannot_be_saved_continue() {
     for (name, reason) in [
         ("HoldsAFile", "it cannot be pickled (TypeError"),
         ("Rebuilt", "Rebuilt is an EzPickle"),

@@ -1,4 +1,4 @@
-"""Plays one environment's episodes with ale-py alone, written from docs/environments.md and not from the worker's code.
+"""Plays one environment with plain ale-py; written from docs/environments.md, not from the worker's code.
 
     python reference_ale.py GAME STEPS SEED INDEX STICKY MAX_FRAMES ACTION_SEED
 

@@ -5,6 +5,8 @@
 
 use std::error::Error;
 
+use agent::AgentError;
+use envs::EnvError;
 use train::TrainError;
 
 /// Returns the advice for the first error of the chain that has one.
@@ -17,12 +19,66 @@ fn of_cause(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(error) = error.downcast_ref() {
         return of_training(error);
     }
-    None
+    if let Some(AgentError::Torch(error)) = error.downcast_ref() {
+        return of_gpu(error);
+    }
+    error.downcast_ref().and_then(of_gpu).or_else(|| error.downcast_ref().and_then(of_environment))
 }
 
 fn of_training(error: &TrainError) -> Option<&'static str> {
     match error {
         TrainError::NoGpu { .. } => Some("use `--set run.device=cpu` to train without one, slowly"),
+        TrainError::Agent(AgentError::Torch(error)) => of_gpu(error),
+        TrainError::Environment(error) => of_environment(error),
         _ => None,
+    }
+}
+
+fn of_gpu(error: &torch_ext::Error) -> Option<&'static str> {
+    match error {
+        torch_ext::Error::OutOfMemory(_) => Some(
+            "reduce learner.batch_size, replay.trace or actors.environments with `--set`, or use `--preset desktop`, \
+             which needs a sixth of the memory",
+        ),
+        torch_ext::Error::HostMemory(_) => {
+            Some("reduce learner.batch_size, replay.trace, learner.prefetch or actors.environments with `--set`")
+        }
+        _ => None,
+    }
+}
+
+fn of_environment(error: &EnvError) -> Option<&'static str> {
+    match error {
+        EnvError::UnknownEnvironment { hint, .. } if hint.starts_with("expected one of") => {
+            Some("`meme games` lists the Atari games")
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn advised(error: impl Error + Send + Sync + 'static) -> Option<&'static str> {
+        advice(&anyhow::Error::new(error).context("while training"))
+    }
+
+    #[test]
+    fn advises_on_exhausted_memory_however_deep_the_error_is() {
+        let error = || torch_ext::Error::OutOfMemory("2 GiB requested".to_owned());
+        let agent = || AgentError::from(error());
+        for advice in [advised(error()), advised(agent()), advised(TrainError::from(agent()))] {
+            assert!(advice.unwrap().contains("`--preset desktop`"));
+        }
+        let host = advised(torch_ext::Error::HostMemory("8 bytes".to_owned()));
+        assert!(host.unwrap().contains("learner.prefetch"));
+        assert_eq!(advised(torch_ext::Error::NotBuilt), None);
+    }
+
+    #[test]
+    fn points_to_the_list_of_games_if_no_name_is_similar() {
+        assert!(advised("chess_on_mars".parse::<envs::EnvId>().unwrap_err()).unwrap().contains("meme games"));
+        assert_eq!(advised("pon".parse::<envs::EnvId>().unwrap_err()), None);
     }
 }

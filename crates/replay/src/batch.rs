@@ -83,7 +83,7 @@ impl SequenceBatch {
             ("embedding", self.steps.embedding.len(), entries * embedding),
             ("state", self.state.len(), size * state),
         ];
-        scalars.map(move |((name, _), column)| (name, column.len(), entries)).chain(others)
+        scalars.map(move |(column, values)| (column.name, values.len(), entries)).chain(others)
     }
 
     /// Splits the batch by sequence; its observations are elsewhere. The lengths have been checked.

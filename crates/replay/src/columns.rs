@@ -27,8 +27,9 @@ macro_rules! step_columns {
         /// Number of scalar columns.
         pub const SCALARS: usize = [$(stringify!($name)),*].len();
 
-        /// Name and valid range of each scalar column, in declaration order.
-        pub const SCALAR_COLUMNS: [(&str, RangeInclusive<f32>); SCALARS] = [$((stringify!($name), $range)),*];
+        /// The scalar columns in declaration order.
+        pub const SCALAR_COLUMNS: [ScalarColumn; SCALARS] =
+            [$(ScalarColumn { name: stringify!($name), range: $range }),*];
 
         impl<Action, Scalar, Embedding> StepColumns<Action, Scalar, Embedding> {
             /// Joins columns, the scalar ones in declaration order.
@@ -48,6 +49,22 @@ macro_rules! step_columns {
             }
         }
     };
+}
+
+/// A column of one number per step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScalarColumn {
+    /// The field of [`StepColumns`].
+    pub name: &'static str,
+    /// The valid values; excludes NaN and infinities.
+    pub range: RangeInclusive<f32>,
+}
+
+impl ScalarColumn {
+    /// Describes the valid values for error messages.
+    pub fn expected(&self) -> &'static str {
+        if self.range == FINITE { "a finite number" } else { "a number from 0 to 1" }
+    }
 }
 
 /// Excludes NaN and infinities.
@@ -89,16 +106,16 @@ impl<'a> Step<'a> {
     /// Refuses values that would poison the learner.
     pub(crate) fn check(&self, layout: &Layout, actor: u32, step: u64) -> Result<()> {
         expect_length("embedding", self.embedding.len(), layout.embedding)?;
-        let scalars =
-            SCALAR_COLUMNS.into_iter().zip(self.scalars()).map(|((name, range), &value)| (name, range, value));
-        let embedding = self.embedding.iter().map(|value| ("embedding", FINITE, value.to_f32()));
-        for (column, range, value) in scalars.chain(embedding) {
-            if !range.contains(&value) {
-                let expected = if range == FINITE { "a finite number" } else { "a number from 0 to 1" };
-                return Err(ReplayError::Value { column, value, step, actor, expected });
+        let fail = |column, value, expected| Err(ReplayError::Value { column, value, step, actor, expected });
+        for (column, &value) in SCALAR_COLUMNS.iter().zip(self.scalars()) {
+            if !column.range.contains(&value) {
+                return fail(column.name, value, column.expected());
             }
         }
-        Ok(())
+        match self.embedding.iter().find(|value| !value.is_finite()) {
+            Some(value) => fail("embedding", value.to_f32(), "a finite number"),
+            None => Ok(()),
+        }
     }
 }
 

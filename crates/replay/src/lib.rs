@@ -22,7 +22,7 @@ mod writer;
 
 pub use accounting::{Accounting, Forecast};
 pub use batch::{SampledSequence, SequenceBatch};
-pub use columns::{SCALAR_COLUMNS, Step, StepColumns};
+pub use columns::{SCALAR_COLUMNS, ScalarColumn, Step, StepColumns};
 pub use config::{Layout, RateLimiterConfig, ReplayConfig};
 pub use error::{ReplayError, Result};
 pub use rate_limiter::RateLimiter;

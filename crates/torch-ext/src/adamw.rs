@@ -1,45 +1,46 @@
-//! AdamW and the moving average of the parameters in one kernel over flat buffers.
+//! AdamW and the moving average of the parameters, in one kernel over flat buffers.
 
 use tch::{Kind, Tensor};
 
 use crate::driver::driver;
 use crate::error::Result;
 use crate::module::{Module, argument};
-use crate::operand::expect;
+use crate::operand::{address, expect};
 
-/// Flat f32 buffers of one length on the GPU, and the constants of a step. What the gradients decide is on the GPU too,
-/// so that nobody has to wait for it.
+/// Flat f32 buffers of equal length on the GPU, and the constants of an update.
+///
+/// Everything that depends on the gradients stays on the GPU, so that the host does not wait for it.
 #[derive(Debug)]
 pub struct AdamWStep<'a> {
-    /// What is moved.
+    /// The parameters to update.
     pub parameters: &'a Tensor,
     /// Moving average of the gradient.
     pub first: &'a Tensor,
-    /// Moving average of its square.
+    /// Moving average of the squared gradient.
     pub second: &'a Tensor,
     /// The gradient.
     pub gradients: &'a Tensor,
-    /// What parameters are multiplied with first: weight decay.
+    /// Factors of the parameters, for weight decay.
     pub keep: Option<&'a Tensor>,
-    /// Moving average of the parameters, moved by `share` of the way.
+    /// Moving average of the parameters, and the share of the way it moves.
     pub average: Option<(&'a Tensor, f64)>,
-    /// Factor of the gradient, one f64; 1 if not given.
+    /// Factor of the gradient, one f64; 1 if `None`.
     pub scale: Option<&'a Tensor>,
-    /// Whether to write anything, one bool.
+    /// Whether to apply the update, one bool.
     pub apply: &'a Tensor,
     /// Decay of the gradient's average.
     pub beta1: f64,
     /// Decay of the square's average.
     pub beta2: f64,
-    /// Learning rate divided by the first average's bias.
+    /// Learning rate divided by the bias of the first average.
     pub rate: f64,
-    /// Root of the second average's bias.
+    /// Square root of the bias of the second average.
     pub root: f64,
-    /// Added to the root of the second average.
+    /// Added to the square root of the second average.
     pub epsilon: f64,
 }
 
-/// The same as the kernel declares it.
+/// The arguments as the kernel declares them.
 #[repr(C)]
 struct Arguments {
     parameters: u64,
@@ -59,7 +60,7 @@ struct Arguments {
     share: f32,
 }
 
-/// p ← keep · p − rate · m / (√v / root + ε), then average ← average + share · (p − average); nothing if not to apply.
+/// Updates p ← keep · p − rate · m / (√v / root + ε), then average ← average + share · (p − average), if `apply` is set.
 pub fn adamw(step: &AdamWStep<'_>) -> Result<()> {
     let (count, device) = (step.parameters.numel() as i64, step.parameters.device());
     let flat = |what, tensor: &Tensor| expect(what, tensor, Kind::Float, count, device);
@@ -71,7 +72,6 @@ pub fn adamw(step: &AdamWStep<'_>) -> Result<()> {
     step.average.map_or(Ok(()), |(average, _)| flat("the moving average of the parameters", average))?;
     step.scale.map_or(Ok(()), |scale| expect("the optimizer's scale", scale, Kind::Double, 1, device))?;
     expect("the optimizer's flag", step.apply, Kind::Bool, 1, device)?;
-    let address = |tensor: &Tensor| tensor.data_ptr() as u64;
     let arguments = Arguments {
         parameters: address(step.parameters),
         first: address(step.first),
@@ -91,6 +91,6 @@ pub fn adamw(step: &AdamWStep<'_>) -> Result<()> {
     };
     let module = Module::get(include_str!("kernels/adamw.cu"))?;
     let grid = 8 * driver()?.multiprocessors()? as usize;
-    // SAFETY: all buffers have the length of the parameters and one element is read of the others, as checked above.
+    // SAFETY: as checked above, all buffers are as long as the parameters, and one element of the others is read.
     unsafe { module.kernel("adamw", 0)?.launch(grid, 512, 0, &[argument(&arguments)]) }
 }

@@ -1,4 +1,4 @@
-//! Nodes of libtorch's autograd graph whose backward pass is a Rust function.
+//! Nodes of libtorch's autograd graph with a backward pass in Rust.
 
 use std::ffi::{CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,11 +11,10 @@ use crate::shim::{self, torch_sys_types::RawTensor};
 
 type BackwardFn = Box<dyn FnOnce(&Tensor) -> Result<Vec<Option<Tensor>>> + Send>;
 
-/// `output`, which was computed from `inputs` without libtorch's knowledge, as a tensor that gradients flow through.
+/// Connects `output`, which was computed from `inputs` outside autograd, to the graph.
 ///
-/// `backward` gets the gradient of the output and returns one for each input. It runs once, on a thread of libtorch,
-/// with the stream that `attach` was called on, and without recording gradients. When no input wants a gradient, the
-/// output is returned as it is.
+/// `backward` receives the gradient of the output and returns one per input. It runs once, on a thread of libtorch, on
+/// the stream of this call, and without recording gradients. If no input requires a gradient, returns `output` itself.
 pub fn attach(
     output: &Tensor,
     inputs: &[&Tensor],
@@ -28,7 +27,7 @@ pub fn attach(
     let state: *mut Option<BackwardFn> = Box::into_raw(Box::new(Some(backward)));
     let inputs: Vec<_> = inputs.iter().map(|input| shim::raw(input)).collect();
     let mut attached = ptr::null_mut();
-    // SAFETY: `state` goes over to the node, which gives it to `run` and once to `drop_state`; tensors are live.
+    // SAFETY: the node takes over `state`, passes it to `run`, and once to `drop_state`; the tensors are live.
     let text = unsafe {
         shim::tx_attach(
             shim::raw(output),
@@ -55,8 +54,10 @@ extern "C" fn run(
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         // SAFETY: the state that `attach` made; libtorch runs a node on one thread at a time.
         let backward = unsafe { &mut *state.cast::<Option<BackwardFn>>() }.take();
-        let Some(backward) = backward else { return Err("the backward pass of a fused piece ran twice".to_owned()) };
-        // SAFETY: a live tensor of libtorch; the clone has a reference of its own.
+        let Some(backward) = backward else {
+            return Err("the backward pass of a fused operation ran twice".to_owned());
+        };
+        // SAFETY: a live tensor of libtorch; the clone has its own reference.
         let gradient = unsafe { Tensor::clone_from_ptr(gradient.cast()) };
         tch::no_grad(|| backward(&gradient)).map_err(|error| error.to_libtorch())
     }));

@@ -1,5 +1,4 @@
-//! cuDNN's graph interface, found at run time in the library that libtorch uses: operations are described, and cuDNN
-//! offers kernels that do several of them in one pass.
+//! cuDNN's graph API, loaded from the library that libtorch uses: cuDNN offers kernels that fuse described operations.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ops::Range;
@@ -53,13 +52,13 @@ impl Cudnn {
     }
 }
 
-/// cuDNN's state for this process, which one thread uses at a time.
+/// cuDNN's state of this process, used by one thread at a time.
 struct Handle(*mut c_void);
 
-// SAFETY: it may be used from any thread, if from one at a time, which the mutex around it sees to.
+// SAFETY: any thread may use it, one at a time, which the mutex around it ensures.
 unsafe impl Send for Handle {}
 
-/// Does something with the handle, on the current stream.
+/// Calls `work` with the handle on the current stream.
 fn with_handle<T>(work: impl FnOnce(&Cudnn, *mut c_void) -> Result<T>) -> Result<T> {
     static HANDLE: Mutex<Option<Handle>> = Mutex::new(None);
     let cudnn = cudnn()?;
@@ -67,7 +66,7 @@ fn with_handle<T>(work: impl FnOnce(&Cudnn, *mut c_void) -> Result<T>) -> Result
     if handle.is_none() {
         let mut created = ptr::null_mut();
         // SAFETY: cuDNN writes one pointer.
-        cudnn.check(unsafe { (cudnn.create)(&mut created) }, "beginning")?;
+        cudnn.check(unsafe { (cudnn.create)(&mut created) }, "starting")?;
         *handle = Some(Handle(created));
     }
     let raw = handle.as_ref().map_or(ptr::null_mut(), |handle| handle.0);
@@ -76,11 +75,11 @@ fn with_handle<T>(work: impl FnOnce(&Cudnn, *mut c_void) -> Result<T>) -> Result
     work(cudnn, raw)
 }
 
-/// Something that is described to cuDNN, or that it offers.
+/// A description for cuDNN, or one of its offers.
 #[derive(Debug)]
 pub(crate) struct Descriptor(*mut c_void);
 
-// SAFETY: cuDNN allows descriptors to be used from any thread; they are only changed before they are shared.
+// SAFETY: any thread may use a descriptor; it only changes before it is shared.
 unsafe impl Send for Descriptor {}
 // SAFETY: as above.
 unsafe impl Sync for Descriptor {}
@@ -95,7 +94,7 @@ impl Drop for Descriptor {
 }
 
 impl Descriptor {
-    /// One of this type, without attributes.
+    /// Creates a descriptor of this type, without attributes.
     pub fn new(of: c_int) -> Result<Self> {
         let cudnn = cudnn()?;
         let mut created = ptr::null_mut();
@@ -107,23 +106,23 @@ impl Descriptor {
     /// Sets an attribute.
     ///
     /// # Safety
-    /// `T` is what cuDNN reads for attributes of this kind.
+    /// `T` is the type that cuDNN reads for attributes of this kind.
     unsafe fn set<T>(self, attribute: c_int, kind: c_int, values: &[T]) -> Result<Self> {
         let cudnn = cudnn()?;
-        // SAFETY: a live descriptor and so many values, of the right type as the caller says.
+        // SAFETY: a live descriptor and this many values, of the type that the caller guarantees.
         let code =
             unsafe { (cudnn.set_attribute)(self.0, attribute, kind, values.len() as i64, values.as_ptr().cast()) };
         cudnn.check(code, "describing an operation")?;
         Ok(self)
     }
 
-    /// Sets an attribute that is one of a list of choices, of a type of its own.
+    /// Sets an attribute of an enumeration type.
     pub fn choice(self, attribute: c_int, kind: c_int, value: c_int) -> Result<Self> {
         // SAFETY: enumerations are of C's int.
         unsafe { self.set(attribute, kind, &[value]) }
     }
 
-    /// Sets whole numbers.
+    /// Sets integers.
     pub fn integers(self, attribute: c_int, values: &[i64]) -> Result<Self> {
         // SAFETY: cuDNN reads 64 bits.
         unsafe { self.set(attribute, kind::INTEGER, values) }
@@ -154,13 +153,13 @@ impl Descriptor {
         unsafe { self.set(attribute, kind::DESCRIPTOR, &raw) }
     }
 
-    /// Ties it to this process's use of the GPU.
+    /// Sets the handle.
     pub fn handle(self, attribute: c_int) -> Result<Self> {
         // SAFETY: a live handle.
         with_handle(|_, handle| unsafe { self.set(attribute, kind::HANDLE, &[handle]) })
     }
 
-    /// Ends its description; cuDNN says whether it makes sense.
+    /// Completes the description, which cuDNN then checks.
     pub fn finalized(self) -> Result<Self> {
         let cudnn = cudnn()?;
         // SAFETY: a live descriptor.
@@ -168,7 +167,7 @@ impl Descriptor {
         Ok(self)
     }
 
-    /// A whole number that cuDNN knows.
+    /// Returns an integer attribute.
     pub fn integer(&self, attribute: c_int) -> Result<i64> {
         let cudnn = cudnn()?;
         let (mut count, mut value) = (0, 0i64);
@@ -180,7 +179,7 @@ impl Descriptor {
         Ok(value)
     }
 
-    /// Up to `most` descriptors of a type that cuDNN has to offer, best first.
+    /// Returns up to `most` descriptors of a type that cuDNN offers, best first.
     pub fn offers(&self, attribute: c_int, of: c_int, most: usize) -> Result<Vec<Descriptor>> {
         let cudnn = cudnn()?;
         let mut offers = (0..most).map(|_| Descriptor::new(of)).collect::<Result<Vec<_>>>()?;
@@ -213,7 +212,7 @@ pub(crate) mod descriptor {
     pub const REDUCTION_OPERATION: i32 = 22;
 }
 
-/// Operations that belong together.
+/// Operations to be fused.
 #[derive(Debug)]
 pub(crate) struct Graph {
     heuristics: Descriptor,
@@ -222,19 +221,20 @@ pub(crate) struct Graph {
     _parts: Vec<Descriptor>,
 }
 
-/// A kernel that does all operations of a graph.
+/// A kernel for all operations of a graph.
 #[derive(Debug)]
 pub(crate) struct Plan {
     plan: Descriptor,
-    /// Bytes it needs for itself.
+    /// Bytes of workspace.
     pub workspace: i64,
     _configuration: Descriptor,
     _graph: Arc<Graph>,
 }
 
 impl Graph {
-    /// Of these operations, which were described by these parts. All of them live as long as any plan: what cuDNN still
-    /// reads of them, it does not say.
+    /// Builds a graph of these operations and the parts that describe them.
+    ///
+    /// All of them live as long as any plan, since cuDNN does not document what it still reads of them.
     pub fn new(operations: Vec<Descriptor>, parts: Vec<Descriptor>) -> Result<Self> {
         const HANDLE: i32 = 800;
         const OPERATIONS: i32 = 801;
@@ -253,7 +253,7 @@ impl Graph {
         Ok(Self { heuristics, _graph: graph, _operations: operations, _parts: parts })
     }
 
-    /// The kernels of these ranks that cuDNN has for it, best first by its own guess, each compiled when it is asked for.
+    /// Returns cuDNN's kernels of these ranks, best first by its own estimate; the iterator compiles them one by one.
     pub fn plans(self: Arc<Self>, ranks: Range<usize>) -> Result<impl Iterator<Item = Result<Plan>>> {
         const RESULTS: i32 = 202;
         let offers = self.heuristics.offers(RESULTS, descriptor::ENGINE_CONFIGURATION, ranks.end)?;
@@ -274,10 +274,10 @@ impl Plan {
         Ok(Self { plan, workspace, _configuration: configuration, _graph: graph })
     }
 
-    /// Runs it on the current stream, with the address of every tensor by its number.
+    /// Runs the kernel on the current stream with the address of each tensor, by its number.
     ///
     /// # Safety
-    /// The addresses are of live GPU memory of the tensors' sizes, and `workspace` of as many bytes as the plan needs.
+    /// The addresses are of live GPU memory of the tensors' sizes, and `workspace` of [`workspace`](Self::workspace) bytes.
     pub unsafe fn run(&self, tensors: &[(i64, u64)], workspace: u64) -> Result<()> {
         const NUMBERS: i32 = 1000;
         const ADDRESSES: i32 = 1001;

@@ -1,4 +1,4 @@
-//! The CUDA driver and NVRTC, found at run time: nothing of CUDA is needed to build or to start without a GPU.
+//! The CUDA driver and NVRTC, loaded at run time: neither building nor starting without a GPU needs CUDA.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -10,11 +10,11 @@ use crate::library::library;
 const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const COMPUTE_CAPABILITY_MINOR: c_int = 76;
 const MULTIPROCESSORS: c_int = 16;
-const SHARED_BYTES_A_BLOCK: c_int = 97;
+const SHARED_BYTES_PER_BLOCK: c_int = 97;
 const MAX_DYNAMIC_SHARED_BYTES: c_int = 8;
 
 library! {
-    /// Functions of the driver and of NVRTC. libtorch's own link to both finds the versions that it was made for.
+    /// Functions of the driver and of NVRTC, through the library with which libtorch finds its versions of both.
     pub(crate) struct Driver("libcaffe2_nvrtc.so");
     error_string = c"cuGetErrorString": fn(c_int, *mut *const c_char) -> c_int;
     device_attribute = c"cuDeviceGetAttribute": fn(*mut c_int, c_int, c_int) -> c_int;
@@ -38,7 +38,7 @@ library! {
     nvrtc_destroy = c"nvrtcDestroyProgram": fn(*mut *mut c_void) -> c_int;
 }
 
-/// The driver, opened once.
+/// Returns the driver, loaded once.
 pub(crate) fn driver() -> Result<&'static Driver> {
     static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
     if cfg!(not(feature = "cuda")) {
@@ -47,7 +47,7 @@ pub(crate) fn driver() -> Result<&'static Driver> {
     DRIVER.get_or_init(Driver::open).as_ref().map_err(Clone::clone)
 }
 
-/// Makes the GPU's context that of this thread, as libtorch does with its first operation on one.
+/// Makes the GPU's context current on this thread, as libtorch's first operation does.
 pub(crate) fn adopt_context() -> Result<()> {
     let _ = tch::Tensor::f_zeros([1], (tch::Kind::Float, tch::Device::Cuda(0)))?;
     Ok(())
@@ -78,28 +78,28 @@ impl Driver {
         Ok(value)
     }
 
-    /// Such as (9, 0).
+    /// Returns the compute capability, such as (9, 0).
     pub fn compute_capability(&self) -> Result<(i32, i32)> {
         Ok((self.attribute(COMPUTE_CAPABILITY_MAJOR)?, self.attribute(COMPUTE_CAPABILITY_MINOR)?))
     }
 
-    /// Number of streaming multiprocessors.
+    /// Returns the number of streaming multiprocessors.
     pub fn multiprocessors(&self) -> Result<i32> {
         self.attribute(MULTIPROCESSORS)
     }
 
-    /// Bytes of shared memory that a thread block may have.
+    /// Returns the bytes of shared memory available to a thread block.
     pub fn shared_bytes(&self) -> Result<i32> {
-        self.attribute(SHARED_BYTES_A_BLOCK)
+        self.attribute(SHARED_BYTES_PER_BLOCK)
     }
 
-    /// NVRTC's version, such as (13, 0).
+    /// Returns NVRTC's version, such as (13, 0).
     pub fn compiler_version(&self) -> Result<(i32, i32)> {
         let (mut major, mut minor) = (0, 0);
         // SAFETY: NVRTC writes two numbers.
         match unsafe { (self.nvrtc_version)(&mut major, &mut minor) } {
             0 => Ok((major, minor)),
-            code => Err(Error::Compile(format!("NVRTC's version can't be read (error {code})"))),
+            code => Err(Error::Compile(format!("cannot read NVRTC's version (error {code})"))),
         }
     }
 
@@ -152,13 +152,13 @@ impl Driver {
     /// Loads a compiled module for the life of the process.
     pub fn load(&self, cubin: &[u8]) -> Result<*mut c_void> {
         let mut module = ptr::null_mut();
-        // SAFETY: a whole cubin; the driver copies it.
+        // SAFETY: a complete cubin, which the driver copies.
         let code = unsafe { (self.module_load)(&mut module, cubin.as_ptr().cast()) };
         self.check(code, || "loading the kernels".to_owned())?;
         Ok(module)
     }
 
-    /// A kernel of a module, which may use `dynamic_shared` bytes of shared memory besides its own.
+    /// Returns a kernel of a module, which may use this many bytes of dynamic shared memory.
     pub fn function(&self, module: *mut c_void, name: &str, dynamic_shared: usize) -> Result<*mut c_void> {
         let text = CString::new(name).unwrap_or_default();
         let mut function = ptr::null_mut();
@@ -174,10 +174,10 @@ impl Driver {
         Ok(function)
     }
 
-    /// Launches a kernel of one-dimensional blocks.
+    /// Launches a kernel with one-dimensional blocks.
     ///
     /// # Safety
-    /// `arguments` point to values of the types the kernel has, and every address among them is of live GPU memory
+    /// `arguments` point to values of the kernel's parameter types, and every address among them is of live GPU memory
     /// that is large enough.
     pub unsafe fn launch(
         &self,
@@ -187,7 +187,7 @@ impl Driver {
         arguments: &mut [*mut c_void],
         name: &str,
     ) -> Result<()> {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let code = unsafe {
             (self.launch_kernel)(
                 function,
@@ -206,32 +206,32 @@ impl Driver {
         self.check(code, || format!("launching the kernel {name}"))
     }
 
-    /// Host memory that the GPU can read and write by itself.
+    /// Allocates host memory that the GPU can access.
     pub fn allocate_host(&self, bytes: usize) -> Result<*mut c_void> {
         let mut start = ptr::null_mut();
         // SAFETY: the driver writes one pointer.
         let code = unsafe { (self.host_allocate)(&mut start, bytes, 1) };
         let call = || format!("pinning {bytes} bytes for the GPU to read");
         self.check(code, call).map_err(|error| match error {
-            // The driver says the same of the host's memory as of the GPU's.
+            // The driver reports the host's memory like the GPU's.
             Error::OutOfMemory(reason) => Error::HostMemory(reason),
             other => other,
         })?;
         Ok(start)
     }
 
-    /// Frees what [`allocate_host`](Self::allocate_host) gave.
+    /// Frees memory of [`allocate_host`](Self::allocate_host).
     pub fn free_host(&self, start: *mut c_void) {
-        // SAFETY: called once for each allocation, by its owner. At the end of the process it may fail, harmlessly.
+        // SAFETY: called once per allocation, by its owner. It may fail harmlessly at the end of the process.
         unsafe { (self.host_free)(start) };
     }
 
     /// Copies from the host on a stream.
     ///
     /// # Safety
-    /// Both sides have `bytes` bytes and stay alive and unchanged until the stream has done it.
+    /// Both sides have `bytes` bytes and stay alive and unchanged until the copy is done.
     pub unsafe fn upload(&self, to: u64, from: *const c_void, bytes: usize, stream: *mut c_void) -> Result<()> {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let code = unsafe { (self.copy_to_device)(to, from, bytes, stream) };
         self.check(code, || format!("copying {bytes} bytes to the GPU"))
     }
@@ -239,9 +239,9 @@ impl Driver {
     /// Copies to the host on a stream.
     ///
     /// # Safety
-    /// Both sides have `bytes` bytes and stay alive and untouched until the stream has done it.
+    /// Both sides have `bytes` bytes and stay alive and untouched until the copy is done.
     pub unsafe fn download(&self, to: *mut c_void, from: u64, bytes: usize, stream: *mut c_void) -> Result<()> {
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         let code = unsafe { (self.copy_to_host)(to, from, bytes, stream) };
         self.check(code, || format!("copying {bytes} bytes from the GPU"))
     }

@@ -1,8 +1,8 @@
-//! The end of a process whose GPU failed where libtorch can't say so.
+//! The end of a process whose GPU failed where libtorch cannot return an error.
 //!
-//! libtorch gives a tensor's memory back in a destructor. If another stream has used the tensor, that takes a call to
-//! CUDA, and if the GPU has failed by then, the destructor throws, which C++ answers by ending the process. It may happen
-//! on any thread, before or after the one that waits for the GPU has heard of the failure.
+//! libtorch frees a tensor's memory in a destructor. If another stream has used the tensor, that calls CUDA, and if the
+//! GPU has failed by then, the destructor throws and C++ terminates the process. This can happen on any thread, before or
+//! after the thread that waits for the GPU has noticed the failure.
 
 use std::ffi::{CStr, c_char};
 use std::io::Write;
@@ -10,11 +10,12 @@ use std::io::Write;
 use crate::error::Error;
 use crate::shim;
 
-/// From now on a process that C++ ends says why in one sentence and exits with 1: without a stack trace
-/// and a core dump. Files that were being written are left as by a kill.
+/// Makes a process that C++ terminates print its reason in one sentence and exit with 1.
+///
+/// There is no stack trace and no core dump. Files that were being written are left as by `kill -9`.
 pub fn end_in_a_sentence() {
     if cfg!(feature = "cuda") {
-        // SAFETY: the function may be called at any time, from any thread.
+        // SAFETY: may be called at any time, from any thread.
         let _ = shim::check(unsafe { shim::tx_on_terminate(end) });
     }
 }
@@ -22,6 +23,6 @@ pub fn end_in_a_sentence() {
 extern "C" fn end(text: *const c_char) {
     // SAFETY: the shim passes a terminated text.
     let text = unsafe { CStr::from_ptr(text) }.to_string_lossy();
-    // Not `eprintln`, which panics where nobody reads.
+    // `eprintln` would panic if standard error is closed.
     let _ = writeln!(std::io::stderr(), "error: {}", Error::from_libtorch(&text));
 }

@@ -1,4 +1,4 @@
-//! CUDA graphs: a recorded piece of work that is launched again with one call.
+//! CUDA graphs: recorded work that one call launches again.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -6,18 +6,18 @@ use std::ptr;
 use crate::error::Result;
 use crate::shim;
 
-/// A recorded piece of work. Replaying it reads and writes the same memory as when it was recorded.
+/// Recorded work. A replay reads and writes the same memory as the recording.
 #[derive(Debug)]
 pub struct Graph(*mut c_void);
 
-// SAFETY: libtorch's graph may be replayed from any thread, by one at a time, which `&mut` ensures.
+// SAFETY: any thread may replay the graph, one at a time, which `&mut` ensures.
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Records what `work` gives to the current stream, which must not be the default stream. Nothing runs.
+    /// Records what `work` submits to the current stream, which must not be the default stream, without running it.
     ///
-    /// `work` has run before on this stream, so that everything it sets up once is there; it must not wait for the
-    /// GPU. Tensors that it makes keep their memory as long as the graph lives.
+    /// `work` must have run before on this stream, so that its one-time setup is done, and must not wait for the GPU.
+    /// Tensors that it creates keep their memory as long as the graph lives.
     pub fn record<T, E: From<crate::Error>>(
         work: impl FnOnce() -> std::result::Result<T, E>,
     ) -> std::result::Result<(Self, T), E> {
@@ -26,7 +26,7 @@ impl Graph {
         shim::check(unsafe { shim::tx_graph_begin(&mut graph) })?;
         let graph = Self(graph);
         let result = work();
-        // Recording has to be ended in any case, or the stream could not be used any more.
+        // Recording must end in any case, or the stream could no longer be used.
         // SAFETY: a live graph.
         let ended = shim::check(unsafe { shim::tx_graph_end(graph.0) });
         let result = result?;
@@ -34,7 +34,7 @@ impl Graph {
         Ok((graph, result))
     }
 
-    /// Gives the recorded work to the current stream.
+    /// Submits the recorded work to the current stream.
     pub fn replay(&mut self) -> Result<()> {
         // SAFETY: a live graph whose recording has ended.
         shim::check(unsafe { shim::tx_graph_replay(self.0) })

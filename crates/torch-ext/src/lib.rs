@@ -1,10 +1,9 @@
-//! What libtorch lacks through its Rust bindings: streams, CUDA graphs, kernels of our own, and the fused pieces of the
-//! learner that are made of them.
+//! What libtorch's Rust bindings lack: streams, CUDA graphs, custom kernels, and the fused operations of the learner.
 //!
-//! Streams, graphs and kernels need an NVIDIA GPU and the `cuda` feature; [`available`] says whether both are there. Each
-//! fused piece has a plain version in the `agent` crate, which runs on any device and is what it is tested against.
-//! Uploads, signals and what is said at a fatal error work anywhere. This is the one crate with unsafe code besides the
-//! shared memory and the process groups of the environments.
+//! Streams, graphs and kernels need an NVIDIA GPU and the `cuda` feature; [`available`] tells whether both are present.
+//! Each fused operation has a plain version in the `agent` crate, which runs on any device and serves as its reference
+//! in tests. Uploads, signals and messages of fatal errors work everywhere. All unsafe code is here, except for the
+//! shared memory of `envs`.
 
 mod autograd;
 mod copy;
@@ -38,17 +37,18 @@ pub use memory::{
 };
 pub use stream::{Event, Priority, Stream};
 
-/// Lets libtorch use tensor cores for f32 matrix products (factors of 10 bits, sums in f32), and try cuDNN's algorithms
-/// once for each shape: batches have the same few shapes all along.
+/// Lets libtorch use TF32 for f32 matrix products and benchmark cuDNN's algorithms once per shape.
+///
+/// TF32 has 10-bit factors and f32 sums. Batches have the same few shapes throughout, so benchmarking pays.
 pub fn prefer_speed() -> Result<()> {
     // SAFETY: no arguments.
     shim::check(unsafe { shim::tx_prefer_speed() })
 }
 
-/// Runs something whose warnings by libtorch, told at every call, nobody can do anything about.
+/// Runs `work` without libtorch's warnings, for those that repeat with every call and that no one can act on.
 pub fn silently<T>(work: impl FnOnce() -> T) -> T {
     let silence = |silent: bool| {
-        // SAFETY: a number. Without CUDA there is nothing that warns, and nothing to be silenced.
+        // SAFETY: takes only a number. Without CUDA there are no warnings to silence.
         let _ = shim::check(unsafe { shim::tx_silence(silent.into()) });
     };
     silence(true);
@@ -57,19 +57,19 @@ pub fn silently<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The GPU, or why there is none to be used.
+/// Returns the GPU, or why there is no usable one.
 pub fn gpu() -> Result<tch::Device> {
     if cfg!(not(feature = "cuda")) {
         return Err(Error::NotBuilt);
     }
     if !tch::Cuda::is_available() {
-        // Asked for memory there, libtorch says why not.
+        // A request for memory makes libtorch say why not.
         driver::adopt_context()?;
     }
     Ok(tch::Device::Cuda(0))
 }
 
-/// Whether this build has CUDA and this machine a GPU that the kernels run on.
+/// Returns whether this build has CUDA and this machine has a GPU that the kernels support.
 pub fn available() -> bool {
     cfg!(feature = "cuda")
         && tch::Cuda::is_available()

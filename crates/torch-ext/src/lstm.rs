@@ -1,4 +1,4 @@
-//! One LSTM layer in f16 with f32 master weights, by cuDNN's persistent kernels, which want widths of multiples of 128.
+//! One LSTM layer in f16 with f32 master weights, with cuDNN's persistent kernels.
 
 use std::ptr;
 
@@ -8,7 +8,7 @@ use crate::autograd::attach;
 use crate::error::{Error, Result};
 use crate::shim;
 
-/// cuDNN's fast path wants the width of the input to be a multiple of this.
+/// cuDNN's fast path needs an input width that is a multiple of this.
 const WIDTH_STEP: i64 = 128;
 
 /// f32 master weights: `[4 width, inputs]`, `[4 width, width]`, and two biases of `[4 width]`; gates in the order input,
@@ -19,7 +19,7 @@ fn padded(inputs: i64) -> i64 {
     (inputs + WIDTH_STEP - 1) / WIDTH_STEP * WIDTH_STEP
 }
 
-/// The weights as cuDNN wants them: f16, one after the other, the input padded with zeros.
+/// Converts the weights to cuDNN's format: f16, one after the other, the input padded with zeros.
 pub fn prepare(weights: LstmWeights<'_>) -> Result<Tensor> {
     tch::no_grad(|| {
         let [weight_ih, rest @ ..] = weights;
@@ -34,11 +34,10 @@ pub fn prepare(weights: LstmWeights<'_>) -> Result<Tensor> {
     })
 }
 
-/// `[B, T, inputs]` and the state before them, h and c of `[B, width]`, to `[B, T, width]` in the input's kind and the
-/// state after them in f32.
+/// Maps `[B, T, inputs]` and the state before, h and c of `[B, width]`, to `[B, T, width]` and the state after in f32.
 ///
-/// Gradients flow to the input and to the weights, not to the state. They are scaled so that the largest incoming one is
-/// 1 while they are f16.
+/// The output has the kind of the input. Gradients flow to the input and the weights, not to the state; in f16 they are
+/// scaled so that the largest incoming one is 1.
 pub fn lstm(
     input: &Tensor,
     weights: LstmWeights<'_>,
@@ -47,10 +46,10 @@ pub fn lstm(
 ) -> Result<(Tensor, [Tensor; 2])> {
     let (sequences, _, inputs) = input.size3()?;
     let (rows, width) = h.size2()?;
-    // cuDNN reads as many rows of the state as there are sequences.
+    // cuDNN reads one row of the state per sequence.
     if rows != sequences || c.size() != [rows, width] {
         let found = format!("{:?} and {:?} beside {sequences} sequences", h.size(), c.size());
-        return Err(Error::Shape { what: "an LSTM's state", found, expected: "of one row each".into() });
+        return Err(Error::Shape { what: "an LSTM's state", found, expected: "one row per sequence".into() });
     }
     let state = |x: &Tensor| x.f_detach()?.f_to_kind(Kind::Half)?.f_unsqueeze(0)?.f_contiguous();
     let (h, c) = (state(h)?, state(c)?);
@@ -64,7 +63,7 @@ pub fn lstm(
     let after = [h_after, c_after].map(|x| x.f_squeeze_dim(0)?.f_to_kind(Kind::Float));
     let [h_after, c_after] = after;
     let after = [h_after?, c_after?];
-    // In the input's kind, so that a gradient never passes through f16 before it is scaled.
+    // The input's kind keeps gradients from passing through f16 before they are scaled.
     let batch_major = output.f_transpose(0, 1)?.f_to_kind(input.kind())?;
     if !train {
         return Ok((batch_major, after));
@@ -85,7 +84,7 @@ pub fn lstm(
     Ok((attached, after))
 }
 
-/// Output, h and c after it, and what the backward pass needs.
+/// Returns the output, h and c after it, and what the backward pass needs.
 fn forward(x: &Tensor, buffer: &Tensor, [h, c]: [&Tensor; 2], width: i64, train: bool) -> Result<[Tensor; 4]> {
     let mut found = [ptr::null_mut(); 4];
     let [output, h_after, c_after, reserve] = &mut found;
@@ -105,11 +104,11 @@ fn forward(x: &Tensor, buffer: &Tensor, [h, c]: [&Tensor; 2], width: i64, train:
         )
     };
     shim::check(text)?;
-    // SAFETY: all four were made for us.
+    // SAFETY: the shim created all four for us.
     Ok(found.map(|tensor| unsafe { shim::take(tensor) }))
 }
 
-/// Gradients of the input and of the four weights.
+/// Returns the gradients of the input and of the four weights.
 fn backward(
     x: &Tensor,
     buffer: &Tensor,
@@ -135,7 +134,7 @@ fn backward(
         )
     };
     shim::check(text)?;
-    // SAFETY: all five were made for us.
+    // SAFETY: the shim created all five for us.
     Ok(unsafe { (shim::take(input_gradient), weight_gradients.map(|tensor| shim::take(tensor))) })
 }
 
@@ -146,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_state_of_other_sequences_is_refused() {
+    fn refuses_states_of_another_number_of_sequences() {
         let zeros = |size: &[i64]| Tensor::zeros(size, (Kind::Float, Device::Cpu));
         let (input, prepared) = (zeros(&[3, 5, 2]), zeros(&[1]));
         let (weights, fits, short) = ([&prepared; 4], zeros(&[3, 4]), zeros(&[2, 4]));

@@ -1,12 +1,12 @@
-//! One step of an LSTM, as acting needs it, in one kernel after the matrix products.
+//! One step of an LSTM for acting: one kernel after the matrix products.
 
 use tch::{Kind, Tensor};
 
 use crate::error::Result;
 use crate::module::{Module, argument};
-use crate::operand::expect_size;
+use crate::operand::{address, expect_size};
 
-/// What one step reads and writes, for a layer of some width.
+/// Operands of one step.
 #[derive(Debug)]
 pub struct LstmCell<'a> {
     /// `[rows, 4 width]` in f16 without biases; gates in the order input, forget, cell, output.
@@ -15,15 +15,15 @@ pub struct LstmCell<'a> {
     pub biases: [&'a Tensor; 2],
     /// The state before, h then c, `[rows, 2 width]` in f32.
     pub before: &'a Tensor,
-    /// Where in the table the state after goes to, `[rows]`, i64.
+    /// Rows of the table for the states after the step, `[rows]`, i64.
     pub places: &'a Tensor,
-    /// `[.., 2 width]` in f32.
+    /// The table of states, `[.., 2 width]` in f32.
     pub table: &'a Tensor,
-    /// `[rows, at least width]` in f16: h goes to the first columns.
+    /// `[rows, at least width]` in f16; h is written to the first columns.
     pub output: &'a Tensor,
 }
 
-/// The same as the kernel declares it.
+/// The arguments as the kernel declares them.
 #[repr(C)]
 struct Arguments {
     gates: u64,
@@ -38,7 +38,7 @@ struct Arguments {
     stride: i32,
 }
 
-/// Moves the states of all rows on.
+/// Advances the states of all rows by one step.
 pub fn lstm_cell(cell: &LstmCell<'_>) -> Result<()> {
     let LstmCell { gates, biases: [bias_ih, bias_hh], before, places, table, output } = *cell;
     let device = gates.device();
@@ -53,7 +53,7 @@ pub fn lstm_cell(cell: &LstmCell<'_>) -> Result<()> {
     expect_size("the table of an LSTM's states", table, Kind::Float, &[states, 2 * width], device)?;
     expect_size("the output of an LSTM", output, Kind::Half, &[rows, stride.max(width)], device)?;
     let tensors = [gates, bias_ih, bias_hh, before, places, table, output];
-    let [gates, bias_ih, bias_hh, before, places, table, output] = tensors.map(|tensor| tensor.data_ptr() as u64);
+    let [gates, bias_ih, bias_hh, before, places, table, output] = tensors.map(address);
     let arguments = Arguments {
         gates,
         bias_ih,
@@ -68,8 +68,8 @@ pub fn lstm_cell(cell: &LstmCell<'_>) -> Result<()> {
     };
     let module = Module::get(include_str!("kernels/lstm_cell.cu"))?;
     let elements = (rows * width) as usize;
-    // SAFETY: contiguous tensors on one GPU of the kinds and sizes checked above; the places are rows of the table, as
-    // the caller says that filled them: to look at them here would be to wait for the GPU.
+    // SAFETY: contiguous tensors on one GPU of the kinds and sizes checked above. The caller guarantees that the places
+    // are rows of the table; checking them here would mean waiting for the GPU.
     unsafe { module.kernel("lstm_cell", 0)?.launch(elements.div_ceil(256), 256, 0, &[argument(&arguments)]) }
 }
 
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tensors_on_the_host_or_without_room_are_refused() {
+    fn refuses_tensors_on_the_host_or_of_the_wrong_size() {
         let zeros = |size: &[i64], kind| Tensor::zeros(size, (kind, Device::Cpu));
         let (gates, bias, state) = (zeros(&[3, 8], Kind::Half), zeros(&[8], Kind::Float), zeros(&[3, 4], Kind::Float));
         let (places, output) = (zeros(&[3], Kind::Int64), zeros(&[3, 5], Kind::Half));

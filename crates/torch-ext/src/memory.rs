@@ -1,5 +1,4 @@
-//! Memory of the GPU, as libtorch's allocator counts it, and of the host: what the GPU can read by itself, and what is
-//! free.
+//! Memory of the GPU, as counted by libtorch's allocator, and pinned memory of the host.
 
 use std::ffi::c_void;
 use std::ops::{Deref, DerefMut, Range};
@@ -12,17 +11,17 @@ use crate::shim;
 /// Bytes of the GPU's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStatistics {
-    /// In tensors.
+    /// Bytes in tensors.
     pub allocated: u64,
-    /// Most that ever was in tensors.
+    /// The most bytes ever in tensors.
     pub peak_allocated: u64,
-    /// Held by libtorch, in tensors or ready for some.
+    /// Bytes held by libtorch, in tensors or in its cache.
     pub reserved: u64,
-    /// Most that libtorch ever held.
+    /// The most bytes ever held by libtorch.
     pub peak_reserved: u64,
 }
 
-/// What libtorch uses of the GPU's memory.
+/// Returns libtorch's use of the GPU's memory.
 pub fn memory_statistics() -> Result<MemoryStatistics> {
     let mut s = MemoryStatistics::default();
     // SAFETY: the shim writes four numbers.
@@ -32,23 +31,24 @@ pub fn memory_statistics() -> Result<MemoryStatistics> {
     Ok(s)
 }
 
-/// Gives the GPU's memory back that libtorch holds and no tensor uses.
+/// Returns libtorch's unused memory to the GPU.
 pub fn release_unused_memory() -> Result<()> {
     // SAFETY: no arguments.
     shim::check(unsafe { shim::tx_release_unused_memory() })
 }
 
-/// Gives the system back what was freed. The C library keeps pieces that lie between others; once it has seen one of
-/// some megabytes freed, it takes the next ones of that size from among them too.
+/// Returns freed host memory to the system.
+///
+/// The C library keeps free blocks between others, even of some megabytes once it has seen such a block freed.
 pub fn give_back_free_memory() {
-    // SAFETY: it may be called at any time, from any thread.
+    // SAFETY: may be called at any time, from any thread.
     #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0)
     };
 }
 
-/// Host memory that stays in its place, from which the GPU copies at full speed while the processor does other things.
+/// Page-locked host memory, from which the GPU copies at full speed without the processor.
 #[derive(Debug)]
 pub struct PinnedBytes {
     start: *mut u8,
@@ -61,14 +61,14 @@ unsafe impl Send for PinnedBytes {}
 unsafe impl Sync for PinnedBytes {}
 
 impl PinnedBytes {
-    /// Zeroed memory of this many bytes.
+    /// Allocates this many zeroed bytes.
     pub fn zeroed(length: usize) -> Result<Self> {
         if length == 0 {
             return Ok(Self { start: std::ptr::NonNull::dangling().as_ptr(), length });
         }
         adopt_context()?;
         let start: *mut u8 = driver()?.allocate_host(length)?.cast();
-        // SAFETY: the driver gave `length` bytes.
+        // SAFETY: the driver allocated `length` bytes.
         unsafe { start.write_bytes(0, length) };
         Ok(Self { start, length })
     }
@@ -89,16 +89,16 @@ impl DerefMut for PinnedBytes {
     }
 }
 
-/// One of several parts of one piece of pinned memory, which lives as long as any of them.
+/// A part of a shared piece of pinned memory, which lives as long as any of its parts.
 #[derive(Debug)]
 pub struct PinnedPart {
-    /// Never borrowed as bytes: other parts of it have owners of their own.
+    /// Never borrowed as bytes, since other parts have other owners.
     whole: Arc<PinnedBytes>,
     range: Range<usize>,
 }
 
 impl PinnedPart {
-    /// Zeroed parts of these lengths, one after the other in one piece of memory.
+    /// Allocates zeroed parts of these lengths, one after the other in one piece of memory.
     pub fn allocate(lengths: &[usize]) -> Result<Vec<Self>> {
         let whole = Arc::new(PinnedBytes::zeroed(lengths.iter().sum())?);
         let mut end = 0;
@@ -110,7 +110,7 @@ impl PinnedPart {
         Ok(lengths.iter().map(part).collect())
     }
 
-    /// Which piece of memory it is a part of, and where it begins there.
+    /// Returns the piece of memory and the offset of this part in it.
     pub(crate) fn place(&self) -> (*const u8, usize) {
         (self.whole.start, self.range.start)
     }
@@ -119,7 +119,7 @@ impl PinnedPart {
 impl Deref for PinnedPart {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the range is inside the whole, which lives as long as self, and no other part has any of it.
+        // SAFETY: the range is inside the whole, which lives as long as self, and overlaps no other part.
         unsafe { std::slice::from_raw_parts(self.whole.start.add(self.range.start), self.range.len()) }
     }
 }

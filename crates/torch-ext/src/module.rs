@@ -1,4 +1,4 @@
-//! Kernels: CUDA C++ compiled for the GPU at hand by NVRTC, kept on disk for the next start.
+//! Kernels: CUDA C++ compiled by NVRTC for this GPU and cached on disk.
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -12,10 +12,10 @@ use crate::driver::{adopt_context, driver};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// What every source begins with.
+/// The beginning of every source.
 const PRELUDE: &str = include_str!("kernels/vector.cuh");
 
-/// The least compute capability the kernels are written for: asynchronous copies and bf16 tensor cores.
+/// The least compute capability that has asynchronous copies and bf16 tensor cores, which the kernels use.
 pub(crate) const LEAST_CAPABILITY: (i32, i32) = (8, 0);
 
 /// A compiled and loaded source.
@@ -33,7 +33,7 @@ pub(crate) struct Kernel {
     dynamic_shared: usize,
 }
 
-// SAFETY: handles of the driver's primary context, which any thread may use; they live as long as the process.
+// SAFETY: handles of the driver's primary context, which any thread may use and which live as long as the process.
 unsafe impl Send for Module {}
 // SAFETY: as above; the map is behind a mutex.
 unsafe impl Sync for Module {}
@@ -43,7 +43,7 @@ unsafe impl Send for Kernel {}
 unsafe impl Sync for Kernel {}
 
 impl Module {
-    /// The module of a source, compiled at most once a process and, as a rule, once a machine.
+    /// Returns the module of a source, compiled at most once per process and usually once per machine.
     pub fn get(source: &str) -> Result<Arc<Self>> {
         static LOADED: OnceLock<Mutex<HashMap<u128, Arc<Module>>>> = OnceLock::new();
         let mut loaded = LOADED.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +59,7 @@ impl Module {
         Ok(module)
     }
 
-    /// A kernel, which may use this many bytes of dynamic shared memory or as many as it was ever asked for with.
+    /// Returns a kernel that may use at least this many bytes of dynamic shared memory.
     pub fn kernel(&self, name: &'static str, dynamic_shared: usize) -> Result<Kernel> {
         let mut functions = self.functions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(&kernel) = functions.get(name)
@@ -73,30 +73,30 @@ impl Module {
     }
 }
 
-/// A value handed to a kernel.
+/// A pointer to an argument of a kernel.
 pub(crate) struct Argument(*mut c_void);
 
-/// An argument that lives as long as the launch.
+/// Makes an argument of a value that outlives the launch.
 pub(crate) fn argument<T>(value: &T) -> Argument {
     Argument(std::ptr::from_ref(value).cast_mut().cast())
 }
 
 impl Kernel {
-    /// Launches it on the current stream.
+    /// Launches the kernel on the current stream.
     ///
     /// # Safety
-    /// The arguments are of the types that the kernel has, and every address among them is of live GPU memory that is
-    /// large enough for what the kernel does at this size.
+    /// The arguments have the kernel's parameter types, and every address among them is of live GPU memory that is large
+    /// enough for a launch of this size.
     pub unsafe fn launch(&self, grid: usize, block: usize, shared: usize, arguments: &[Argument]) -> Result<()> {
         let mut arguments: Vec<_> = arguments.iter().map(|argument| argument.0).collect();
         let stream = Stream::current()?.raw()?;
         let size = (grid as u32, block as u32, shared as u32);
-        // SAFETY: the caller's.
+        // SAFETY: guaranteed by the caller.
         unsafe { driver()?.launch(self.function, size, stream, &mut arguments, self.name) }
     }
 }
 
-/// The compiled source, from the cache where it is there.
+/// Returns the compiled source, from the cache if possible.
 fn compiled(source: &str) -> Result<Vec<u8>> {
     let driver = driver()?;
     let (major, minor) = driver.compute_capability()?;
@@ -111,7 +111,7 @@ fn compiled(source: &str) -> Result<Vec<u8>> {
         return Ok(cubin.to_vec());
     }
     let cubin = driver.compile(&whole, &architecture)?;
-    // Without a cache the next start compiles again, which costs seconds; that is no reason to fail.
+    // Without a cache the next start compiles again, which takes seconds but is not an error.
     if let Some(file) = file
         && let Some(folder) = file.parent()
         && fs::create_dir_all(folder).is_ok()
@@ -124,13 +124,13 @@ fn compiled(source: &str) -> Result<Vec<u8>> {
     Ok(cubin)
 }
 
-/// `$XDG_CACHE_HOME/meme` or `~/.cache/meme`.
+/// Returns `$XDG_CACHE_HOME/meme` or `~/.cache/meme`.
 fn cache_folder() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     Some(absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?.join("meme"))
 }
 
-/// A file of the cache is a hash and the bytes it is of, so that a torn one is compiled again.
+/// Prepends a hash to the bytes, so that a torn file of the cache is compiled again.
 fn sealed(cubin: &[u8]) -> Vec<u8> {
     [&xxh3_128(cubin).to_le_bytes()[..], cubin].concat()
 }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_damaged_file_of_the_cache_is_not_used() {
+    fn ignores_damaged_files_of_the_cache() {
         let file = sealed(b"kernel");
         assert_eq!(unsealed(&file), Some(&b"kernel"[..]));
         for damaged in [&file[..10], &file[..file.len() - 1], b""] {

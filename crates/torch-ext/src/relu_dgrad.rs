@@ -1,5 +1,7 @@
-//! The gradient of a 3x3 convolution's input where that came out of a relu with a bias before it: masked by the relu,
-//! and summed up to the bias's gradient, by one kernel of cuDNN instead of three passes over memory.
+//! The input gradient of a 3x3 convolution behind a bias and a relu, in one kernel of cuDNN.
+//!
+//! The kernel computes the gradient, masks it by the relu and sums it to the bias's gradient, instead of three passes
+//! over memory.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,10 +11,10 @@ use tch::{Kind, Tensor};
 
 use crate::cudnn::{Descriptor, Graph, Plan, descriptor};
 use crate::error::{Error, Result};
-use crate::operand::expect_size;
+use crate::operand::{address, expect_size};
 use crate::stream::{Event, Stream};
 
-/// Of channels-last bf16 tensors, `[frames, channels, height, width]`.
+/// Shape of channels-last bf16 tensors, `[frames, channels, height, width]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// Number of images.
@@ -31,7 +33,7 @@ impl Shape {
     }
 }
 
-/// What the kernel reads.
+/// Inputs of the kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
     /// Gradient of the convolution's output.
@@ -42,7 +44,7 @@ pub struct Inputs<'a> {
     pub kernel: &'a Tensor,
 }
 
-/// A kernel of cuDNN for one shape.
+/// cuDNN's kernel for one shape.
 #[derive(Debug)]
 pub struct ReluDgrad {
     shape: Shape,
@@ -63,15 +65,15 @@ const BF16: i32 = 9;
 /// Type of the attributes that hold one.
 const KIND_OF_ELEMENT: i32 = 1;
 
-/// Kernels that are tried; cuDNN compiles each for a second or so.
+/// Number of kernels to try; cuDNN takes about a second to compile each.
 const CANDIDATES: usize = 4;
-/// A kernel that needs more memory for itself is not used.
+/// The largest workspace of a kernel, in bytes.
 const MOST_WORKSPACE: i64 = 64 << 20;
-/// Below this many elements the passes that are saved take microseconds, and the choice would take seconds.
+/// The least number of elements: below it, choosing a kernel takes seconds to save microseconds.
 const LEAST_ELEMENTS: i64 = 1 << 26;
 
 impl ReluDgrad {
-    /// The kernels that cuDNN has for a shape, best first by its own guess, each compiled when it is asked for.
+    /// Returns cuDNN's kernels for a shape, best first by its own estimate; the iterator compiles them one by one.
     pub fn candidates(shape: Shape) -> Result<impl Iterator<Item = Result<Self>>> {
         Self::of_ranks(shape, 0..CANDIDATES)
     }
@@ -81,14 +83,15 @@ impl ReluDgrad {
         Ok(plans.map(move |plan| Ok(Self { shape, plan: plan? })))
     }
 
-    /// The masked gradient of the convolution's input; its sum over each channel goes to `sum`, f32 `[channels]`, which
-    /// holds zeros before.
+    /// Returns the masked gradient of the convolution's input, and adds its sum per channel to `sum`.
+    ///
+    /// `sum` is f32 `[channels]` and must hold zeros.
     pub fn run(&self, inputs: Inputs<'_>, sum: &Tensor) -> Result<Tensor> {
         let Shape { frames, channels, height, width } = self.shape;
         let Inputs { gradient, activated, kernel } = inputs;
         let size = [frames, channels, height, width];
         let device = gradient.device();
-        // Refuses the rest too where the gradient is not on a GPU.
+        // Also refuses a gradient that is not on a GPU.
         expect_size("the sum of a gradient", sum, Kind::Float, &[channels], device)?;
         let fits = |tensor: &Tensor, size: [i64; 4]| {
             tensor.size() == size
@@ -97,27 +100,28 @@ impl ReluDgrad {
                 && tensor.device() == device
         };
         if !(fits(gradient, size) && fits(activated, size) && fits(kernel, [channels, channels, 3, 3])) {
-            let told = |x: &Tensor| format!("{:?} {:?} by {:?} on {:?}", x.kind(), x.size(), x.stride(), x.device());
-            let found = format!("{}, {} and {}", told(gradient), told(activated), told(kernel));
+            let describe =
+                |x: &Tensor| format!("{:?} {:?} by {:?} on {:?}", x.kind(), x.size(), x.stride(), x.device());
+            let found = format!("{}, {} and {}", describe(gradient), describe(activated), describe(kernel));
             let expected = format!("channels-last bf16 of {size:?} on {device:?}");
             return Err(Error::Shape { what: "the input of a gradient", found, expected });
         }
         let masked = Tensor::f_empty([frames, height, width, channels], (Kind::BFloat16, device))?;
         let workspace = Tensor::f_empty([self.plan.workspace.max(16)], (Kind::Uint8, device))?;
         let tensors = [(GRADIENT, gradient), (KERNEL, kernel), (ACTIVATED, activated), (MASKED, &masked), (SUM, sum)];
-        let tensors = tensors.map(|(number, tensor)| (number, tensor.data_ptr() as u64));
-        // SAFETY: kinds, sizes and places were checked above, and the workspace is as large as the plan wants it.
-        unsafe { self.plan.run(&tensors, workspace.data_ptr() as u64)? };
+        let tensors = tensors.map(|(number, tensor)| (number, address(tensor)));
+        // SAFETY: kinds, sizes and devices were checked above, and the workspace has the size of the plan.
+        unsafe { self.plan.run(&tensors, address(&workspace))? };
         Ok(masked.f_permute([0, 3, 1, 2])?)
     }
 }
 
-/// Strides of a tensor of this size whose channels lie side by side.
+/// Returns the channels-last strides of a tensor of this size.
 fn channels_last([_, c, h, w]: [i64; 4]) -> [i64; 4] {
     [c * h * w, 1, c * w, c]
 }
 
-/// Input gradient of the convolution, relu's mask, sum over everything but the channels.
+/// Builds the graph: input gradient of the convolution, mask of the relu, sum per channel.
 fn graph(shape: Shape) -> Result<Graph> {
     let Shape { frames, channels, height, width } = shape;
     let size = [frames, channels, height, width];
@@ -150,7 +154,7 @@ fn graph(shape: Shape) -> Result<Graph> {
     Graph::new(vec![dgrad, mask, sums], parts)
 }
 
-/// The operation, and its description that does not depend on the tensors; likewise below.
+/// Returns the operation and its description without the tensors; likewise below.
 fn input_gradient(gradient: &Descriptor, kernel: &Descriptor, output: &Descriptor) -> Result<(Descriptor, Descriptor)> {
     const COMPUTE: i32 = 100;
     const MODE: i32 = 101;
@@ -226,16 +230,17 @@ fn channel_sums(input: &Descriptor, output: &Descriptor) -> Result<(Descriptor, 
     Ok((operation, reduction))
 }
 
-/// What was found out in this process.
+/// Choices made in this process.
 #[derive(Default)]
 struct Known {
-    /// Which candidate is the fastest for images of this many channels, rows and columns; none if the plain way is.
+    /// The fastest candidate by channels, rows and columns; `None` if the plain version is faster.
     fastest: HashMap<[i64; 3], Option<usize>>,
     kernels: HashMap<Shape, Option<Arc<ReluDgrad>>>,
 }
 
-/// The kernel to use for a shape, or none where `plain`, which does the same in its own way, is faster. That is tried
-/// once for each kind of image; where cuDNN fails, plain it is.
+/// Returns the kernel for a shape, or `None` if `plain`, which computes the same, is faster or cuDNN fails.
+///
+/// The choice is made once per size of image.
 pub(crate) fn fastest(
     shape: Shape,
     inputs: Inputs<'_>,
@@ -258,7 +263,7 @@ pub(crate) fn fastest(
     kernel
 }
 
-/// The rank of the fastest candidate, if one is faster than the plain way.
+/// Returns the rank of the fastest candidate, if it is faster than `plain`.
 fn try_all(shape: Shape, inputs: Inputs<'_>, plain: &dyn Fn(&Tensor) -> Result<Tensor>) -> Result<Option<usize>> {
     let sum = Tensor::f_zeros([shape.channels], (Kind::Float, inputs.gradient.device()))?;
     let mut best = (milliseconds(&|| plain(&sum))?, None);
@@ -276,7 +281,7 @@ fn try_all(shape: Shape, inputs: Inputs<'_>, plain: &dyn Fn(&Tensor) -> Result<T
     Ok(best.1)
 }
 
-/// The shortest of three times, after one that is not counted.
+/// Returns the shortest of three times, after a warm-up.
 fn milliseconds(work: &dyn Fn() -> Result<Tensor>) -> Result<f64> {
     let stream = Stream::current()?;
     let (mut start, mut end) = (Event::timing()?, Event::timing()?);

@@ -1,14 +1,14 @@
-//! The returns of all policies in one kernel.
+//! The returns of all policies, in one kernel.
 
 use tch::{Kind, Tensor};
 
 use crate::error::{Error, Result};
 use crate::module::{Module, argument};
-use crate::operand::expect;
+use crate::operand::{address, expect};
 
-/// G_t = r_t + d_t (V_{t+1} + λ_{t+1} (G_{t+1} − V_{t+1})), and G = V at the last step: `[B, T, N]`.
+/// Computes G_t = r_t + d_t (V_{t+1} + λ_{t+1} (G_{t+1} − V_{t+1})), with G = V at the last step: `[B, T, N]`.
 ///
-/// Rewards may be `[B, T, 1]`, the same for all policies.
+/// Rewards that are the same for all policies may be `[B, T, 1]`.
 pub fn returns(rewards: &Tensor, discounts: &Tensor, values: &Tensor, traces: &Tensor) -> Result<Tensor> {
     let (sequences, steps, policies) = values.size3()?;
     let size = [sequences, steps, policies];
@@ -17,7 +17,7 @@ pub fn returns(rewards: &Tensor, discounts: &Tensor, values: &Tensor, traces: &T
     let fits = discounts.size() == size && traces.size() == size && (shared || reward_size == size);
     if !fits || steps == 0 {
         let found = format!("{reward_size:?} with values of {size:?}");
-        return Err(Error::Shape { what: "rewards", found, expected: "of the same batch, steps and policies".into() });
+        return Err(Error::Shape { what: "rewards", found, expected: "the same batch, steps and policies".into() });
     }
     let contiguous = |what, tensor: &Tensor| -> Result<Tensor> {
         let tensor = tensor.f_contiguous()?;
@@ -27,7 +27,7 @@ pub fn returns(rewards: &Tensor, discounts: &Tensor, values: &Tensor, traces: &T
     let (rewards, discounts) = (contiguous("rewards", rewards)?, contiguous("discounts", discounts)?);
     let (values, traces) = (contiguous("values", values)?, contiguous("traces", traces)?);
     let out = values.f_empty_like()?;
-    let pointers = [&rewards, &discounts, &values, &traces, &out].map(|tensor| tensor.data_ptr() as u64);
+    let pointers = [&rewards, &discounts, &values, &traces, &out].map(address);
     let numbers = [sequences, steps, policies, if shared { 1 } else { policies }].map(|number| number as i32);
     let arguments: Vec<_> = pointers.iter().map(argument).chain(numbers.iter().map(argument)).collect();
     let module = Module::get(include_str!("kernels/returns.cu"))?;
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rewards_without_policies_and_tensors_on_the_host_are_refused() {
+    fn refuses_rewards_without_policies_and_tensors_on_the_host() {
         let zeros = |size: &[i64]| Tensor::zeros(size, (Kind::Float, Device::Cpu));
         let values = zeros(&[2, 3, 4]);
         let error = returns(&zeros(&[2, 3]), &values, &values, &values).unwrap_err().to_string();

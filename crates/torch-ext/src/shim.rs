@@ -1,4 +1,4 @@
-//! The functions of `shim.cpp`. A build without CUDA has the same names, which all say so.
+//! The functions of `shim.cpp`. In a build without CUDA they all fail.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -7,20 +7,20 @@ use torch_sys_types::RawTensor;
 
 use crate::error::{Error, Result};
 
-/// tch's own type of a tensor behind a pointer is not exported; only its address matters.
+/// Stands in for tch's tensor type, which is not exported; only addresses matter.
 pub(crate) mod torch_sys_types {
     /// An `at::Tensor`.
     pub enum RawTensor {}
 }
 
-/// Backward pass of a node: fills one gradient for each input, or returns an owned text.
+/// Backward pass of a node: writes one gradient per input, or returns an owned error text.
 pub type Backward = extern "C" fn(*mut c_void, *mut RawTensor, *mut *mut RawTensor, usize) -> *mut c_char;
 /// Frees a node's state.
 pub type Drop = extern "C" fn(*mut c_void);
 /// Frees a text that a backward pass returned.
 pub type FreeText = extern "C" fn(*mut c_char);
 
-/// Says why the process ends.
+/// Prints why the process ends.
 pub type End = extern "C" fn(*const c_char);
 
 macro_rules! shim {
@@ -88,7 +88,7 @@ macro_rules! release {
             $(pub fn $name(object: *mut c_void);)*
         }
         $(
-            /// Nothing of this kind exists in a build without CUDA.
+            /// Does nothing: a build without CUDA has no such object.
             #[cfg(not(feature = "cuda"))]
             pub unsafe fn $name(_: *mut c_void) {}
         )*
@@ -96,7 +96,7 @@ macro_rules! release {
 }
 release! { tx_stream_free tx_event_free tx_graph_free }
 
-/// What a function of the shim returned, as a result.
+/// Converts the return value of a function of the shim.
 pub fn check(text: *const c_char) -> Result<()> {
     if text.is_null() {
         return Ok(());
@@ -108,15 +108,15 @@ pub fn check(text: *const c_char) -> Result<()> {
     Err(Error::from_libtorch(&unsafe { CStr::from_ptr(text) }.to_string_lossy()))
 }
 
-/// The `at::Tensor` behind a tensor. The shim only reads through it.
+/// Returns the `at::Tensor` of a tensor, which the shim only reads.
 pub fn raw(tensor: &Tensor) -> *mut RawTensor {
     tensor.as_ptr().cast_mut().cast()
 }
 
-/// Takes over a tensor that the shim made.
+/// Takes ownership of a tensor that the shim made.
 ///
 /// # Safety
-/// `tensor` was made with `new at::Tensor` and belongs to nobody else.
+/// `tensor` was made with `new at::Tensor` and has no other owner.
 pub unsafe fn take(tensor: *mut RawTensor) -> Tensor {
     // SAFETY: as above; tch frees it in the same way.
     unsafe { Tensor::from_ptr(tensor.cast()) }

@@ -1,28 +1,29 @@
-//! Signals, kept away from the threads that compute.
+//! Keeps signals away from the threads that compute.
 //!
-//! A signal handler that runs on a thread inside libtorch's LSTM for CPUs destroys what that was computing: the process
-//! crashes a moment later, with "corrupted size vs. prev_size" or without a word. So no such thread may take a signal
-//! that has a handler.
+//! A signal handler that runs on a thread inside libtorch's LSTM for CPUs corrupts its computation: the process crashes
+//! a moment later, with "corrupted size vs. prev_size" or without a message. So no such thread may receive a signal that
+//! has a handler.
 
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
 
-/// This thread, and each one that it starts from now on, no longer takes these signals; they wait for a thread that does.
-/// Programs that it starts inherit that, and have to take them back themselves.
+/// Blocks these signals on this thread and those it starts later; another thread receives them.
+///
+/// Programs that it starts inherit this and have to unblock them.
 pub fn refuse(signals: &[i32]) -> io::Result<()> {
     change(libc::SIG_BLOCK, signals)
 }
 
-/// This thread takes these signals again.
+/// Unblocks these signals on this thread.
 pub fn take(signals: &[i32]) -> io::Result<()> {
     change(libc::SIG_UNBLOCK, signals)
 }
 
-/// Whether whoever started this process wants it to ignore a signal, as `nohup` does with SIGHUP.
+/// Returns whether this process was started with a signal ignored, as `nohup` does with SIGHUP.
 pub fn is_ignored(signal: i32) -> io::Result<bool> {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
-    // SAFETY: no new action is given, and the present one is written whole where the call succeeds.
+    // SAFETY: sets no new action; the current one is completely written if the call succeeds.
     unsafe {
         if libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) != 0 {
             return Err(io::Error::last_os_error());
@@ -33,7 +34,7 @@ pub fn is_ignored(signal: i32) -> io::Result<bool> {
 
 fn change(how: i32, signals: &[i32]) -> io::Result<()> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: `sigemptyset` makes the set before anything reads it; nothing but this thread's mask is changed.
+    // SAFETY: `sigemptyset` initialises the set before it is read; only this thread's mask changes.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         for &signal in signals {
@@ -54,7 +55,7 @@ mod tests {
 
     use super::*;
 
-    /// The signals that this thread does not take, as the system tells it.
+    /// Reads the blocked signals of this thread from the system.
     fn refused() -> u64 {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
@@ -62,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_refuse_what_their_parent_refused_until_they_take_it() {
+    fn threads_inherit_blocked_signals_until_they_unblock_them() {
         let bit = |signal: i32| 1 << (signal - 1);
         let (hup, usr1) = (libc::SIGHUP, libc::SIGUSR1);
         let ours = bit(hup) | bit(usr1);
@@ -80,8 +81,8 @@ mod tests {
     }
 
     #[test]
-    fn only_signals_that_are_ignored_are_said_to_be() {
-        // Rust's runtime ignores it from the start.
+    fn reports_ignored_signals() {
+        // Rust's runtime ignores SIGPIPE.
         assert!(is_ignored(libc::SIGPIPE).unwrap());
         assert!(!is_ignored(libc::SIGUSR2).unwrap());
         assert!(is_ignored(-1).is_err());

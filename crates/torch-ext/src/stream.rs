@@ -1,4 +1,4 @@
-//! Streams, the queues of a GPU: work of one runs in order, work of two may overlap.
+//! Streams of the GPU: work on one runs in order, work on two may overlap.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -8,10 +8,10 @@ use tch::Tensor;
 use crate::error::Result;
 use crate::shim;
 
-/// Which stream the GPU prefers when two have work.
+/// Priority of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Priority {
-    /// As the default stream.
+    /// Like the default stream.
     Normal,
     /// Before all others.
     High,
@@ -21,13 +21,13 @@ pub enum Priority {
 #[derive(Debug)]
 pub struct Stream(*mut c_void);
 
-// SAFETY: a stream handle is a number that CUDA and libtorch allow any thread to use.
+// SAFETY: CUDA and libtorch allow any thread to use a stream.
 unsafe impl Send for Stream {}
 // SAFETY: as above; nothing changes through a shared reference.
 unsafe impl Sync for Stream {}
 
 impl Stream {
-    /// A stream of its own.
+    /// Takes a stream from libtorch's pool.
     pub fn new(priority: Priority) -> Result<Self> {
         let mut stream = ptr::null_mut();
         // SAFETY: the shim writes one pointer.
@@ -35,7 +35,7 @@ impl Stream {
         Ok(Self(stream))
     }
 
-    /// The stream that this thread's operations go to.
+    /// Returns the current stream of this thread.
     pub fn current() -> Result<Self> {
         let mut stream = ptr::null_mut();
         // SAFETY: the shim writes one pointer.
@@ -43,7 +43,7 @@ impl Stream {
         Ok(Self(stream))
     }
 
-    /// Runs `work` with this thread's operations going to this stream, then goes back to the one before.
+    /// Runs `work` with this as the current stream of this thread.
     pub fn scope<T>(&self, work: impl FnOnce() -> T) -> Result<T> {
         let before = Self::current()?;
         // SAFETY: both are live streams.
@@ -54,19 +54,19 @@ impl Stream {
         Ok(result)
     }
 
-    /// Waits until all work given to it so far is done.
+    /// Waits until all work submitted so far is done.
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: a live stream.
         shim::check(unsafe { shim::tx_stream_synchronize(self.0) })
     }
 
-    /// Says that this stream uses a tensor that was made on another, so that its memory is not given away too early.
+    /// Records the use of a tensor of another stream, so that its memory is not reused too early.
     pub fn uses(&self, tensor: &Tensor) -> Result<()> {
         // SAFETY: a live stream and tensor.
         shim::check(unsafe { shim::tx_stream_uses(self.0, shim::raw(tensor)) })
     }
 
-    /// CUDA's own handle.
+    /// Returns CUDA's handle.
     pub(crate) fn raw(&self) -> Result<*mut c_void> {
         let mut raw = ptr::null_mut();
         // SAFETY: a live stream; the shim writes one pointer.
@@ -77,25 +77,25 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: made by the shim, freed once; the stream itself goes back to no one, the pool keeps it.
+        // SAFETY: made by the shim, freed once; the pool keeps the stream itself.
         unsafe { shim::tx_stream_free(self.0) }
     }
 }
 
-/// A mark in a stream.
+/// A point in a stream's work.
 #[derive(Debug)]
 pub struct Event(*mut c_void);
 
-// SAFETY: CUDA allows events to be used from any thread; libtorch's object is only changed through `&mut`.
+// SAFETY: CUDA allows any thread to use an event; libtorch's object only changes through `&mut`.
 unsafe impl Send for Event {}
 
 impl Event {
-    /// An event that orders streams.
+    /// Creates an event that orders streams.
     pub fn new() -> Result<Self> {
         Self::create(false)
     }
 
-    /// An event whose time can be taken.
+    /// Creates an event for measuring time.
     pub fn timing() -> Result<Self> {
         Self::create(true)
     }
@@ -107,25 +107,25 @@ impl Event {
         Ok(Self(event))
     }
 
-    /// Marks this point of a stream.
+    /// Records the current point of a stream.
     pub fn record(&mut self, stream: &Stream) -> Result<()> {
         // SAFETY: a live event and stream.
         shim::check(unsafe { shim::tx_event_record(self.0, stream.0) })
     }
 
-    /// Lets a stream's later work wait for the mark.
+    /// Makes a stream's later work wait for the event.
     pub fn block(&self, stream: &Stream) -> Result<()> {
         // SAFETY: a live event and stream.
         shim::check(unsafe { shim::tx_event_block(self.0, stream.0) })
     }
 
-    /// Waits for the mark.
+    /// Waits for the event.
     pub fn synchronize(&self) -> Result<()> {
         // SAFETY: a live event.
         shim::check(unsafe { shim::tx_event_synchronize(self.0) })
     }
 
-    /// Whether the mark has been reached.
+    /// Returns whether the event has been reached.
     pub fn done(&self) -> Result<bool> {
         let mut done = 0;
         // SAFETY: a live event; the shim writes one number.
@@ -133,7 +133,7 @@ impl Event {
         Ok(done != 0)
     }
 
-    /// Time from this mark to a later one, both made with [`timing`](Self::timing) and reached.
+    /// Returns the time to a later event; both have been reached and were made by [`timing`](Self::timing).
     pub fn milliseconds_until(&self, end: &Event) -> Result<f64> {
         let mut milliseconds = 0.0;
         // SAFETY: live events; the shim writes one number.

@@ -1,4 +1,4 @@
-//! Bytes on their way to and from the GPU, while the processor does other things.
+//! Asynchronous copies to and from the GPU.
 
 use std::ops::Range;
 use std::ptr;
@@ -12,8 +12,9 @@ use crate::memory::{PinnedBytes, PinnedPart};
 use crate::shim;
 use crate::stream::{Event, Stream};
 
-/// A host tensor on `device`, for later work of the current stream. A copy that libtorch makes by itself would wait for
-/// everything the stream has been given before.
+/// Copies a host tensor to `device`, for later work of the current stream.
+///
+/// libtorch's own copy would wait for all earlier work of the stream.
 pub fn upload(host: &Tensor, device: Device) -> Result<Tensor> {
     if !(device.is_cuda() && crate::available()) {
         return Ok(host.f_to_device(device)?);
@@ -25,16 +26,16 @@ pub fn upload(host: &Tensor, device: Device) -> Result<Tensor> {
     Ok(unsafe { shim::take(copy) })
 }
 
-/// The values of a tensor on their way to the host.
+/// A copy of a tensor to the host in progress.
 #[derive(Debug)]
 pub struct Download {
     values: Tensor,
-    /// Absent where they are there already.
+    /// `None` if the values are on the host already.
     arrived: Option<Event>,
 }
 
 impl Download {
-    /// Sends the values that the tensor will have at this point of the current stream.
+    /// Begins to copy the values of the tensor at this point of the current stream.
     pub fn begin(tensor: &Tensor) -> Result<Self> {
         if !(tensor.device().is_cuda() && crate::available()) {
             return Ok(Self { values: tensor.f_to_device(Device::Cpu)?, arrived: None });
@@ -49,7 +50,7 @@ impl Download {
         Ok(Self { values, arrived: Some(arrived) })
     }
 
-    /// Waits for them.
+    /// Waits for the values.
     pub fn finish(self) -> Result<Tensor> {
         if let Some(arrived) = self.arrived {
             arrived.synchronize()?;
@@ -66,21 +67,21 @@ fn check(tensor: &Tensor, bytes: usize) -> Result<()> {
     if bytes_of(tensor) == bytes && tensor.is_contiguous() && tensor.device().is_cuda() {
         return Ok(());
     }
-    let layout = if tensor.is_contiguous() { "" } else { ", with gaps" };
+    let layout = if tensor.is_contiguous() { "" } else { ", not contiguous" };
     let found = format!("{} bytes on {:?}{layout}", bytes_of(tensor), tensor.device());
-    Err(Error::Shape { what: "a tensor to be copied", found, expected: format!("{bytes} side by side on a GPU") })
+    Err(Error::Shape { what: "a tensor to be copied", found, expected: format!("{bytes} contiguous bytes on a GPU") })
 }
 
-/// Where bytes to be sent lie.
+/// Bytes to be sent.
 #[derive(Clone, Debug)]
 pub enum Piece<'a> {
-    /// In the outbox's own memory.
+    /// Bytes of the outbox.
     Own(Range<usize>),
-    /// In pinned memory of somebody else, who gets no unique access to it until they have arrived.
+    /// Bytes of other pinned memory, whose owner gets no unique access until they have arrived.
     Of(&'a Arc<PinnedPart>, Range<usize>),
 }
 
-/// Bytes of one piece of memory, and where in a tensor they go.
+/// Bytes of one piece of memory, and their offset in a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Run {
     memory: *const u8,
@@ -96,7 +97,7 @@ impl Run {
     }
 }
 
-/// Joins what lies side by side here and there: a copy of any size takes a microsecond or two before its first byte.
+/// Joins pieces that are adjacent on both sides: any copy takes a microsecond or two before its first byte.
 fn joined(pieces: impl Iterator<Item = Run>) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
     for piece in pieces {
@@ -114,23 +115,23 @@ pub struct Outbox {
     bytes: PinnedBytes,
     sent: Event,
     pending: bool,
-    /// Memory of others that may still be on its way.
+    /// Memory of others that is still being copied.
     held: Vec<Arc<PinnedPart>>,
 }
 
 impl Outbox {
-    /// Memory for this many bytes.
+    /// Allocates memory for this many bytes.
     pub fn new(bytes: usize) -> Result<Self> {
         Ok(Self { bytes: PinnedBytes::zeroed(bytes)?, sent: Event::new()?, pending: false, held: Vec::new() })
     }
 
-    /// The bytes, to be filled; waits until what was sent before has arrived.
+    /// Returns the bytes to be filled, once the previous ones have arrived.
     pub fn fill(&mut self) -> Result<&mut [u8]> {
         self.settle()?;
         Ok(&mut self.bytes)
     }
 
-    /// Waits until what was sent has arrived. Whoever's memory it was sent from may write there again.
+    /// Waits until everything sent has arrived; its owners may then write to that memory again.
     pub fn settle(&mut self) -> Result<()> {
         if self.pending {
             self.sent.synchronize()?;
@@ -140,18 +141,18 @@ impl Outbox {
         Ok(())
     }
 
-    /// Lets a stream's later work wait for what was sent.
+    /// Makes a stream's later work wait for everything sent.
     pub fn block(&self, stream: &Stream) -> Result<()> {
         if self.pending { self.sent.block(stream) } else { Ok(()) }
     }
 
-    /// Sends a part of its own memory to a tensor of its size, on the current stream.
+    /// Sends a part of the outbox to a tensor of that size, on the current stream.
     pub fn send(&mut self, range: Range<usize>, to: &Tensor) -> Result<()> {
         check(to, range.len())?;
         self.send_pieces(&[(Piece::Own(range), 0)], to)
     }
 
-    /// Sends pieces, each to its place in a tensor, counted in bytes, on the current stream.
+    /// Sends pieces, each to its byte offset in a tensor, on the current stream.
     pub fn send_pieces(&mut self, pieces: &[(Piece<'_>, usize)], to: &Tensor) -> Result<()> {
         if pieces.is_empty() {
             return Ok(());
@@ -182,14 +183,14 @@ impl Outbox {
         let tensor = to.data_ptr() as u64;
         let mut copied = Ok(());
         for Run { memory, offset, bytes, to } in runs {
-            // SAFETY: both sides have this many bytes: slicing above has checked the host's, `check` the tensor's. The
-            // host's are not written before the event below is reached: `fill` waits for it before it gives out those
-            // of the outbox, and the others can't be borrowed uniquely while `held` has a share in them. The tensor's
-            // memory is kept by the stream's order, or by the owner of outbox and tensor, who drops the outbox first.
+            // SAFETY: both sides have this many bytes: slicing above checked the host, `check` the tensor. The host's
+            // bytes are not written before the event below is reached: `fill` waits for it before it returns those of
+            // the outbox, and the others cannot be borrowed uniquely while `held` shares them. The tensor's memory is
+            // kept by the order of the stream, or by the owner of outbox and tensor, who drops the outbox first.
             copied = copied
                 .and_then(|()| unsafe { driver.upload(tensor + to as u64, memory.add(offset).cast(), bytes, raw) });
         }
-        // Also when one failed: those before it are on their way.
+        // Even if a copy failed, earlier ones are in progress.
         self.sent.record(&stream)?;
         copied
     }
@@ -197,12 +198,12 @@ impl Outbox {
 
 impl Drop for Outbox {
     fn drop(&mut self) {
-        // What is still on its way must not lose its memory; if waiting fails, the GPU is gone.
+        // Memory must outlive its copies; if waiting fails, the GPU is lost.
         let _ = self.settle();
     }
 }
 
-/// Pinned memory that the GPU writes to.
+/// Pinned memory to which the GPU writes.
 #[derive(Debug)]
 pub struct Inbox {
     bytes: PinnedBytes,
@@ -211,24 +212,24 @@ pub struct Inbox {
 }
 
 impl Inbox {
-    /// Memory for this many bytes.
+    /// Allocates memory for this many bytes.
     pub fn new(bytes: usize) -> Result<Self> {
         Ok(Self { bytes: PinnedBytes::zeroed(bytes)?, arrived: Event::new()?, pending: false })
     }
 
-    /// Asks for the contents of a tensor, as they will be at this point of the current stream.
+    /// Begins to copy the contents of a tensor at this point of the current stream.
     pub fn receive(&mut self, from: &Tensor, range: Range<usize>) -> Result<()> {
         check(from, range.len())?;
         let stream = Stream::current()?;
         let (driver, raw) = (driver()?, stream.raw()?);
         let to = self.bytes[range.clone()].as_mut_ptr();
         self.pending = true;
-        // SAFETY: both sides have this many bytes. The host's are not given out before the event below is reached.
+        // SAFETY: both sides have this many bytes, and the host's are not read before the event below is reached.
         unsafe { driver.download(to.cast(), from.data_ptr() as u64, range.len(), raw)? };
         self.arrived.record(&stream)
     }
 
-    /// The bytes; waits until everything asked for is there.
+    /// Returns the bytes, once all copies have arrived.
     pub fn read(&mut self) -> Result<&[u8]> {
         if self.pending {
             self.arrived.synchronize()?;
@@ -251,7 +252,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_in_one_memory_travel_together() {
+    fn joins_neighbours_in_one_memory() {
         let (here, there) = ([0u8; 1], [0u8; 1]);
         let run = |memory: &[u8; 1], offset, bytes, to| Run { memory: memory.as_ptr(), offset, bytes, to };
         let pieces = [
@@ -263,12 +264,12 @@ mod tests {
         ];
         let together = [run(&here, 0, 12, 100), run(&there, 12, 4, 112), run(&there, 20, 5, 116)];
         assert_eq!(joined(pieces.into_iter()), together);
-        // Only where both sides are neighbours, in their order.
+        // Pieces are joined only if they are adjacent on both sides, in order.
         let apart = [run(&here, 0, 4, 100), run(&here, 4, 4, 108), run(&here, 8, 4, 104)];
         assert_eq!(joined(apart.into_iter()), apart);
         let backwards = [run(&here, 8, 4, 8), run(&here, 0, 8, 0)];
         assert_eq!(joined(backwards.into_iter()), backwards);
-        // Of two for the same place the later one is copied later.
+        // Of two pieces for one place, the later one is copied later.
         let twice = [run(&here, 0, 4, 100), run(&there, 0, 4, 100)];
         assert_eq!(joined(twice.into_iter()), twice);
         assert_eq!(joined([].into_iter()), []);

@@ -83,7 +83,7 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
         fall_ill(&sick, "late");
         let error = train_watched(root, run, name, &config, &Stop::new(), |_| {}).unwrap_err().to_string();
         fs::remove_file(&sick).unwrap();
-        assert!(error.ends_with("a reward must be finite"), "{error}");
+        assert!(error.ends_with("expected a finite number"), "{error}");
         assert!(checkpoints(root, run).is_empty());
         // Nor is there anything to tell, however long it took: without a row the making of the run can be taken back.
         assert!(metrics(root, run).is_empty());
@@ -96,7 +96,7 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
         let error = train_watched(root, run, name, &config, &Stop::new(), later).unwrap_err().to_string();
         fs::remove_file(&sick).unwrap();
         let saved = Checkpoint::open(checkpoints(root, run).last().unwrap()).unwrap().frames();
-        let why = "gave the reward NaN; a reward must be finite";
+        let why = "gave the reward NaN, expected a finite number";
         let end = format!(" {why}; the run is saved at {saved} frames, and the same command goes on");
         assert!(saved >= 150 && error.ends_with(&end), "{saved}: {error}");
 
@@ -126,7 +126,7 @@ fn every_failure_of_a_worker_that_is_given_up_is_told() {
         let error = trainer::train(&task(name), &config, &directory, None, &Stop::new(), &mut listener).unwrap_err();
         fs::remove_file(&sick).unwrap();
         assert!(error.to_string().contains("after 3 failures in a row"), "{error}");
-        let told = listener.said.iter().filter(|sentence| sentence.contains("exit code 7")).count();
+        let told = listener.said.iter().filter(|sentence| sentence.contains("exited with code 7")).count();
         assert_eq!(told, 2, "{:?}", listener.said);
     }
 }

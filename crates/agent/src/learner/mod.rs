@@ -13,11 +13,12 @@ mod update_graphs;
 use std::sync::Arc;
 
 use rand::SeedableRng;
+use replay::SequenceBatch;
 use tch::Device;
 use torch_ext::{Priority, Stream};
 
 use crate::Random;
-use crate::batch::{Batch, BatchShape};
+use crate::batch::{self, BatchShape, BatchTensors};
 use crate::config::AgentConfig;
 use crate::error::{AgentError, Result};
 use crate::loader::{LoadedBatch, Loader};
@@ -270,16 +271,16 @@ impl Learner {
     }
 
     /// One update: losses, new priorities and statistics of the batch.
-    pub fn step(&mut self, batch: &Batch<'_>) -> Result<StepReport> {
+    pub fn step(&mut self, batch: &SequenceBatch) -> Result<StepReport> {
         self.step_with(batch, StepOptions::default())
     }
 
     /// One update with options, of a batch that is not on the device yet.
-    pub fn step_with(&mut self, batch: &Batch<'_>, options: StepOptions<'_>) -> Result<StepReport> {
+    pub fn step_with(&mut self, batch: &SequenceBatch, options: StepOptions<'_>) -> Result<StepReport> {
         let (input, shape) = (self.networks.input(), self.batch_shape());
-        batch.check(input, &shape)?;
-        let tensors = batch.upload(input, &shape, self.device)?;
-        self.step_on(&tensors, batch.sequences, options)
+        batch::check(batch, &batch.observations, input, &shape)?;
+        let tensors = BatchTensors::upload(batch, &batch.observations, input, &shape, self.device)?;
+        self.step_on(&tensors, batch.sequences.len(), options)
     }
 
     /// One update with a batch that was loaded ahead.

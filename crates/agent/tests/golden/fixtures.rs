@@ -11,8 +11,9 @@ use agent::config::{
 use agent::nets::parameters::ParameterSet;
 use agent::tensor_file::{HostTensor, TensorFile};
 use agent::weights::import;
-use agent::{AgentConfig, ObservationKind, ObservationSpec, OwnedBatch};
+use agent::{AgentConfig, ObservationKind, ObservationSpec, SequenceBatch};
 use half::f16;
+use replay::{SCALAR_COLUMNS, SampledSequence, StepColumns};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tch::{Kind, Tensor};
@@ -196,47 +197,43 @@ fn learner_config(learner: &Value, config: &mut AgentConfig) {
 }
 
 /// The batch of the tensors `{prefix}.observations` and so on.
-pub fn read_batch(file: &TensorFile, prefix: &str) -> OwnedBatch {
+pub fn read_batch(file: &TensorFile, prefix: &str) -> SequenceBatch {
     let host = |name: &str| &file.tensors[&format!("{prefix}.{name}")];
     let integers = |name: &str| -> Vec<i64> { host(name).tensor().unwrap().reshape([-1]).try_into().unwrap() };
     let floats = |name: &str| -> Vec<f32> { host(name).tensor().unwrap().reshape([-1]).try_into().unwrap() };
     let halves = |name: &str| host(name).bytes.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
-    let indices = |name: &str| integers(name).into_iter().map(|n| n as usize).collect();
-    OwnedBatch {
-        sequences: host("observations").shape[0],
+    let scalars = SCALAR_COLUMNS.map(|column| floats(column.name));
+    let sequence = |((length, policy), importance_weight): ((i64, i64), f32)| SampledSequence {
+        length: length as usize,
+        policy: policy as usize,
+        importance_weight,
+        ..SampledSequence::default()
+    };
+    SequenceBatch {
         trace: host("observations").shape[1],
         observations: host("observations").bytes.clone(),
-        action: integers("action"),
-        behaviour_probability: floats("behaviour_probability"),
-        reward_extrinsic: floats("reward_extrinsic"),
-        reward_ngu: floats("reward_ngu"),
-        reward_rnd: floats("reward_rnd"),
-        reward_episodic: floats("reward_episodic"),
-        discount: floats("discount"),
-        embedding: halves("embedding"),
-        length: indices("length"),
+        steps: StepColumns::from_parts(integers("action"), scalars, halves("embedding")),
         state: floats("state"),
-        policy: indices("policy"),
-        weight: floats("weight"),
+        sequences: integers("length").into_iter().zip(integers("policy")).zip(floats("weight")).map(sequence).collect(),
     }
 }
 
 /// What a golden batch has to fit.
-pub fn batch_shape(batch: &OwnedBatch, config: &AgentConfig, actions: usize) -> BatchShape {
+pub fn batch_shape(batch: &SequenceBatch, config: &AgentConfig, actions: usize) -> BatchShape {
     BatchShape {
         actions,
         policies: config.policies.count,
         embedding: config.network.intrinsic.embedding,
-        state: batch.state.len() / batch.sequences,
+        state: batch.state.len() / batch.sequences.len(),
         intrinsic_steps: config.intrinsic.steps,
     }
 }
 
 /// 1 for observations (or, with `less` 1, steps) that are valid, f32 `[B, T]`.
-pub fn valid(batch: &OwnedBatch, less: usize) -> Tensor {
+pub fn valid(batch: &SequenceBatch, less: usize) -> Tensor {
     let valid: Vec<f32> =
-        batch.length.iter().flat_map(|&length| (0..batch.trace).map(move |t| f32::from(t + less < length))).collect();
-    Tensor::from_slice(&valid).view([batch.sequences as i64, batch.trace as i64])
+        batch.sequences.iter().flat_map(|s| (0..batch.trace).map(move |t| f32::from(t + less < s.length))).collect();
+    Tensor::from_slice(&valid).view([batch.sequences.len() as i64, batch.trace as i64])
 }
 
 /// Fills a set with the tensors of a file whose names begin with `prefix`, `wanted` of them.

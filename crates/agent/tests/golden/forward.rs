@@ -1,5 +1,6 @@
 //! Every network's outputs, and the torsos' gradients.
 
+use agent::batch::BatchTensors;
 use agent::nets::action_prediction::ActionPrediction;
 use agent::nets::agent_net::AgentNet;
 use agent::nets::parameters::{Layout, ParameterSet};
@@ -70,9 +71,9 @@ fn features_core_and_heads() {
         let weights = net.prepare(&parameters).unwrap();
         let mut batch = read_batch(&case.file, "batch");
         // The file holds the outputs for padding, too: to feed it as it is, all of it counts as valid here.
-        batch.length.fill(batch.trace);
+        batch.sequences.iter_mut().for_each(|sequence| sequence.length = batch.trace);
         let shape = batch_shape(&batch, &config, case.actions());
-        let tensors = batch.batch().upload(net.input(), &shape, Device::Cpu).unwrap();
+        let tensors = BatchTensors::upload(&batch, &batch.observations, net.input(), &shape, Device::Cpu).unwrap();
         let keep = net.depth_mask(&case.tensor("keep").to_kind(Kind::Float), batch.trace as i64, Device::Cpu).unwrap();
         let torso = net.torso(&weights, &tensors.input, Some(&keep)).unwrap();
         let stages = net.stages(&weights, &tensors.input, torso).unwrap();

@@ -1,8 +1,9 @@
 //! Whole updates: the networks behind the intrinsic reward, and ten steps in a row.
 
+use agent::batch::BatchTensors;
 use agent::learner::{Learner, ParameterSource, StepOptions, StepReport};
 use agent::tensor_file::TensorFile;
-use agent::{AgentConfig, ObservationSpec, OwnedBatch};
+use agent::{AgentConfig, ObservationSpec, SequenceBatch};
 use tch::{Device, Kind, Tensor};
 
 use crate::fixtures::{Case, assert_close, batch_shape, cases, read, read_batch};
@@ -37,7 +38,7 @@ fn action_prediction_and_rnd_losses() {
         };
         let mut learner = learner(&config, &case.observation(), case.actions(), start, &inputs);
         let batch = read_batch(&inputs, "batch");
-        let report = learner.step(&batch.batch()).unwrap();
+        let report = learner.step(&batch).unwrap();
         case.assert_values("loss_action_prediction", &[report.losses.action_prediction]);
         case.assert_values("loss_rnd", &[report.losses.rnd]);
         for gradients in learner.intrinsic_gradients() {
@@ -48,20 +49,21 @@ fn action_prediction_and_rnd_losses() {
         case.assert_values("rnd_moments_after.second", &[moments.moments().mean_square]);
 
         let shape = batch_shape(&batch, &config, case.actions());
-        let tensors = batch.batch().upload(learner.networks().input(), &shape, Device::Cpu).unwrap();
+        let tensors =
+            BatchTensors::upload(&batch, &batch.observations, learner.networks().input(), &shape, Device::Cpu).unwrap();
         check_used(&case, &batch, &tensors.recent.transitions, "action_prediction_used", 1);
         check_used(&case, &batch, &tensors.recent.observations, "rnd_used", 0);
     }
 }
 
 /// Whether the last steps that are used, `[B, K]`, are those that the file marks in `[B, T]`.
-fn check_used(case: &Case, batch: &OwnedBatch, recent: &Tensor, name: &str, less: usize) {
+fn check_used(case: &Case, batch: &SequenceBatch, recent: &Tensor, name: &str, less: usize) {
     let (sequences, steps) = recent.size2().unwrap();
-    let mut used = vec![0u8; batch.sequences * batch.trace];
+    let mut used = vec![0u8; batch.sequences.len() * batch.trace];
     for b in 0..sequences as usize {
         for k in 0..steps as usize {
             if recent.double_value(&[b as i64, k as i64]) == 1.0 {
-                used[b * batch.trace + batch.length[b] - less - steps as usize + k] = 1;
+                used[b * batch.trace + batch.sequences[b].length - less - steps as usize + k] = 1;
             }
         }
     }
@@ -96,7 +98,7 @@ fn ten_updates() {
         for update in 0..updates {
             let keep = Some(&keep.bytes[update * masks..(update + 1) * masks]);
             let options = StepOptions { depth_mask: keep, ..StepOptions::default() };
-            reports.push(learner.step_with(&batches[update % 2].batch(), options).unwrap());
+            reports.push(learner.step_with(&batches[update % 2], options).unwrap());
             let moments = learner.td_scales()[0].running();
             let debias = 1.0 - config.loss.sigma_decay.powi(update as i32 + 1);
             for (part, found) in [

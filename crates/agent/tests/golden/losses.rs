@@ -1,7 +1,7 @@
 //! The whole loss for every switch: each quantity on the way, priorities, and all gradients.
 
-use agent::OwnedBatch;
-use agent::batch::BatchTensors;
+use agent::SequenceBatch;
+use agent::batch::{self, BatchTensors};
 use agent::loss::{AgentLoss, HeadLoss, LossOutput, TdScale, TdStatistics, running_sigmas};
 use agent::nets::agent_net::AgentNet;
 use agent::nets::heads::HeadOutputs;
@@ -17,7 +17,7 @@ use crate::fixtures::{Case, TOLERANCE, assert_close, batch_shape, cases, load, r
 /// What all loss cases start from, run through one case's configuration.
 struct Evaluated {
     case: Case,
-    batch: OwnedBatch,
+    batch: SequenceBatch,
     loss: LossOutput,
     gradients: ParameterSet,
 }
@@ -50,8 +50,9 @@ fn evaluate(case: Case) -> Evaluated {
     let online = online.trainable().unwrap();
     let batch = read_batch(&inputs, "batch");
     let shape = batch_shape(&batch, &config, case.actions());
-    batch.batch().check(net.input(), &shape).unwrap();
-    let tensors: BatchTensors = batch.batch().upload(net.input(), &shape, Device::Cpu).unwrap();
+    batch::check(&batch, &batch.observations, net.input(), &shape).unwrap();
+    let tensors: BatchTensors =
+        BatchTensors::upload(&batch, &batch.observations, net.input(), &shape, Device::Cpu).unwrap();
     let keep = inputs.tensors["keep"].tensor().unwrap().to_kind(Kind::Float);
     let keep = net.depth_mask(&keep, batch.trace as i64, Device::Cpu).unwrap();
     let run = |set: &ParameterSet| -> HeadOutputs {
@@ -73,7 +74,7 @@ impl Evaluated {
     /// `[B, T, ..]` with zeros where the observation (or, with `less` 1, the step) is not valid, as in the files.
     fn masked(&self, x: &Tensor, less: usize) -> Tensor {
         let mut size = vec![1; x.dim()];
-        size[..2].copy_from_slice(&[self.batch.sequences as i64, self.batch.trace as i64]);
+        size[..2].copy_from_slice(&[self.batch.sequences.len() as i64, self.batch.trace as i64]);
         x * valid(&self.batch, less).view(&size[..])
     }
 
@@ -106,8 +107,9 @@ impl Evaluated {
     }
 
     fn weights(&self) -> Tensor {
-        let weight = Tensor::from_slice(self.batch.batch().weight).view([-1, 1, 1]);
-        let steps: usize = self.batch.length.iter().map(|&length| length - 1).sum();
+        let weights: Vec<f32> = self.batch.sequences.iter().map(|sequence| sequence.importance_weight).collect();
+        let weight = Tensor::from_slice(&weights).view([-1, 1, 1]);
+        let steps: usize = self.batch.sequences.iter().map(|sequence| sequence.length - 1).sum();
         weight / steps as f64
     }
 
@@ -118,7 +120,7 @@ impl Evaluated {
 
     /// L_{jμ}.
     fn weighted_own(&self, loss: &Tensor) -> Tensor {
-        let policies: Vec<i64> = self.batch.batch().policy.iter().map(|&j| j as i64).collect();
+        let policies: Vec<i64> = self.batch.sequences.iter().map(|sequence| sequence.policy as i64).collect();
         let own = Tensor::from_slice(&policies).view([-1, 1, 1]).expand([-1, self.batch.trace as i64, 1], false);
         (loss * self.weights()).gather(-1, &own, false).sum(Kind::Float).view([1]).detach()
     }

@@ -4,7 +4,7 @@ use std::process::{Command, Output, exit};
 
 use agent::Random;
 use agent::learner::StepOptions;
-use agent::{AgentError, Learner, OwnedBatch};
+use agent::{AgentError, Learner, random_batch};
 use rand::SeedableRng;
 use tch::{Kind, Tensor};
 
@@ -51,11 +51,11 @@ fn a_gpu_that_failed_ends_in_a_sentence() {
     }
     torch_ext::end_in_a_sentence();
     let mut learner = learner();
-    let sequences = OwnedBatch::random(learner.networks(), 7, &[7, 7], &mut Random::seed_from_u64(1));
+    let sequences = random_batch(learner.networks(), 7, &[7, 7], &mut Random::seed_from_u64(1));
     let loader = learner.loader().unwrap();
     let mut memory = loader.memory(2, 7).unwrap();
     memory.bytes().unwrap().copy_from_slice(&sequences.observations);
-    let loaded = loader.load(&sequences.batch(), &mut memory).unwrap();
+    let loaded = loader.load(&sequences, &mut memory).unwrap();
     learner.step_loaded(&loaded, StepOptions::default()).unwrap();
     // An index that is not there fails on the GPU itself, some time after this call.
     let beyond = Tensor::from_slice(&[1000i64]).to_device(GPU);
@@ -70,13 +70,13 @@ fn a_gpu_that_failed_ends_in_a_sentence() {
 fn running_out_of_memory_ends_in_a_sentence_and_the_learner_goes_on() {
     if !is_child() {
         let name = "failures::running_out_of_memory_ends_in_a_sentence_and_the_learner_goes_on";
-        return ended_with(&in_child(name), &["the GPU has not enough memory", "1024.00 GiB", "learner.batch_size"]);
+        return ended_with(&in_child(name), &["the GPU is out of memory", "1024.00 GiB", "nvidia-smi"]);
     }
     let mut learner = learner();
-    let sequences = OwnedBatch::random(learner.networks(), 7, &[7, 7], &mut Random::seed_from_u64(1));
-    learner.step(&sequences.batch()).unwrap();
+    let sequences = random_batch(learner.networks(), 7, &[7, 7], &mut Random::seed_from_u64(1));
+    learner.step(&sequences).unwrap();
     let error: AgentError = Tensor::f_empty([1i64 << 40], (Kind::Uint8, GPU)).unwrap_err().into();
     eprintln!("error: {error}");
-    learner.step(&sequences.batch()).unwrap();
+    learner.step(&sequences).unwrap();
     exit(1);
 }

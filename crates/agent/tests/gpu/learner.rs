@@ -5,7 +5,10 @@ use agent::acting::StepRewards;
 use agent::config::Precision;
 use agent::learner::ParameterSource;
 use agent::loader::LoadedBatch;
-use agent::{ActingNetwork, ActingRow, AgentConfig, AgentError, Learner, OwnedBatch, RecurrentStates, StepReport};
+use agent::{
+    ActingNetwork, ActingRow, AgentConfig, AgentError, Learner, RecurrentStates, SequenceBatch, StepReport,
+    random_batch,
+};
 use half::f16;
 use rand::SeedableRng;
 use tch::Device;
@@ -21,15 +24,15 @@ fn learner(config: &AgentConfig, precision: Precision, device: Device) -> Learne
     Learner::new(&config, &screen(), ACTIONS, 11, device).unwrap()
 }
 
-fn batch(learner: &Learner, seed: u64) -> OwnedBatch {
-    OwnedBatch::random(learner.networks(), 7, &LENGTHS, &mut Random::seed_from_u64(seed))
+fn batch(learner: &Learner, seed: u64) -> SequenceBatch {
+    random_batch(learner.networks(), 7, &LENGTHS, &mut Random::seed_from_u64(seed))
 }
 
-fn loaded(learner: &Learner, batch: &OwnedBatch) -> LoadedBatch {
+fn loaded(learner: &Learner, batch: &SequenceBatch) -> LoadedBatch {
     let loader = learner.loader().unwrap();
-    let mut memory = loader.memory(batch.sequences, batch.trace).unwrap();
+    let mut memory = loader.memory(batch.sequences.len(), batch.trace).unwrap();
     memory.bytes().unwrap().copy_from_slice(&batch.observations);
-    loader.load(&batch.batch(), &mut memory).unwrap()
+    loader.load(batch, &mut memory).unwrap()
 }
 
 fn close(name: &str, found: f64, wanted: f64, bound: f64) {
@@ -55,7 +58,7 @@ fn one_update_of_fresh_parameters() {
         let (mut plain, mut mixed) =
             (learner(&config(), Precision::F32, Device::Cpu), learner(&config(), Precision::Auto, GPU));
         let sequences = batch(&plain, seed);
-        let (wanted, found) = (plain.step(&sequences.batch()).unwrap(), mixed.step(&sequences.batch()).unwrap());
+        let (wanted, found) = (plain.step(&sequences).unwrap(), mixed.step(&sequences).unwrap());
         compare(&found, &wanted);
     }
 }
@@ -69,8 +72,8 @@ fn the_gradients_of_an_update() {
         let (mut plain, mut mixed) =
             (learner(&config(), Precision::F32, Device::Cpu), learner(&config(), Precision::Auto, GPU));
         let sequences = batch(&plain, seed);
-        plain.step(&sequences.batch()).unwrap();
-        mixed.step(&sequences.batch()).unwrap();
+        plain.step(&sequences).unwrap();
+        mixed.step(&sequences).unwrap();
         let error = relative(mixed.gradients().flat(), plain.gradients().flat());
         println!("all gradients: {error:.2e}");
         assert!(error < 0.1, "the gradients differ by {error}");
@@ -99,7 +102,7 @@ fn follow(config: &AgentConfig, updates: usize, left: f64) {
         let sequences = batch(&learner(&config, Precision::F32, GPU), seed);
         for (curve, precision) in curves.iter_mut().zip([Precision::F32, Precision::Auto]) {
             let mut learner = learner(&config, precision, GPU);
-            let loss = |_| learner.step(&sequences.batch()).unwrap().losses.total;
+            let loss = |_| learner.step(&sequences).unwrap().losses.total;
             let losses: Vec<_> = (0..updates).map(loss).collect();
             for (mean, part) in curve.iter_mut().zip(losses.chunks(50)) {
                 let mut part = part.to_vec();
@@ -146,14 +149,14 @@ fn the_mean_error_of_rnd_is_that_of_acting_once_it_is_small() {
     config.intrinsic.rnd.moments_decay = 0.0;
     let mut learner = learner(&config, Precision::Auto, GPU);
     let sequences = batch(&learner, 4);
-    let first = learner.step(&sequences.batch()).unwrap().losses.rnd;
+    let first = learner.step(&sequences).unwrap().losses.rnd;
     let mut updates = 0..400;
-    while learner.step(&sequences.batch()).unwrap().losses.rnd > 1e-3 * first {
+    while learner.step(&sequences).unwrap().losses.rnd > 1e-3 * first {
         assert!(updates.next().is_some(), "RND does not learn");
     }
     let mut network = ActingNetwork::new(&config, &screen(), ACTIONS, GPU).unwrap();
     network.refresh(&learner.parameters(ParameterSource::Online).unwrap()).unwrap();
-    let wanted = learner.step(&sequences.batch()).unwrap().rnd.mean;
+    let wanted = learner.step(&sequences).unwrap().rnd.mean;
     let bytes = screen().bytes();
     let learned = LENGTHS.iter().enumerate().flat_map(|(sequence, &length)| {
         let steps = length.saturating_sub(config.intrinsic.steps)..length;
@@ -186,7 +189,7 @@ fn updates_that_are_begun_ahead() {
     let (mut plain, mut ahead) = (learner(&config, Precision::Auto, GPU), learner(&config, Precision::Auto, GPU));
     assert!(ahead.runs_ahead());
     let batches: Vec<_> = (0..8).map(|seed| batch(&plain, seed)).collect();
-    let wanted: Vec<_> = batches.iter().map(|batch| plain.step(&batch.batch()).unwrap()).collect();
+    let wanted: Vec<_> = batches.iter().map(|batch| plain.step(batch).unwrap()).collect();
     let mut found = vec![];
     for (i, batch) in batches.iter().enumerate() {
         // What is loaded and freed again at once must not be overwritten while the device still reads it.
@@ -216,9 +219,8 @@ fn recorded_updates() {
     config.copies.target_period = 6;
     let mut recorded = learner(&config, Precision::Auto, GPU);
     for lengths in [&LENGTHS[..], &LENGTHS[1..]] {
-        let batch = |learner: &Learner, seed| {
-            OwnedBatch::random(learner.networks(), 7, lengths, &mut Random::seed_from_u64(seed))
-        };
+        let batch =
+            |learner: &Learner, seed| random_batch(learner.networks(), 7, lengths, &mut Random::seed_from_u64(seed));
         for seed in 0..6 {
             let loaded = loaded(&recorded, &batch(&recorded, seed));
             recorded.begin(&loaded).unwrap();
@@ -226,7 +228,7 @@ fn recorded_updates() {
         recorded.finish().unwrap();
         let mut given = Learner::restore(&config, &screen(), ACTIONS, &recorded.save().unwrap(), GPU).unwrap();
         let sequences = batch(&given, 6);
-        let wanted = given.step(&sequences.batch()).unwrap();
+        let wanted = given.step(&sequences).unwrap();
         recorded.begin(&loaded(&recorded, &sequences)).unwrap();
         let found = recorded.finish().unwrap().unwrap();
         compare(&found, &wanted);
@@ -255,7 +257,7 @@ fn an_update_that_is_not_finite_changes_nothing() {
         config.copies.target_period = done + 1;
         let mut learner = learner(&config, Precision::Auto, GPU);
         let (good, mut huge) = (batch(&learner, 1), batch(&learner, 2));
-        huge.reward_extrinsic[2] = 3e38;
+        huge.steps.reward_extrinsic[2] = 3e38;
         for _ in 0..done {
             learner.begin(&loaded(&learner, &good)).unwrap();
         }
@@ -267,7 +269,7 @@ fn an_update_that_is_not_finite_changes_nothing() {
             let AgentError::NonFinite { value, update, .. } = &error else { panic!("{error}") };
             assert!(!value.is_finite() && *update == done + 1, "{error}");
         };
-        refused(learner.step(&huge.batch()).map(Some));
+        refused(learner.step(&huge).map(Some));
         assert!(learner.save().unwrap() == before, "one call has changed something");
         assert!(learner.begin(&loaded(&learner, &huge)).unwrap().is_none());
         refused(learner.finish());
@@ -275,6 +277,6 @@ fn an_update_that_is_not_finite_changes_nothing() {
         assert!(learner.begin(&loaded(&learner, &huge)).unwrap().is_none());
         refused(learner.begin(&loaded(&learner, &good)));
         assert!(learner.save().unwrap() == before, "an update begun after it has changed something");
-        assert_eq!(learner.step(&good.batch()).unwrap().update, done + 1);
+        assert_eq!(learner.step(&good).unwrap().update, done + 1);
     }
 }

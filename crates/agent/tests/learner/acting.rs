@@ -13,8 +13,8 @@ use agent::networks::NetworkParameters;
 use agent::policy_family::beta_ladder;
 use agent::rescaling::rescale_value;
 use agent::{
-    ActingNetwork, ActingOutput, ActingRow, AgentConfig, Learner, ObservationKind, ObservationSpec, OwnedBatch,
-    RecurrentStates,
+    ActingNetwork, ActingOutput, ActingRow, AgentConfig, Learner, ObservationKind, ObservationSpec, RecurrentStates,
+    random_batch,
 };
 use half::f16;
 use rand::{RngExt, SeedableRng};
@@ -313,9 +313,9 @@ fn acting_agrees_with_the_learners_pass() {
         let learner = setup::learner(&config);
         let mut network = network(&config, &learner);
         let networks = learner.networks();
-        let mut batch = OwnedBatch::random(networks, TRACE, &[TRACE], &mut Random::seed_from_u64(4));
+        let mut batch = random_batch(networks, TRACE, &[TRACE], &mut Random::seed_from_u64(4));
         let j = 3;
-        batch.policy[0] = j;
+        batch.sequences[0].policy = j;
         let tensors = setup::tensors(networks, &batch);
         let parameters = learner.parameters(ParameterSource::Online).unwrap();
         let weights = networks.agent.prepare(&parameters.agent).unwrap();
@@ -330,14 +330,14 @@ fn acting_agrees_with_the_learners_pass() {
                 first: false,
                 wants_state: false,
                 observation: batch.observations[t * 35..(t + 1) * 35].into(),
-                action: batch.action[t],
+                action: batch.steps.action[t],
                 rewards: StepRewards {
-                    extrinsic: batch.reward_extrinsic[t],
-                    ngu: batch.reward_ngu[t],
-                    rnd: batch.reward_rnd[t],
-                    episodic: batch.reward_episodic[t],
+                    extrinsic: batch.steps.reward_extrinsic[t],
+                    ngu: batch.steps.reward_ngu[t],
+                    rnd: batch.steps.reward_rnd[t],
+                    episodic: batch.steps.reward_episodic[t],
                 },
-                embedding: &batch.embedding[t * 8..(t + 1) * 8],
+                embedding: &batch.steps.embedding[t * 8..(t + 1) * 8],
                 policy: j,
             }];
             let output = network.step(&input, &mut states).unwrap();

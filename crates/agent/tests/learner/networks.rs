@@ -2,7 +2,7 @@
 
 use agent::Random;
 use agent::config::{NetworkPreset, TorsoKind};
-use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, OwnedBatch, StepReport};
+use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, StepReport, random_batch};
 use rand::SeedableRng;
 use tch::Device;
 
@@ -51,8 +51,8 @@ fn every_torso_takes_images_of_any_size() {
             config.network.torso.kind = kind;
             let spec = ObservationSpec { shape, kind: ObservationKind::U8 };
             let mut learner = Learner::new(&config, &spec, 3, 0, Device::Cpu).unwrap();
-            let batch = OwnedBatch::random(learner.networks(), 4, &[4, 2], &mut Random::seed_from_u64(0));
-            learner.step(&batch.batch()).unwrap_or_else(|e| panic!("{kind:?} {:?}: {e}", spec.shape));
+            let batch = random_batch(learner.networks(), 4, &[4, 2], &mut Random::seed_from_u64(0));
+            learner.step(&batch).unwrap_or_else(|e| panic!("{kind:?} {:?}: {e}", spec.shape));
         }
     }
     // The paper's stages, too, come down to one pixel and no further.
@@ -68,12 +68,12 @@ fn flat_observations_get_linear_layers() {
     let names: Vec<&str> = learner.networks().agent.layout().parameters().iter().map(|p| p.name.as_str()).collect();
     let torso: Vec<&&str> = names.iter().filter(|name| name.starts_with("torso.")).collect();
     assert_eq!(torso, [&"torso.linear1.weight", &"torso.linear1.bias"]);
-    let batch = OwnedBatch::random(learner.networks(), 5, &[5, 3], &mut Random::seed_from_u64(0));
-    let first = learner.step(&batch.batch()).unwrap().losses;
+    let batch = random_batch(learner.networks(), 5, &[5, 3], &mut Random::seed_from_u64(0));
+    let first = learner.step(&batch).unwrap().losses;
     for _ in 0..30 {
-        learner.step(&batch.batch()).unwrap();
+        learner.step(&batch).unwrap();
     }
-    let last = learner.step(&batch.batch()).unwrap().losses;
+    let last = learner.step(&batch).unwrap().losses;
     assert!(last.action_prediction < first.action_prediction && last.rnd < first.rnd, "{first:?} {last:?}");
 }
 
@@ -88,9 +88,9 @@ fn reports_on_a_fixed_batch(edit: impl Fn(&mut AgentConfig), updates: usize) -> 
     let mut learner = setup::learner(&config);
     let mut batch = setup::batch(&learner, 3);
     for (b, length) in setup::LENGTHS.into_iter().enumerate() {
-        batch.discount[b * (setup::TRACE + 1) + length - 1] = 0.0;
+        batch.steps.discount[b * (setup::TRACE + 1) + length - 1] = 0.0;
     }
-    let reports = (0..updates).map(|_| learner.step(&batch.batch()).unwrap()).collect();
+    let reports = (0..updates).map(|_| learner.step(&batch).unwrap()).collect();
     (reports, config.loss.distillation_epsilon)
 }
 

@@ -18,7 +18,7 @@ fn they_are_bit_for_bit_those_of_one_call_each() {
     let (mut wanted, mut found) = (vec![], vec![]);
     for seed in 0..7 {
         let batch = setup::batch(&whole, seed);
-        wanted.push(whole.step(&batch.batch()).unwrap());
+        wanted.push(whole.step(&batch).unwrap());
         found.extend(halves.begin(&loaded(&halves, &batch)).unwrap());
         assert_eq!((halves.updates(), found.len()), (seed + 1, seed as usize));
     }
@@ -38,7 +38,7 @@ fn parameters_can_be_copied_meanwhile_but_nothing_is_saved() {
     learner.begin(&loaded(&learner, &batch)).unwrap();
     let meanwhile = learner.weights(source).unwrap();
     assert_ne!(meanwhile, before);
-    for refused in [learner.save().map(drop), learner.step(&batch.batch()).map(drop)] {
+    for refused in [learner.save().map(drop), learner.step(&batch).map(drop)] {
         assert_eq!(refused.unwrap_err().to_string(), "update 1 is still pending: finish it first");
     }
     assert_eq!(learner.finish().unwrap().unwrap().update, 1);
@@ -50,8 +50,8 @@ fn parameters_can_be_copied_meanwhile_but_nothing_is_saved() {
 fn one_that_blows_up_leaves_no_trace_and_stops_the_one_begun_after_it() {
     let mut learner = setup::learner(&config());
     let (good, mut huge) = (setup::batch(&learner, 0), setup::batch(&learner, 1));
-    huge.reward_extrinsic[2] = 3e38;
-    learner.step(&good.batch()).unwrap();
+    huge.steps.reward_extrinsic[2] = 3e38;
+    learner.step(&good).unwrap();
     let before = learner.save().unwrap();
     let refused = |outcome: agent::Result<Option<StepReport>>| {
         let error = outcome.unwrap_err();
@@ -67,6 +67,6 @@ fn one_that_blows_up_leaves_no_trace_and_stops_the_one_begun_after_it() {
     // What comes next is what would have come.
     let mut other = Learner::restore(&config(), &setup::image(), ACTIONS, &before, Device::Cpu).unwrap();
     assert_eq!(learner.begin(&loaded(&learner, &good)).unwrap(), None);
-    assert_eq!(learner.finish().unwrap(), Some(other.step(&good.batch()).unwrap()));
+    assert_eq!(learner.finish().unwrap(), Some(other.step(&good).unwrap()));
     assert_eq!(learner.save().unwrap(), other.save().unwrap());
 }

@@ -18,7 +18,7 @@ fn continue_steps(learner: &mut Learner, from: u64, to: u64) -> Vec<String> {
     (from..to)
         .map(|step| {
             let batch = setup::batch(learner, step % 3);
-            serde_json::to_string(&learner.step(&batch.batch()).unwrap()).unwrap()
+            serde_json::to_string(&learner.step(&batch).unwrap()).unwrap()
         })
         .collect()
 }
@@ -148,7 +148,7 @@ fn ema_and_target_follow_the_online_parameters() {
     let mut ema = start.clone();
     assert!(get(&learner, "ema") == start && get(&learner, "target") == start);
     for update in 1..=4 {
-        learner.step(&setup::batch(&learner, update).batch()).unwrap();
+        learner.step(&setup::batch(&learner, update)).unwrap();
         let online = get(&learner, "online");
         ema.iter_mut().zip(&online).for_each(|(e, o)| *e = 0.9 * *e + 0.1 * o);
         for (found, expected) in get(&learner, "ema").iter().zip(&ema) {

@@ -4,7 +4,7 @@ use agent::Random;
 use agent::batch::{BatchShape, BatchTensors};
 use agent::config::{ConvConfig, NetworkPreset, StageConfig, StemConfig};
 use agent::loader::LoadedBatch;
-use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, OwnedBatch};
+use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, SequenceBatch, random_batch};
 use rand::SeedableRng;
 use tch::Device;
 
@@ -48,19 +48,19 @@ pub fn learner(config: &AgentConfig) -> Learner {
     Learner::new(config, &image(), ACTIONS, 7, Device::Cpu).unwrap()
 }
 
-pub fn batch(learner: &Learner, seed: u64) -> OwnedBatch {
-    OwnedBatch::random(learner.networks(), TRACE, &LENGTHS, &mut Random::seed_from_u64(seed))
+pub fn batch(learner: &Learner, seed: u64) -> SequenceBatch {
+    random_batch(learner.networks(), TRACE, &LENGTHS, &mut Random::seed_from_u64(seed))
 }
 
-pub fn loaded(learner: &Learner, batch: &OwnedBatch) -> LoadedBatch {
+pub fn loaded(learner: &Learner, batch: &SequenceBatch) -> LoadedBatch {
     let loader = learner.loader().unwrap();
-    let mut memory = loader.memory(batch.sequences, batch.trace).unwrap();
+    let mut memory = loader.memory(batch.sequences.len(), batch.trace).unwrap();
     memory.bytes().unwrap().copy_from_slice(&batch.observations);
-    loader.load(&batch.batch(), &mut memory).unwrap()
+    loader.load(batch, &mut memory).unwrap()
 }
 
 /// A batch as the networks and the loss get it.
-pub fn tensors(networks: &Networks, batch: &OwnedBatch) -> BatchTensors {
+pub fn tensors(networks: &Networks, batch: &SequenceBatch) -> BatchTensors {
     let shape = BatchShape {
         actions: networks.actions(),
         policies: networks.policies(),
@@ -68,13 +68,13 @@ pub fn tensors(networks: &Networks, batch: &OwnedBatch) -> BatchTensors {
         state: networks.state_length(),
         intrinsic_steps: 5,
     };
-    batch.batch().upload(networks.input(), &shape, Device::Cpu).unwrap()
+    BatchTensors::upload(batch, &batch.observations, networks.input(), &shape, Device::Cpu).unwrap()
 }
 
 /// Random play for the loss, whose heads' outputs are then made up from the same generator.
 pub struct Play {
     pub config: AgentConfig,
-    pub batch: OwnedBatch,
+    pub batch: SequenceBatch,
     pub tensors: BatchTensors,
     pub random: Random,
 }
@@ -87,7 +87,7 @@ pub fn play(edit: impl Fn(&mut AgentConfig), seed: u64) -> Play {
     edit(&mut config);
     let networks = Networks::new(&config, &image(), ACTIONS).unwrap();
     let mut random = Random::seed_from_u64(seed);
-    let batch = OwnedBatch::random(&networks, TRACE, &LENGTHS, &mut random);
+    let batch = random_batch(&networks, TRACE, &LENGTHS, &mut random);
     let tensors = tensors(&networks, &batch);
     Play { config, batch, tensors, random }
 }

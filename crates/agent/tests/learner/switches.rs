@@ -6,7 +6,7 @@ use agent::Random;
 use agent::config::{Bootstrap, DropSchedule, QCombination, QHeads, ReturnKind, TorsoKind, TrainedPolicies};
 use agent::loss::{AgentLoss, TdScale, TdStatistics, running_sigmas};
 use agent::nets::heads::HeadOutputs;
-use agent::{AgentConfig, Networks, OwnedBatch};
+use agent::{AgentConfig, Networks, SequenceBatch, random_batch};
 use rand::{RngExt, SeedableRng};
 use rand_distr::StandardNormal;
 use tch::{Device, Kind, Tensor};
@@ -189,16 +189,16 @@ fn without_the_lstm_nothing_is_remembered() {
     assert!(names.contains("core.weight") && !names.iter().any(|name| name.starts_with("lstm.")));
     let mut learner = setup::learner(&config);
     assert_eq!(learner.networks().state_length(), 0);
-    learner.step(&setup::batch(&learner, 0).batch()).unwrap();
+    learner.step(&setup::batch(&learner, 0)).unwrap();
     // What is said of the last step depends on the first one with the LSTM only.
     for recurrent in [false, true] {
         config.network.recurrent = recurrent;
         let networks = Networks::new(&config, &setup::image(), ACTIONS).unwrap();
         let mut random = Random::seed_from_u64(0);
         let parameters = agent::NetworkParameters::initialised(&networks, &mut random, Device::Cpu).unwrap();
-        let mut batch = OwnedBatch::random(&networks, TRACE, &[TRACE], &mut random);
+        let mut batch = random_batch(&networks, TRACE, &[TRACE], &mut random);
         let weights = networks.agent.prepare(&parameters.agent).unwrap();
-        let last = |batch: &OwnedBatch| {
+        let last = |batch: &SequenceBatch| {
             let tensors = setup::tensors(&networks, batch);
             networks.agent.unroll(&weights, &tensors.input, None).unwrap().heads.extrinsic.get(0).get(TRACE as i64 - 1)
         };
@@ -221,9 +221,9 @@ fn stochastic_depth_drops_the_share_it_should() {
     let mut learner = setup::learner(&config);
     let batch = setup::batch(&learner, 1);
     let blocks = learner.networks().agent.droppable_blocks();
-    let all_dropped = vec![0u8; blocks * batch.sequences];
+    let all_dropped = vec![0u8; blocks * batch.sequences.len()];
     let options = agent::learner::StepOptions { depth_mask: Some(&all_dropped), observer: None };
-    learner.step_with(&batch.batch(), options).unwrap();
+    learner.step_with(&batch, options).unwrap();
     for (name, gradient) in learner.gradients().named() {
         if name.ends_with("skip_gain") || name.contains(".conv2.") {
             assert_eq!(gradient.abs().sum(Kind::Float).double_value(&[]), 0.0, "{name}");

@@ -7,7 +7,7 @@ use agent::loss::{AgentLoss, LossOutput, TdScale, TdStatistics, mixture_weight, 
 use agent::moments::BatchMoments;
 use agent::nets::heads::HeadOutputs;
 use agent::policy_family::{beta_ladder, gamma_ladder};
-use agent::{AgentConfig, OwnedBatch};
+use agent::{AgentConfig, SequenceBatch};
 use rand::RngExt;
 use rand_distr::StandardNormal;
 use tch::{Device, Kind, Tensor};
@@ -61,7 +61,7 @@ impl Head {
 
 struct Scene {
     config: AgentConfig,
-    batch: OwnedBatch,
+    batch: SequenceBatch,
     tensors: BatchTensors,
     online: [Head; 3],
     target: [Head; 3],
@@ -136,7 +136,7 @@ fn by_the_equations(scene: &Scene, b: usize, j: usize) -> Expected {
         value[t] =
             if config.returns.kind == ReturnKind::Watkins { greedy_value(&q) } else { expected_value(&q, &policy) };
         if t + 1 < length {
-            let (action, lambda) = (batch.action[entry(t)] as usize, config.returns.lambda as f32);
+            let (action, lambda) = (batch.steps.action[entry(t)] as usize, config.returns.lambda as f32);
             baselines[t] = match config.returns.kind {
                 ReturnKind::Retrace => unscale_f32(q[action]),
                 _ => value[t],
@@ -147,15 +147,17 @@ fn by_the_equations(scene: &Scene, b: usize, j: usize) -> Expected {
                 }
                 ReturnKind::Watkins => traces::watkins(lambda, &q, action),
                 ReturnKind::Peng => traces::peng(lambda),
-                ReturnKind::Retrace => traces::retrace(lambda, policy[action], batch.behaviour_probability[entry(t)]),
+                ReturnKind::Retrace => {
+                    traces::retrace(lambda, policy[action], batch.steps.behaviour_probability[entry(t)])
+                }
             };
         }
     }
     let mut rewards = vec![0.0; TRACE];
     let mut discounts = vec![0.0; TRACE];
     for t in 0..length - 1 {
-        rewards[t] = batch.reward_extrinsic[entry(t)] + beta * batch.reward_ngu[entry(t + 1)];
-        discounts[t] = batch.discount[entry(t)];
+        rewards[t] = batch.steps.reward_extrinsic[entry(t)] + beta * batch.steps.reward_ngu[entry(t + 1)];
+        discounts[t] = batch.steps.discount[entry(t)];
     }
     let mut result = vec![0.0; TRACE];
     let trajectory = Trajectory {
@@ -167,7 +169,7 @@ fn by_the_equations(scene: &Scene, b: usize, j: usize) -> Expected {
         length,
     };
     returns(gamma, trajectory, &mut result);
-    let taken = |heads: &[Head; 3], t: usize| combined(heads, t)[batch.action[entry(t)] as usize];
+    let taken = |heads: &[Head; 3], t: usize| combined(heads, t)[batch.steps.action[entry(t)] as usize];
     let q: Vec<f32> = (0..length - 1).map(|t| taken(&scene.online, t)).collect();
     let q_target = (0..length - 1).map(|t| taken(&scene.target, t)).collect();
     let error = q.iter().zip(&result).map(|(&q, &g)| td_error(q, g)).collect();
@@ -195,11 +197,12 @@ fn check(scene: &Scene) {
         let sigma = sigma(scene.scale.running()[j].std(), batch_std, FLOOR);
         close("sigma", statistics.sigma[j] as f32, sigma as f32);
         let pairs = expected.iter().enumerate().flat_map(|(b, e)| e.error.iter().map(move |&x| (b, x)));
-        let weighted = weighted(pairs.map(|(b, x)| (x, scene.batch.weight[b]))).unwrap();
+        let weighted = weighted(pairs.map(|(b, x)| (x, scene.batch.sequences[b].importance_weight))).unwrap();
         close("weighted mean", statistics.moments[j].mean as f32, weighted.mean as f32);
         close("weighted mean square", statistics.moments[j].mean_square as f32, weighted.mean_square as f32);
         for (b, e) in expected.iter().enumerate() {
-            let weight = f64::from(scene.batch.weight[b]) * mixture_weight(j, scene.batch.policy[b], n, config.eta())
+            let weight = f64::from(scene.batch.sequences[b].importance_weight)
+                * mixture_weight(j, scene.batch.sequences[b].policy, n, config.eta())
                 / steps as f64;
             let place = format!("sequence {b}, policy {j}");
             for t in 0..LENGTHS[b] {
@@ -217,7 +220,7 @@ fn check(scene: &Scene) {
                 let scaled =
                     if config.td_normalisation { f64::from(e.error[t]) / sigma } else { f64::from(e.error[t]) };
                 td += if keeps { weight * 0.5 * scaled * scaled } else { 0.0 };
-                if j == scene.batch.policy[b] {
+                if j == scene.batch.sequences[b].policy {
                     normalised[b].push(scaled as f32);
                 }
                 let (mut log, mut log_target, mut aim) = ([0.0; ACTIONS], [0.0; ACTIONS], [0.0; ACTIONS]);

@@ -1,4 +1,4 @@
-//! `catch`: a ball falls, a paddle must be under it. The first thing an agent should learn.
+//! `catch`: move a paddle under a falling ball. The first thing an agent should learn.
 
 #[cfg(test)]
 use super::task::Scores;
@@ -13,19 +13,19 @@ const CELL_WIDTH: usize = 2;
 const PADDLE: u8 = 128;
 const BALL: u8 = 255;
 
-/// A board of 10 rows and 5 columns, one ball an episode.
+/// A board of 10 rows and 5 columns, one ball per episode.
 ///
-/// **Rules.** The ball starts in a random column of the top row and falls one row a step; the paddle starts in the
+/// **Rules.** The ball starts in a random column of the top row and falls one row per step; the paddle starts in the
 /// middle of the bottom row. In the ninth step the ball reaches the bottom row and the episode terminates.
 ///
-/// **Reward.** 1 if the paddle is under the ball then, otherwise -1; 0 before.
+/// **Reward.** 1 if the paddle is then under the ball, otherwise -1; 0 before.
 ///
-/// **Observation.** 10 x 10: a cell is one pixel high and two wide; paddle 128, ball 255 (over the paddle when caught).
+/// **Observation.** 10 x 10: a cell is one pixel high and two wide; paddle 128, ball 255 (drawn over the paddle).
 ///
 /// **Actions.** `left`, `stay`, `right`: the paddle moves one column and stops at the edge.
 ///
-/// **Scores.** Best 1. Random and naive (never moving) -0.6, exactly: the ball's column is one of five, and what such
-/// a policy does has nothing to do with it.
+/// **Scores.** Best 1. Random and naive (never moving) exactly -0.6: the ball falls in one of five columns,
+/// independently of what such a policy does.
 #[derive(Clone, Debug)]
 pub struct Catch {
     ball_row: usize,
@@ -34,17 +34,13 @@ pub struct Catch {
 }
 
 impl Catch {
-    /// A board with the ball on top; the first episode begins at [`reset`](Task::reset).
+    /// Creates a board; the first episode begins at [`reset`](Task::reset).
     pub fn new() -> Self {
         Self { ball_row: 0, ball_column: 0, paddle: COLUMNS / 2 }
     }
 }
 
 impl Task for Catch {
-    fn name(&self) -> String {
-        "catch".to_owned()
-    }
-
     fn image_size(&self) -> (usize, usize) {
         (ROWS, COLUMNS * CELL_WIDTH)
     }
@@ -68,7 +64,7 @@ impl Task for Catch {
         self.paddle = (self.paddle + action).saturating_sub(1).min(COLUMNS - 1);
         self.ball_row += 1;
         if self.ball_row < ROWS - 1 {
-            return Outcome::goes_on(0.0);
+            return Outcome::running(0.0);
         }
         Outcome::terminated(if self.paddle == self.ball_column { 1.0 } else { -1.0 })
     }
@@ -106,7 +102,7 @@ mod tests {
     use super::*;
     use crate::tasks::play::{image, mean_score, play};
 
-    /// Moves towards the ball, which it finds in the image.
+    /// Moves towards the ball in the image.
     fn follow(image: &[u8]) -> usize {
         let column = |value| image.iter().position(|&pixel| pixel == value).map(|at| at % 10 / 2);
         match (column(BALL), column(PADDLE)) {
@@ -117,16 +113,16 @@ mod tests {
     }
 
     #[test]
-    fn the_best_policy_catches_every_ball() {
+    fn best_policy_catches_every_ball() {
         for seed in 0..200 {
             let episode = play(&mut Catch::new(), seed, |image, _| follow(image));
             assert_eq!((episode.score, episode.steps), (1.0, 9));
         }
     }
 
-    /// Every ball column with every paddle path: the exact mean, not an estimate.
+    /// Enumerates every ball column with every paddle path, so the mean is exact.
     #[test]
-    fn random_and_naive_play_score_what_is_documented() {
+    fn random_and_naive_play_score_as_documented() {
         let scores = Catch::new().scores();
         let columns = 0..COLUMNS;
         let mut paths = vec![COLUMNS / 2];
@@ -141,9 +137,9 @@ mod tests {
         assert!((staying / COLUMNS as f64 - scores.naive).abs() < 1e-12);
     }
 
-    /// 20 000 episodes: one standard error is 0.8 / sqrt(20 000) = 0.0057; four of them are allowed.
+    /// Allows four standard errors of 0.8 / sqrt(20 000) = 0.0057.
     #[test]
-    fn played_at_random_it_scores_the_same() {
+    fn sampled_random_play_scores_the_same() {
         let mut random = SplitMix64::seed_from_u64(1);
         let mean = mean_score(&mut Catch::new(), 20_000, |_, _| random.random_range(0..3u64) as usize);
         assert!((mean + 0.6).abs() < 0.023, "random play scored {mean}");
@@ -152,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_image_shows_ball_and_paddle() {
+    fn image_shows_ball_and_paddle() {
         let mut task = Catch::new();
         task.restore(&[3, 4, 1]).unwrap();
         let image = image(&task);
@@ -161,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_paddle_stops_at_the_edges() {
+    fn paddle_stops_at_the_edges() {
         let mut task = Catch::new();
         task.reset(0);
         for (action, column) in [(0, 0), (2, 4)] {
@@ -173,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_states_are_refused() {
+    fn refuses_impossible_states() {
         let mut task = Catch::new();
         for saved in [&[9, 0, 2][..], &[0, 5, 2], &[0, 0, 3], &[8, 0, 5], &[1, 1], &[]] {
             assert_eq!(task.restore(saved), Err(ImpossibleState), "{saved:?}");

@@ -1,5 +1,4 @@
-//! `deep_sea`: one treasure at the end of one path, and every step towards it costs a little. Solved only by an agent
-//! that explores on purpose.
+//! `deep_sea`: one path leads to a treasure, and every step towards it costs a little. Tests directed exploration.
 
 use std::ops::RangeInclusive;
 
@@ -10,59 +9,54 @@ use super::{cell_size, fill_cell};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::SplitMix64;
 
-/// The seed of the table that says which action leads right in which cell. It is a constant, so that all episodes of
-/// all runs share one table and an agent can learn it.
+/// Seed of the table of actions that lead right. It is constant, so that all runs share one table that can be learned.
 const ACTION_TABLE_SEED: u64 = 3;
-/// What a dive along the treasure's path costs in all.
+/// Total cost of a dive along the path to the treasure.
 const WHOLE_COST: f64 = 0.01;
 const TREASURE: f64 = 1.0;
 const DIVER: u8 = 255;
 
-/// A square of `n` x `n` cells; a dive of `n` steps from the top left.
+/// A dive of `n` steps from the top left of `n` x `n` cells.
 ///
-/// **Rules.** Each step takes the diver one row down, and one column to the left or to the right; at an edge it stays
-/// in its column instead of leaving. Which of the two actions leads right differs from cell to cell, by a table that
-/// is the same in all episodes and runs. The step out of the last row terminates the episode. There is no randomness.
+/// **Rules.** Each step takes the diver one row down and one column to the left or right; an edge keeps it in its
+/// column. Which of the two actions leads right differs from cell to cell, by a table that is the same in all episodes
+/// and runs. The step out of the last row terminates the episode. There is no randomness.
 ///
-/// **Reward.** -0.01/n for a step to the right; 1 more for the step to the right out of the bottom right cell, which
-/// only `n` steps to the right in a row reach.
+/// **Reward.** -0.01/n for a step to the right, plus 1 if it leaves the bottom right cell, which takes `n` steps to
+/// the right in a row.
 ///
-/// **Observation.** The diver's cell is 255, all else 0; all is 0 after the end. A cell is one pixel from n = 10 on,
-/// and so many that the image is at least 10 x 10 below.
+/// **Observation.** The diver's cell is 255, everything else 0; after the end everything is 0. A cell is one pixel, or
+/// as many as make the image at least 10 x 10.
 ///
 /// **Actions.** `a`, `b`.
 ///
-/// **Scores.** Best 0.99. Random 2^-n - 0.005. Naive, never paying for a step to the right: 0. One of the 2^n action
-/// sequences finds the treasure, so dithering takes about 2^n episodes.
+/// **Scores.** Best 0.99. Random 2^-n - 0.005. Naive (never paying for a step to the right) 0. Only one of the 2^n
+/// action sequences finds the treasure, so undirected exploration takes about 2^n episodes.
 #[derive(Clone, Debug)]
 pub struct DeepSea {
     n: usize,
-    /// The action that leads right, a cell.
+    /// The action that leads right, per cell.
     right: Vec<usize>,
     row: usize,
     column: usize,
 }
 
 impl DeepSea {
-    /// The size of plain `deep_sea`.
+    /// Size of plain `deep_sea`.
     pub const DEFAULT_SIZE: usize = 10;
-    /// What the size may be.
+    /// Valid sizes.
     pub const SIZES: RangeInclusive<usize> = 2..=50;
 
-    /// A sea of size `n`, which must be one of [`SIZES`](Self::SIZES).
+    /// Creates a sea of size `n`, one of [`SIZES`](Self::SIZES).
     pub fn new(n: usize) -> Self {
         let mut random = SplitMix64::seed_from_u64(ACTION_TABLE_SEED);
-        // Drawn as u64, whose sequence does not depend on the width of usize: the table must never change.
+        // Drawn as u64 because the table must never change, and usize differs between platforms.
         let right = (0..n * n).map(|_| random.random_range(0..2u64) as usize).collect();
         Self { n, right, row: 0, column: 0 }
     }
 }
 
 impl Task for DeepSea {
-    fn name(&self) -> String {
-        format!("deep_sea:{}", self.n)
-    }
-
     fn image_size(&self) -> (usize, usize) {
         let side = self.n * cell_size(self.n);
         (side, side)
@@ -95,7 +89,7 @@ impl Task for DeepSea {
             self.column = self.column.saturating_sub(1);
         }
         self.row += 1;
-        if self.row == self.n { Outcome::terminated(reward) } else { Outcome::goes_on(reward) }
+        if self.row == self.n { Outcome::terminated(reward) } else { Outcome::running(reward) }
     }
 
     fn draw(&self, image: &mut [u8]) {
@@ -155,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Every one of the 2^n action sequences.
+    /// Enumerates all 2^n action sequences.
     #[test]
     fn exactly_one_path_is_rewarded() {
         for n in [2, 5, 10, 14] {
@@ -167,18 +161,17 @@ mod tests {
         }
     }
 
-    /// Half of the cells on the path want the one action, half the other. The table must never change: what an agent
-    /// has learned depends on it.
+    /// The table must never change: trained agents depend on it.
     #[test]
-    fn the_treasures_path_uses_both_actions_evenly() {
+    fn path_to_the_treasure_uses_both_actions_evenly() {
         let task = DeepSea::new(14);
         let path: Vec<usize> = (0..14).map(|i| task.right[i * 14 + i]).collect();
         assert_eq!(path, [0, 1, 1, 1, 0, 0, 1, 0, 0, 1, 1, 0, 0, 1]);
     }
 
-    /// 20 000 dives: the score's standard deviation is at most 0.032, one standard error 0.00023; four are allowed.
+    /// Allows four standard errors of 0.032 / sqrt(20 000) = 0.00023.
     #[test]
-    fn played_at_random_it_scores_the_same() {
+    fn sampled_random_play_scores_the_same() {
         let mut random = SplitMix64::seed_from_u64(2);
         let mut task = DeepSea::new(10);
         let mean = mean_score(&mut task, 20_000, |_, _| random.random_range(0..2u64) as usize);
@@ -202,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_states_are_refused() {
+    fn refuses_impossible_states() {
         let mut task = DeepSea::new(10);
         for saved in [&[10, 0][..], &[3, 4], &[0], &[0, 0, 0], &[u32::MAX, 0]] {
             assert_eq!(task.restore(saved), Err(ImpossibleState), "{saved:?}");

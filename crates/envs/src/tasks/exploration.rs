@@ -1,5 +1,4 @@
-//! That `deep_sea` and `key_door` ask for exploration, and reward it: a table learner solves them with a novelty bonus
-//! within a thousand episodes, and without it does not.
+//! Tests that `deep_sea` and `key_door` reward exploration: a tabular learner solves them only with a novelty bonus.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,7 +13,7 @@ const LEARNING_RATE: f64 = 0.5;
 const DISCOUNT: f64 = 0.99;
 const EPSILON: f64 = 0.1;
 
-/// Q values by image: one table for the game's reward, one with the novelty bonus added. Both learn from all episodes.
+/// Q values by image, with and without a novelty bonus; both tables learn from all episodes.
 struct TableLearner {
     random: SplitMix64,
     actions: usize,
@@ -27,7 +26,7 @@ impl TableLearner {
     const GAME: usize = 0;
     const NOVELTY: usize = 1;
 
-    /// The best known action; ties are broken evenly.
+    /// Returns the best known action, breaking ties at random.
     fn greedy(&mut self, image: &[u8], table: usize) -> usize {
         let Some(q) = self.q.get(image).map(|tables| &tables[table]) else {
             return self.random.random_range(0..self.actions as u64) as usize;
@@ -44,7 +43,7 @@ impl TableLearner {
         self.greedy(image, Self::NOVELTY)
     }
 
-    /// The bonus of an image: 0 once it was seen in this episode, and smaller the more episodes have seen it.
+    /// Returns the bonus of an image: 0 if seen in this episode, otherwise less the more episodes have seen it.
     fn bonus(&mut self, image: &[u8], seen: &mut HashSet<Vec<u8>>) -> f64 {
         if !seen.insert(image.to_vec()) {
             return 0.0;
@@ -58,8 +57,8 @@ impl TableLearner {
         self.q.get(image).map_or(0.0, |tables| tables[table].iter().copied().fold(f64::NEG_INFINITY, f64::max))
     }
 
-    /// One episode, then Q-learning over it from back to front.
-    fn learn_from_an_episode(&mut self, task: &mut dyn Task) {
+    /// Plays an episode, then learns from it backwards.
+    fn learn_from_episode(&mut self, task: &mut dyn Task) {
         task.reset(0);
         let mut seen = HashSet::from([image(task)]);
         let mut episode = Vec::new();
@@ -71,12 +70,12 @@ impl TableLearner {
             let after = image(task);
             let rewards = [outcome.reward, outcome.reward + self.bonus(&after, &mut seen)];
             ended = outcome.ending;
-            let goes_on = if ended == Some(Ending::Terminated) { 0.0 } else { DISCOUNT };
-            episode.push((before, action, rewards, goes_on, after));
+            let discount = if ended == Some(Ending::Terminated) { 0.0 } else { DISCOUNT };
+            episode.push((before, action, rewards, discount, after));
         }
-        for (before, action, rewards, goes_on, after) in episode.into_iter().rev() {
+        for (before, action, rewards, discount, after) in episode.into_iter().rev() {
             for table in [Self::GAME, Self::NOVELTY] {
-                let target = rewards[table] + goes_on * self.value(&after, table);
+                let target = rewards[table] + discount * self.value(&after, table);
                 let tables = self.q.entry(before.clone()).or_insert_with(|| [0, 1].map(|_| vec![0.0; self.actions]));
                 let q = &mut tables[table][action];
                 *q += LEARNING_RATE * (target - *q);
@@ -85,13 +84,13 @@ impl TableLearner {
     }
 }
 
-/// The number of episodes after which greedy play for the game's reward has the best score, if that happens.
+/// Returns the number of episodes until greedy play for the game's reward has the best score, if it ever does.
 fn episodes_to_solve(task: &mut dyn Task, bonus_weight: f64, seed: u64, limit: usize) -> Option<usize> {
     let (actions, best) = (task.action_names().len(), task.scores().best);
     let (visits, q) = (HashMap::new(), HashMap::new());
     let mut learner = TableLearner { random: SplitMix64::seed_from_u64(seed), actions, bonus_weight, visits, q };
     (1..=limit).find(|episode| {
-        learner.learn_from_an_episode(task);
+        learner.learn_from_episode(task);
         episode % 50 == 0 && {
             let episode = play(task, 0, |image, _| learner.greedy(image, TableLearner::GAME));
             (episode.score - best).abs() < 1e-9
@@ -100,7 +99,7 @@ fn episodes_to_solve(task: &mut dyn Task, bonus_weight: f64, seed: u64, limit: u
 }
 
 #[test]
-fn novelty_solves_deep_sea_and_dithering_does_not() {
+fn only_novelty_solves_deep_sea() {
     for seed in 0..3 {
         let solved = episodes_to_solve(&mut DeepSea::new(14), 0.1, seed, 3000);
         println!("deep_sea:14, seed {seed}: {solved:?} episodes");
@@ -110,7 +109,7 @@ fn novelty_solves_deep_sea_and_dithering_does_not() {
 }
 
 #[test]
-fn novelty_solves_key_door_and_dithering_does_not() {
+fn only_novelty_solves_key_door() {
     for seed in 0..3 {
         let solved = episodes_to_solve(&mut KeyDoor::new(9), 0.1, seed, 1000);
         println!("key_door, seed {seed}: {solved:?} episodes");

@@ -1,5 +1,4 @@
-//! `key_door`: fetch the key from one chamber, open the door in another, and only then be paid. Solved only by an agent
-//! that seeks what it has not seen yet in the episode.
+//! `key_door`: fetch a key in one chamber to open a door in another. Tests exploration within an episode.
 
 use std::ops::RangeInclusive;
 
@@ -11,15 +10,15 @@ use super::{cell_size, fill_cell};
 const WALL: u8 = 64;
 const DOOR: u8 = 96;
 const KEY: u8 = 192;
-/// The player is drawn brighter with the key in hand: the way back is then new to look at, also for an embedding that
-/// keeps only what the actions move.
+/// The player is brighter with the key, so that the way back looks new even to an embedding that keeps only what the
+/// actions move.
 const PLAYER: u8 = 128;
 const PLAYER_WITH_KEY: u8 = 255;
 const ACTIONS: [&str; 4] = ["up", "right", "down", "left"];
-/// Steps to the time limit, for each cell of the grid's side.
-const STEPS_A_CELL: usize = 11;
+/// Steps of the time limit per cell of the grid's side.
+const STEPS_PER_CELL: usize = 11;
 
-/// A grid of `n` x `n` cells: two chambers at the ends of a passage. At n = 9:
+/// Two chambers at the ends of a passage, in a grid of `n` x `n` cells. For n = 9:
 ///
 /// ```text
 /// k . # # # # # . D     . floor   # wall   @ start   k key   D door
@@ -33,50 +32,50 @@ const STEPS_A_CELL: usize = 11;
 /// . . . . . . . . .
 /// ```
 ///
-/// **Rules.** A step moves the player one cell; walls, the edge and, without the key, the door stop it. Reaching the
-/// key takes it. Reaching the door with the key terminates the episode; after 11 n steps (99) it is truncated. The
-/// layout depends on n alone and there is no randomness.
+/// **Rules.** A step moves the player one cell, unless a wall, the edge or, without the key, the door stops it. The
+/// player takes the key by reaching it. Reaching the door with the key terminates the episode; after 11 n steps (99) it
+/// is truncated. The layout depends only on n, and there is no randomness.
 ///
 /// **Reward.** 1 for opening the door, nothing else.
 ///
-/// **Observation.** The grid within a border of wall, n + 2 cells wide and high. A cell is one pixel, or so many that
-/// the image is at least 10 x 10. Floor 0, wall 64, door 96, player 128, key 192 and, once taken, the player 255.
+/// **Observation.** The grid within a border of wall, n + 2 cells wide and high. A cell is one pixel, or as many as make
+/// the image at least 10 x 10. Floor 0, wall 64, door 96, player 128 (255 with the key), key 192.
 ///
 /// **Actions.** `up`, `right`, `down`, `left`.
 ///
-/// **Scores.** Best 1, in 37 steps at n = 9. Random 0.00000008 at n = 9: one episode in 13 million. Naive, going
-/// straight for the door: 0.
+/// **Scores.** Best 1, in 37 steps for n = 9. Random 0.00000008 for n = 9: one episode in 13 million. Naive (going
+/// straight to the door) 0.
 #[derive(Clone, Debug)]
 pub struct KeyDoor {
     n: usize,
-    player: Place,
+    player: Player,
     time: usize,
 }
 
-/// Where the player is, and what it holds.
+/// Where the player is, and whether it has the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct Player {
     row: usize,
     column: usize,
     has_key: bool,
 }
 
 impl KeyDoor {
-    /// The size of plain `key_door`.
+    /// Size of plain `key_door`.
     pub const DEFAULT_SIZE: usize = 9;
-    /// What the size may be.
+    /// Valid sizes.
     pub const SIZES: RangeInclusive<usize> = 5..=22;
 
-    /// A grid of side `n`, which must be one of [`SIZES`](Self::SIZES).
+    /// Creates a grid of side `n`, one of [`SIZES`](Self::SIZES).
     pub fn new(n: usize) -> Self {
-        let mut task = Self { n, player: Place { row: 0, column: 0, has_key: false }, time: 0 };
+        let mut task = Self { n, player: Player { row: 0, column: 0, has_key: false }, time: 0 };
         task.player = task.start();
         task
     }
 
-    /// A niche over the middle of the passage.
-    fn start(&self) -> Place {
-        Place { row: self.n - 2, column: self.n / 2, has_key: false }
+    /// The start: a niche above the middle of the passage.
+    fn start(&self) -> Player {
+        Player { row: self.n - 2, column: self.n / 2, has_key: false }
     }
 
     fn key(&self) -> (usize, usize) {
@@ -88,11 +87,11 @@ impl KeyDoor {
     }
 
     fn time_limit(&self) -> usize {
-        STEPS_A_CELL * self.n
+        STEPS_PER_CELL * self.n
     }
 
     /// The passage runs along the left, lower and right edges; the chambers are in the upper corners. A passage is hard
-    /// on random walks and easy on those who look for what is new: many wrong turns would be hard on both.
+    /// for a random walk and easy for an agent that seeks novelty; many wrong turns would be hard for both.
     fn is_wall(&self, row: usize, column: usize) -> bool {
         let last = self.n - 1;
         let chamber = last / 4;
@@ -102,13 +101,13 @@ impl KeyDoor {
         !(in_passage || in_chamber || in_niche)
     }
 
-    fn is_open(&self, place: Place) -> bool {
+    fn is_open(&self, place: Player) -> bool {
         place.has_key && (place.row, place.column) == self.door()
     }
 
-    /// Where an action leads.
-    fn after(&self, place: Place, action: usize) -> Place {
-        let Place { row, column, has_key } = place;
+    /// Returns where an action leads.
+    fn after(&self, place: Player, action: usize) -> Player {
+        let Player { row, column, has_key } = place;
         let (row, column) = match action {
             0 => (row.saturating_sub(1), column),
             1 => (row, (column + 1).min(self.n - 1)),
@@ -118,15 +117,15 @@ impl KeyDoor {
         if self.is_wall(row, column) || (!has_key && (row, column) == self.door()) {
             return place;
         }
-        Place { row, column, has_key: has_key || (row, column) == self.key() }
+        Player { row, column, has_key: has_key || (row, column) == self.key() }
     }
 
-    /// The share of episodes that even random actions solve: the distribution over places, carried to the time limit.
+    /// Computes the share of episodes that random actions solve from the distribution over states at each step.
     #[cfg(test)]
     fn random_score(&self) -> f64 {
-        let index = |place: Place| (place.row * self.n + place.column) * 2 + usize::from(place.has_key);
+        let index = |place: Player| (place.row * self.n + place.column) * 2 + usize::from(place.has_key);
         let place =
-            |index: usize| Place { row: index / 2 / self.n, column: index / 2 % self.n, has_key: index % 2 == 1 };
+            |index: usize| Player { row: index / 2 / self.n, column: index / 2 % self.n, has_key: index % 2 == 1 };
         let mut share = vec![0.0; 2 * self.n * self.n];
         share[index(self.start())] = 1.0;
         let mut opened = 0.0;
@@ -146,10 +145,6 @@ impl KeyDoor {
 }
 
 impl Task for KeyDoor {
-    fn name(&self) -> String {
-        format!("key_door:{}", self.n)
-    }
-
     fn image_size(&self) -> (usize, usize) {
         let side = (self.n + 2) * cell_size(self.n + 2);
         (side, side)
@@ -177,7 +172,7 @@ impl Task for KeyDoor {
         } else if self.time == self.time_limit() {
             Outcome::truncated(0.0)
         } else {
-            Outcome::goes_on(0.0)
+            Outcome::running(0.0)
         }
     }
 
@@ -201,7 +196,7 @@ impl Task for KeyDoor {
     }
 
     fn save(&self) -> Vec<u32> {
-        let Place { row, column, has_key } = self.player;
+        let Player { row, column, has_key } = self.player;
         vec![row as u32, column as u32, u32::from(has_key), self.time as u32]
     }
 
@@ -209,7 +204,7 @@ impl Task for KeyDoor {
         let &[row, column, has_key @ (0 | 1), time] = saved else {
             return Err(ImpossibleState);
         };
-        let player = Place { row: row as usize, column: column as usize, has_key: has_key == 1 };
+        let player = Player { row: row as usize, column: column as usize, has_key: has_key == 1 };
         let cell = (player.row, player.column);
         let possible = player.row < self.n
             && player.column < self.n
@@ -236,7 +231,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_xoshiro::SplitMix64;
 
-    /// The shortest action sequence that opens the door, by breadth-first search over the task's own steps.
+    /// Finds the shortest action sequence that opens the door, by breadth-first search.
     fn shortest_solution(n: usize) -> Vec<usize> {
         let task = KeyDoor::new(n);
         let mut seen = HashSet::from([image(&task)]);
@@ -258,16 +253,16 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_solution_has_37_steps_and_scores_1() {
+    fn shortest_solution_takes_37_steps_and_scores_1() {
         let actions = shortest_solution(9);
         assert_eq!(actions.len(), 37);
         let episode = play(&mut KeyDoor::new(9), 0, |_, step| actions[step]);
         assert_eq!((episode.score, episode.steps, episode.ending), (1.0, 37, Ending::Terminated));
     }
 
-    /// No size is out of reach: the solution takes less than half the time.
+    /// The solution takes less than half the time limit.
     #[test]
-    fn every_size_can_be_solved_and_is_hard_to_solve_by_chance() {
+    fn every_size_is_solvable_but_hard_to_solve_by_chance() {
         for n in KeyDoor::SIZES {
             let steps = shortest_solution(n).len();
             assert!(2 * steps < KeyDoor::new(n).time_limit(), "size {n}: {steps} steps");
@@ -276,7 +271,7 @@ mod tests {
         assert!((7.6e-8..7.8e-8).contains(&random), "random play solves {random}");
     }
 
-    /// At n = 5 random play solves often enough to be counted; four standard errors are allowed.
+    /// Random play solves n = 5 often enough to count; allows four standard errors.
     #[test]
     fn random_play_solves_as_often_as_computed() {
         const EPISODES: u64 = 200_000;
@@ -289,9 +284,9 @@ mod tests {
         assert!(allowed < 0.5 * expected, "too rare to be counted: {expected}");
     }
 
-    /// Straight for the door: down, right along the passage, up, and on against the closed door.
+    /// Goes straight to the door: down, right along the passage, up, and on against the closed door.
     #[test]
-    fn without_the_key_the_door_stays_shut() {
+    fn door_stays_shut_without_the_key() {
         let mut task = KeyDoor::new(9);
         let episode = play(&mut task, 0, |_, step| match step {
             0 => 2,
@@ -299,11 +294,11 @@ mod tests {
             _ => 0,
         });
         assert_eq!((episode.score, episode.steps, episode.ending), (0.0, 99, Ending::Truncated));
-        assert_eq!(task.player, Place { row: 1, column: 8, has_key: false });
+        assert_eq!(task.player, Player { row: 1, column: 8, has_key: false });
     }
 
     #[test]
-    fn distinct_places_give_distinct_images() {
+    fn distinct_states_give_distinct_images() {
         for n in [5, 9, 10] {
             let mut task = KeyDoor::new(n);
             let mut images = HashSet::new();
@@ -321,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn the_image_shows_the_documented_map() {
+    fn image_shows_the_documented_map() {
         let task = KeyDoor::new(9);
         let image = image(&task);
         let row = |row: usize| -> Vec<u8> { image[row * 11..][..11].to_vec() };
@@ -337,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_states_are_refused() {
+    fn refuses_impossible_states() {
         let mut task = KeyDoor::new(9);
         let in_wall = &[4, 4, 0, 5];
         let outside = &[9, 0, 0, 20];

@@ -1,4 +1,4 @@
-//! `memory`: a cue at the start decides the right answer after a delay. Solved only by an agent that remembers.
+//! `memory`: a cue at the start decides the right answer after a delay. Tests memory.
 
 use std::ops::RangeInclusive;
 
@@ -10,51 +10,47 @@ use rand_xoshiro::SplitMix64;
 
 const SIDE: usize = 10;
 const LIT: u8 = 255;
-/// Rows of the bar at the top that is the question.
+/// Rows of the bar at the top of the question.
 const QUESTION_ROWS: usize = 3;
 const WAIT: usize = 0;
 const LEFT: usize = 1;
 
 /// A cue, `delay` blank images, a question.
 ///
-/// **Rules.** The first image is the cue: its left or its right half is lit, evenly at random. Then come `delay` blank
-/// images, then the question, a bar at the top. The agent must wait until the question and then answer with the cue's
-/// side; the answer, right or wrong, terminates the episode, and so does one given before the question.
+/// **Rules.** The first image is the cue: its left or right half is lit, at random. Then come `delay` blank images, then
+/// the question, a bar at the top. The agent must wait for the question and then answer with the cue's side. Any answer
+/// terminates the episode, even one before the question.
 ///
-/// **Reward.** 1 for the right answer; -1 for a wrong one, for none, and for one before the question; 0 for waiting.
+/// **Reward.** 1 for the right answer; -1 for a wrong, missing or early one; 0 for waiting.
 ///
-/// **Observation.** 10 x 10, dark or 255; after the end blank.
+/// **Observation.** 10 x 10 pixels of 0 or 255; blank after the end.
 ///
-/// **Actions.** `wait`, `left`, `right`. Having to wait closes a way around memory: an agent is fed its last action,
-/// and could otherwise hand the cue on from action to action.
+/// **Actions.** `wait`, `left`, `right`. Having to wait keeps an agent that is fed its last action from passing the cue
+/// on from action to action.
 ///
-/// **Scores.** Best 1. Chance, which is the best that a policy without memory can do and what the naive one has that
-/// waits and then always says `left`: 0. Random -1 + 2/3^(delay+2), since it seldom lives to see the question.
+/// **Scores.** Best 1. Naive (waiting, then always `left`) 0, which is also the best without memory. Random
+/// -1 + 2/3^(delay+2), since it rarely reaches the question.
 #[derive(Clone, Debug)]
 pub struct Memory {
     delay: usize,
     cue_is_left: bool,
-    /// Steps taken: 0 shows the cue, `delay + 1` the question, `delay + 2` the end.
+    /// Steps taken: 0 shows the cue, `delay + 1` the question; `delay + 2` is the end.
     time: usize,
 }
 
 impl Memory {
-    /// The delay of plain `memory`.
+    /// Delay of plain `memory`.
     pub const DEFAULT_DELAY: usize = 8;
-    /// What the delay may be. At least 2, since an agent is also fed what it made of the image before.
+    /// Valid delays: at least 2, since an agent is also fed its embedding of the previous image.
     pub const DELAYS: RangeInclusive<usize> = 2..=1000;
 
-    /// A task with `delay` blank images, which must be one of [`DELAYS`](Self::DELAYS).
+    /// Creates a task with `delay` blank images, one of [`DELAYS`](Self::DELAYS).
     pub fn new(delay: usize) -> Self {
         Self { delay, cue_is_left: true, time: 0 }
     }
 }
 
 impl Task for Memory {
-    fn name(&self) -> String {
-        format!("memory:{}", self.delay)
-    }
-
     fn image_size(&self) -> (usize, usize) {
         (SIDE, SIDE)
     }
@@ -79,7 +75,7 @@ impl Task for Memory {
         let is_right = is_question && action != WAIT && (action == LEFT) == self.cue_is_left;
         if action == WAIT && !is_question {
             self.time += 1;
-            return Outcome::goes_on(0.0);
+            return Outcome::running(0.0);
         }
         self.time = self.delay + 2;
         Outcome::terminated(if is_right { 1.0 } else { -1.0 })
@@ -119,7 +115,7 @@ mod tests {
     use super::*;
     use crate::tasks::play::{image, mean_score, play};
 
-    /// What an image of the task is, for policies that look at it.
+    /// What a policy sees in an image.
     #[derive(Clone, Copy, PartialEq, Debug)]
     enum Seen {
         LeftCue,
@@ -158,8 +154,7 @@ mod tests {
         }
     }
 
-    /// All policies that are a function of the image and the last action: at the cue 3 x 3, on blank images 3 for each
-    /// last action, at the question 3 for each last action. The mean over both cues is exact.
+    /// Enumerates all policies that depend on the image and the last action; the mean over both cues is exact.
     #[test]
     fn no_policy_without_memory_beats_chance() {
         let mut best = f64::NEG_INFINITY;
@@ -190,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn after_the_cue_nothing_tells_which_it_was() {
+    fn images_after_the_cue_do_not_reveal_it() {
         let mut tasks = [true, false].map(|cue_is_left| Memory { delay: 8, cue_is_left, time: 0 });
         assert_ne!(image(&tasks[0]), image(&tasks[1]));
         for _ in 0..9 {
@@ -202,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn an_early_answer_and_silence_lose() {
+    fn early_and_missing_answers_lose() {
         for (time, action) in [(0, 1), (0, 2), (1, 1), (8, 2), (9, 0), (9, 2)] {
             let mut task = Memory { delay: 8, cue_is_left: true, time };
             assert_eq!(task.step(action), Outcome::terminated(-1.0), "action {action} at {time}");
@@ -210,9 +205,9 @@ mod tests {
         }
     }
 
-    /// Both cues and every sequence of actions, each weighted by its probability.
+    /// Enumerates both cues and all sequences of actions, weighted by their probability.
     #[test]
-    fn random_play_scores_what_is_documented() {
+    fn random_play_scores_as_documented() {
         for delay in [2, 8] {
             let mut expected = 0.0;
             for cue_is_left in [true, false] {
@@ -232,7 +227,7 @@ mod tests {
         }
     }
 
-    /// 20 000 fair coins of ±1: one standard error is 0.0071; four of them are allowed.
+    /// Allows four standard errors of 1 / sqrt(20 000) = 0.0071.
     #[test]
     fn always_answering_left_is_at_chance() {
         let always_left = |image: &[u8], _| {
@@ -243,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_states_are_refused() {
+    fn refuses_impossible_states() {
         let mut task = Memory::new(8);
         for saved in [&[10, 0][..], &[0, 2], &[0], &[0, 0, 0], &[u32::MAX, 1]] {
             assert_eq!(task.restore(saved), Err(ImpossibleState), "{saved:?}");

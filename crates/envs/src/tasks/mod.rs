@@ -1,7 +1,7 @@
-//! Built-in tasks: small games in Rust, each of which shows one ability of an agent.
+//! Built-in tasks: small games in Rust, each of which tests one ability of an agent.
 //!
-//! All draw small grayscale images of at least 10 x 10, so that one small stack of convolutions fits them all, and no
-//! two states that call for different actions look alike, except where memory is what the task is about.
+//! All draw grayscale images of at least 10 x 10, so that one small stack of convolutions fits all of them. States that
+//! call for different actions look different, except where the task tests memory.
 
 mod catch;
 mod deep_sea;
@@ -11,9 +11,8 @@ mod key_door;
 mod memory;
 #[cfg(test)]
 mod play;
-mod progress;
-mod set;
 mod task;
+mod task_environments;
 
 use std::ops::RangeInclusive;
 
@@ -23,28 +22,28 @@ use key_door::KeyDoor;
 use memory::Memory;
 use task::Task;
 
-pub use set::{TaskEnvironments, TaskSet};
 pub use task::TaskError;
+pub use task_environments::TaskEnvironments;
 
-/// The least height and width of an image in pixels.
+/// The least height and width of an image, in pixels.
 const LEAST_SIDE: usize = 10;
 
 /// One of the built-in tasks.
 pub struct BuiltIn {
-    /// What stands before the colon.
+    /// The name before the colon.
     pub name: &'static str,
-    /// What may stand after the colon.
+    /// The parameter after the colon, if the task has one.
     pub parameter: Option<Parameter>,
     make: fn(usize) -> Box<dyn Task>,
 }
 
 /// The number that may follow a task's name.
 pub struct Parameter {
-    /// What the number says, in one word.
+    /// The meaning of the number, in one word.
     pub meaning: &'static str,
-    /// The number of the plain name.
+    /// The number that the plain name stands for.
     pub default: usize,
-    /// What the number may be.
+    /// The valid numbers.
     pub range: RangeInclusive<usize>,
 }
 
@@ -69,55 +68,50 @@ pub static BUILT_IN: [BuiltIn; 4] = [
 ];
 
 impl BuiltIn {
-    /// How the task is asked for: `catch`, `memory[:delay]`.
-    pub fn usage(&self) -> String {
+    /// Returns the form of the name: `catch`, `memory[:delay]`.
+    fn usage(&self) -> String {
         match &self.parameter {
             None => self.name.to_owned(),
             Some(parameter) => format!("{}[:{}]", self.name, parameter.meaning),
         }
     }
 
-    /// The built-in task that `name` asks for, whatever follows the colon.
+    /// Finds the task of a name, whatever follows the colon.
     pub fn find(name: &str) -> Option<&'static BuiltIn> {
         let stem = name.split(':').next()?;
         BUILT_IN.iter().find(|task| task.name == stem)
     }
 }
 
-/// Makes the task that a user asked for: a name of [`BUILT_IN`], then `:` and its parameter if it is not the default.
-pub fn make(name: &str) -> Result<Box<dyn Task>, TaskError> {
+/// Makes the task of a name such as `deep_sea` or `deep_sea:14`; returns its full name as well.
+pub fn make(name: &str) -> Result<(String, Box<dyn Task>), TaskError> {
     let built_in = BuiltIn::find(name).ok_or_else(|| TaskError::Unknown { name: name.to_owned() })?;
     let (task, given) = (built_in.name, name.split_once(':').map(|(_, given)| given));
-    let value = match (&built_in.parameter, given) {
-        (None, None) => 0,
-        (None, Some(given)) => {
-            return Err(TaskError::NoParameter { task, parameter: given.to_owned() });
-        }
-        (Some(parameter), None) => parameter.default,
-        (Some(parameter), Some(given)) => {
-            let Parameter { meaning, range, .. } = parameter;
-            given.parse().ok().filter(|value| range.contains(value)).ok_or_else(|| TaskError::BadParameter {
-                task,
-                parameter: given.to_owned(),
-                meaning,
-                range: range.clone(),
-            })?
-        }
+    let Some(Parameter { meaning, default, range }) = &built_in.parameter else {
+        return match given {
+            None => Ok((task.to_owned(), (built_in.make)(0))),
+            Some(given) => Err(TaskError::NoParameter { task, parameter: given.to_owned() }),
+        };
     };
-    Ok((built_in.make)(value))
+    let value = given.map_or(Some(*default), |given| given.parse().ok().filter(|value| range.contains(value)));
+    let value = value.ok_or_else(|| {
+        let parameter = given.unwrap_or_default().to_owned();
+        TaskError::BadParameter { task, parameter, meaning, least: *range.start(), most: *range.end() }
+    })?;
+    Ok((format!("{task}:{value}"), (built_in.make)(value)))
 }
 
-/// How all tasks are asked for, for messages.
+/// Lists the forms of all names.
 fn usages() -> String {
     BUILT_IN.iter().map(BuiltIn::usage).collect::<Vec<_>>().join(", ")
 }
 
-/// Pixels of the side of a cell, for a board of so many cells a side: 1, or enough for the least image.
+/// Returns the side of a cell in pixels for a board of `cells` cells per side: 1, or enough for the least image.
 fn cell_size(cells: usize) -> usize {
     LEAST_SIDE.div_ceil(cells)
 }
 
-/// Fills one cell of a square board that is `cells` wide.
+/// Fills one cell of a square board of `cells` cells per side.
 fn fill_cell(image: &mut [u8], cells: usize, row: usize, column: usize, value: u8) {
     let size = cell_size(cells);
     let width = cells * size;
@@ -132,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn plain_names_stand_for_the_default_parameter() {
+    fn plain_names_mean_the_default_parameter() {
         for (asked, name) in [
             ("catch", "catch"),
             ("memory", "memory:8"),
@@ -140,36 +134,35 @@ mod tests {
             ("deep_sea:14", "deep_sea:14"),
             ("key_door", "key_door:9"),
         ] {
-            assert_eq!(make(asked).unwrap().name(), name);
-            assert_eq!(make(name).unwrap().name(), name);
+            assert_eq!(make(asked).unwrap().0, name);
+            assert_eq!(make(name).unwrap().0, name);
         }
     }
 
     #[test]
-    fn every_parameter_in_range_makes_a_task() {
+    fn makes_tasks_of_all_valid_parameters() {
         for task in &BUILT_IN {
             let Some(parameter) = &task.parameter else {
                 continue;
             };
             for value in [*parameter.range.start(), *parameter.range.end()] {
-                let made = make(&format!("{}:{value}", task.name)).unwrap();
+                let (name, made) = make(&format!("{}:{value}", task.name)).unwrap();
                 let (height, width) = made.image_size();
-                assert!(height.min(width) >= LEAST_SIDE && height.max(width) <= 50, "{}", made.name());
+                assert!(height.min(width) >= LEAST_SIDE && height.max(width) <= 50, "{name}");
             }
         }
     }
 
     #[test]
-    fn a_wrong_name_or_parameter_is_refused_in_a_sentence() {
+    fn refuses_invalid_names_and_parameters() {
         let refused = |name: &str| make(name).err().map(|error| error.to_string()).unwrap_or_default();
         assert_eq!(
             refused("chess"),
-            "there is no built-in task `chess`; there are catch, memory[:delay], deep_sea[:size], key_door[:size]"
+            "unknown built-in task `chess`, expected one of catch, memory[:delay], deep_sea[:size], key_door[:size]"
         );
-        assert_eq!(refused("catch:3"), "the task `catch` takes no parameter, and `3` was given");
-        let sentence = |given: &str| {
-            format!("`{given}` is no size of the task `deep_sea`: it must be a whole number from 2 to 50")
-        };
+        assert_eq!(refused("catch:3"), "the task `catch` takes no parameter, got `3`");
+        let sentence =
+            |given: &str| format!("invalid size `{given}` of the task `deep_sea`, expected an integer from 2 to 50");
         for given in ["", "1", "51", "ten", "-4", "10:3", "99999999999999999999999"] {
             assert_eq!(refused(&format!("deep_sea:{given}")), sentence(given));
         }
@@ -177,9 +170,9 @@ mod tests {
     }
 
     #[test]
-    fn the_best_scores_stand_out() {
+    fn best_scores_stand_out() {
         for task in &BUILT_IN {
-            let Scores { best, random, naive } = make(task.name).unwrap().scores();
+            let Scores { best, random, naive } = make(task.name).unwrap().1.scores();
             assert!(best > random.max(naive) + 0.9, "{}", task.name);
         }
     }

@@ -1,17 +1,17 @@
-//! Plays single tasks, for their tests.
+//! Plays single tasks in tests.
 
 use super::task::Task;
 use crate::environments::Ending;
 use crate::seeds::episode_seed;
 
-/// What an episode came to.
+/// The result of an episode.
 pub struct Episode {
     pub score: f64,
     pub steps: u64,
     pub ending: Ending,
 }
 
-/// The present image of a task.
+/// Draws the current image of a task.
 pub fn image(task: &dyn Task) -> Vec<u8> {
     let (height, width) = task.image_size();
     let mut image = vec![1; height * width];
@@ -19,7 +19,7 @@ pub fn image(task: &dyn Task) -> Vec<u8> {
     image
 }
 
-/// Plays one episode with a policy that is given the image and the number of steps taken.
+/// Plays one episode with a policy of the image and the number of steps taken.
 pub fn play(task: &mut dyn Task, seed: u64, mut policy: impl FnMut(&[u8], usize) -> usize) -> Episode {
     task.reset(seed);
     let mut image = image(task);
@@ -35,7 +35,7 @@ pub fn play(task: &mut dyn Task, seed: u64, mut policy: impl FnMut(&[u8], usize)
     unreachable!("every task ends its episodes")
 }
 
-/// The mean score of a policy over the first episodes of environment 0 of run 0.
+/// Returns the mean score of a policy over the first episodes of environment 0 of run 0.
 pub fn mean_score(task: &mut dyn Task, episodes: u64, mut policy: impl FnMut(&[u8], usize) -> usize) -> f64 {
     let scores = (0..episodes).map(|episode| play(task, episode_seed(0, 0, episode), &mut policy).score);
     scores.sum::<f64>() / episodes as f64

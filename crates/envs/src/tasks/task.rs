@@ -1,56 +1,50 @@
-//! What every built-in task is.
-
-use std::ops::RangeInclusive;
+//! The interface of all built-in tasks.
 
 use crate::environments::Ending;
 
-/// A small game on a grayscale image, written in Rust, that shows one ability of an agent.
+/// A small game on a grayscale image that tests one ability of an agent.
 ///
-/// An episode is a function of its seed and the actions alone. A task keeps one episode; many of them make a set of
-/// environments, see [`TaskEnvironments`](super::TaskEnvironments).
+/// An episode depends only on its seed and the actions. A task holds one episode;
+/// [`TaskEnvironments`](super::TaskEnvironments) makes a set of environments of many tasks.
 pub trait Task: Send {
-    /// The name a user types, with its parameter where the task has one: `catch`, `deep_sea:14`.
-    fn name(&self) -> String;
-
     /// Height and width of the image in pixels.
     fn image_size(&self) -> (usize, usize);
 
     /// The readable name of each action; an action is an index into this.
     fn action_names(&self) -> &'static [&'static str];
 
-    /// Mean scores of three policies, exact: what docs/tasks.md says, and what the tests hold the rules against.
+    /// Exact mean scores of three policies, as documented in docs/tasks.md.
     #[cfg(test)]
     fn scores(&self) -> Scores;
 
-    /// Begins the episode of this seed.
+    /// Begins the episode with this seed.
     fn reset(&mut self, seed: u64);
 
-    /// Takes one action, which must be an index into [`action_names`](Self::action_names); only while the episode runs.
+    /// Takes one action, an index into [`action_names`](Self::action_names), while the episode runs.
     fn step(&mut self, action: usize) -> Outcome;
 
-    /// Draws the present state into `image`, one byte a pixel, row by row; all of its bytes are written.
+    /// Draws the current state, one byte per pixel, row by row; writes all bytes of `image`.
     fn draw(&self, image: &mut [u8]);
 
-    /// The state of the episode: at most a few numbers, which [`restore`](Self::restore) takes back.
+    /// Returns the state of the episode as a few numbers for [`restore`](Self::restore).
     fn save(&self) -> Vec<u32>;
 
-    /// Goes on from a saved state of the same task. A state that no running episode can have is refused, and the
-    /// present one is kept.
+    /// Continues from a saved state of the same task; an impossible one changes nothing.
     fn restore(&mut self, saved: &[u32]) -> Result<(), ImpossibleState>;
 }
 
-/// What one action led to.
+/// The outcome of one action.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
     /// Reward of the action.
     pub reward: f64,
-    /// Set when the action ended the episode.
+    /// Set if the action ended the episode.
     pub ending: Option<Ending>,
 }
 
 impl Outcome {
-    /// The episode goes on.
-    pub fn goes_on(reward: f64) -> Self {
+    /// The episode continues.
+    pub fn running(reward: f64) -> Self {
         Self { reward, ending: None }
     }
 
@@ -65,52 +59,51 @@ impl Outcome {
     }
 }
 
-/// Mean scores of an episode, to measure an agent against.
+/// Mean scores per episode, to measure an agent against.
 #[cfg(test)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scores {
-    /// Of the best policy there is.
+    /// Of the best policy.
     pub best: f64,
-    /// Of actions drawn evenly.
+    /// Of uniformly random actions.
     pub random: f64,
-    /// Of the policy an agent falls for when it lacks the ability that the task is about; each task says which.
+    /// Of the policy that an agent without the tested ability ends up with; each task describes it.
     pub naive: f64,
 }
 
-/// The saved numbers are not a state that a running episode of the task can have.
+/// The saved numbers are not a state of a running episode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImpossibleState;
 
 /// Why a built-in task could not be made.
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum TaskError {
-    /// There is no such task.
-    #[error("there is no built-in task `{name}`; there are {}", super::usages())]
+    /// No built-in task has that name.
+    #[error("unknown built-in task `{name}`, expected one of {}", super::usages())]
     Unknown {
-        /// What was asked for.
+        /// The name given.
         name: String,
     },
     /// The task has no parameter.
-    #[error("the task `{task}` takes no parameter, and `{parameter}` was given")]
+    #[error("the task `{task}` takes no parameter, got `{parameter}`")]
     NoParameter {
         /// The task.
         task: &'static str,
-        /// What stands after the colon.
+        /// The text after the colon.
         parameter: String,
     },
-    /// The parameter is no whole number, or out of range.
-    #[error(
-        "`{parameter}` is no {meaning} of the task `{task}`: it must be a whole number from {} to {}",
-        range.start(), range.end()
-    )]
+    /// The parameter is not an integer, or out of range.
+    #[error("invalid {meaning} `{parameter}` of the task `{task}`, expected an integer from {least} to {most}")]
     BadParameter {
         /// The task.
         task: &'static str,
-        /// What stands after the colon.
+        /// The text after the colon.
         parameter: String,
-        /// What the parameter says.
+        /// The meaning of the parameter.
         meaning: &'static str,
-        /// What it may be.
-        range: RangeInclusive<usize>,
+        /// The least valid value.
+        least: usize,
+        /// The greatest valid value.
+        most: usize,
     },
 }

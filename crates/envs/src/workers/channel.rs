@@ -1,4 +1,4 @@
-//! Requests out and replies in, each within a time limit.
+//! Sends requests and receives replies, each within a time limit.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -6,30 +6,30 @@ use std::time::{Duration, Instant};
 
 use super::message::{HEADER_BYTES, Header, Request, Status};
 
-/// The most bytes that may follow a reply's header: a saved environment, the largest of them, is far smaller.
+/// The most bytes that may follow a reply's header. A saved environment, the largest reply, is far smaller.
 const MOST_REPLY_BYTES: u32 = 1 << 30;
 
-/// Why a request could not be sent or its reply could not be had.
+/// Why an exchange failed.
 #[derive(Debug)]
 pub enum ChannelError {
-    /// The other side is gone.
+    /// The other side has closed the connection.
     Closed,
     /// The time limit has passed.
     TimedOut,
-    /// The system refused.
+    /// The system reported an error.
     Io(io::Error),
-    /// What came is no reply to what was asked.
-    Nonsense(String),
+    /// The reply does not fit the request.
+    Mismatch(String),
 }
 
-/// A request whose reply is still to come.
+/// A request that has not been answered yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// What was asked.
+    /// The request.
     pub request: Request,
-    /// The group it concerns.
+    /// Its group.
     pub group: usize,
-    /// The environment it concerns.
+    /// Its environment.
     pub env: usize,
     serial: u32,
 }
@@ -37,9 +37,9 @@ pub struct Asked {
 /// A reply.
 #[derive(Debug)]
 pub struct Reply {
-    /// How it went.
+    /// Its status.
     pub status: Status,
-    /// What followed the header.
+    /// The bytes after the header.
     pub content: Vec<u8>,
 }
 
@@ -48,17 +48,17 @@ pub struct Reply {
 pub struct Channel {
     stream: UnixStream,
     serial: u32,
-    /// The read timeout that the socket has now, so that it is only set when it changes.
+    /// The socket's current read timeout, which is only set when it changes.
     read_timeout: Option<Duration>,
 }
 
 impl Channel {
-    /// A channel over a connected socket.
+    /// Creates a channel over a connected socket.
     pub fn new(stream: UnixStream) -> Self {
         Self { stream, serial: 0, read_timeout: None }
     }
 
-    /// Sends a request; its reply is fetched by [`receive`](Self::receive).
+    /// Sends a request; [`receive`](Self::receive) waits for its reply.
     pub fn send(
         &mut self,
         (request, group, env): (Request, usize, usize),
@@ -80,7 +80,7 @@ impl Channel {
         Ok(Asked { request, group, env, serial })
     }
 
-    /// Waits for the reply to `asked`, which must be the oldest request that has not been answered.
+    /// Waits for the reply to `asked`, which must be the oldest unanswered request.
     pub fn receive(&mut self, asked: Asked, limit: Duration) -> Result<Reply, ChannelError> {
         let mut deadline = Instant::now() + limit;
         let mut bytes = [0; HEADER_BYTES];
@@ -91,13 +91,13 @@ impl Channel {
         let answers = (header.request, header.group as usize, header.env as usize, header.serial)
             == (request as u8, group, env, serial);
         let (Some(status), true) = (status, answers) else {
-            return Err(ChannelError::Nonsense(format!("{header:?} came where {asked:?} was to be answered")));
+            return Err(ChannelError::Mismatch(format!("{header:?} in reply to {asked:?}")));
         };
         if header.length > MOST_REPLY_BYTES {
-            return Err(ChannelError::Nonsense(format!("it announced {} bytes", header.length)));
+            return Err(ChannelError::Mismatch(format!("a reply of {} bytes", header.length)));
         }
         let mut content = Vec::new();
-        // Grown as the bytes come, so that a false length costs nothing.
+        // Grows as bytes arrive, so that a wrong length costs no memory.
         while content.len() < header.length as usize {
             let begin = content.len();
             let part = (header.length as usize - begin).min(1 << 20);
@@ -107,8 +107,9 @@ impl Channel {
         Ok(Reply { status, content })
     }
 
-    /// Fills `out` before the deadline. It is put off where the call was interrupted: we were stopped and went on, and
-    /// the time between is nobody's fault.
+    /// Fills `out` before the deadline.
+    ///
+    /// An interrupted call moves the deadline: this process was stopped and resumed, which is not the worker's fault.
     fn read(&mut self, mut out: &mut [u8], limit: Duration, deadline: &mut Instant) -> Result<(), ChannelError> {
         let mut wait = limit;
         while !out.is_empty() {
@@ -120,7 +121,7 @@ impl Channel {
                 Ok(0) => return Err(ChannelError::Closed),
                 Ok(count) => out = &mut out[count..],
                 Err(error) => {
-                    interrupted_or(error)?;
+                    accept_interruption(error)?;
                     *deadline = Instant::now() + limit;
                 }
             }
@@ -134,14 +135,14 @@ impl Channel {
     fn write(&mut self, mut bytes: &[u8], limit: Duration) -> Result<(), ChannelError> {
         let mut deadline = Instant::now() + limit;
         while !bytes.is_empty() {
-            // Requests fit into the socket's buffer; only what is larger can block.
+            // A plain header fits into the socket's buffer; only longer requests can block.
             if bytes.len() > HEADER_BYTES {
                 self.stream.set_write_timeout(Some(remaining(deadline)?)).map_err(ChannelError::Io)?;
             }
             match self.stream.write(bytes) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(error) => {
-                    interrupted_or(error)?;
+                    accept_interruption(error)?;
                     deadline = Instant::now() + limit;
                 }
             }
@@ -150,13 +151,13 @@ impl Channel {
     }
 }
 
-/// The time left until `deadline`, or the error that there is none.
+/// Returns the time left until `deadline`.
 fn remaining(deadline: Instant) -> Result<Duration, ChannelError> {
     deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()).ok_or(ChannelError::TimedOut)
 }
 
-/// An interrupted call is to be made again; any other error is final.
-fn interrupted_or(error: io::Error) -> Result<(), ChannelError> {
+/// Accepts an interruption, after which the call is repeated; any other error is final.
+fn accept_interruption(error: io::Error) -> Result<(), ChannelError> {
     match error.kind() {
         ErrorKind::Interrupted => Ok(()),
         ErrorKind::WouldBlock | ErrorKind::TimedOut => Err(ChannelError::TimedOut),
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_with_content_is_received() {
+    fn receives_replies_with_content() {
         let (mut channel, mut worker) = pair();
         let asked = channel.send((Request::Save, 1, 9), 0, b"", SHORT).unwrap();
         worker.write_all(&reply_to(asked, 3).to_bytes()).unwrap();
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_and_dribble_end_at_the_limit() {
+    fn silence_and_dribble_time_out() {
         let (mut channel, mut worker) = pair();
         let asked = channel.send((Request::Step, 0, 0), 0, b"", SHORT).unwrap();
         let begin = Instant::now();
@@ -209,19 +210,19 @@ mod tests {
     }
 
     #[test]
-    fn a_stale_serial_or_another_group_is_nonsense() {
+    fn refuses_replies_to_other_requests() {
         for change in [|h: &mut Header| h.serial -= 1, |h: &mut Header| h.group += 1, |h: &mut Header| h.detail = 9] {
             let (mut channel, mut worker) = pair();
             let asked = channel.send((Request::Step, 0, 0), 0, b"", SHORT).unwrap();
             let mut header = reply_to(asked, 0);
             change(&mut header);
             worker.write_all(&header.to_bytes()).unwrap();
-            assert!(matches!(channel.receive(asked, SHORT), Err(ChannelError::Nonsense(_))));
+            assert!(matches!(channel.receive(asked, SHORT), Err(ChannelError::Mismatch(_))));
         }
     }
 
     #[test]
-    fn a_huge_length_is_refused_and_a_false_one_times_out_cheaply() {
+    fn refuses_huge_lengths_and_times_out_on_wrong_ones() {
         for (length, timed_out) in [(u32::MAX, false), (MOST_REPLY_BYTES, true)] {
             let (mut channel, mut worker) = pair();
             let asked = channel.send((Request::Save, 0, 0), 0, b"", SHORT).unwrap();
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_socket_is_noticed_both_ways() {
+    fn notices_closed_sockets_both_ways() {
         let (mut channel, worker) = pair();
         let asked = channel.send((Request::Step, 0, 0), 0, b"", SHORT).unwrap();
         drop(worker);
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_does_not_read_ends_at_the_limit() {
+    fn times_out_on_workers_that_do_not_read() {
         let (mut channel, _worker) = pair();
         let large = vec![0; 4 << 20];
         assert!(matches!(channel.send((Request::Restore, 0, 0), 0, &large, SHORT), Err(ChannelError::TimedOut)));

@@ -1,4 +1,4 @@
-//! What a worker is told to make, and how long it may take.
+//! Configuration of a worker process.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,43 +9,43 @@ use super::message::PROTOCOL;
 use crate::env_id::EnvId;
 use crate::error::EnvError;
 
-/// One worker process and the environments in it.
+/// A worker process and its environments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WorkerConfig {
     /// An Atari game or a Gymnasium environment.
     pub environment: EnvId,
-    /// The Python interpreter; it must have `numpy`, and `ale-py` or `gymnasium`.
+    /// The Python interpreter, with `numpy` and `ale-py` or `gymnasium` installed.
     pub python: PathBuf,
     /// The folder of the Python package `meme_worker`.
     pub package: PathBuf,
-    /// Index in the whole run of the worker's first environment.
+    /// Index of the worker's first environment in the whole run.
     pub first_index: u64,
-    /// Environments of this worker, all groups together.
+    /// Number of environments in all groups together.
     pub environments: usize,
-    /// Groups that are stepped apart: 1 or 2.
+    /// Number of groups that are stepped separately: 1 or 2.
     pub groups: usize,
     /// The run's seed.
     pub seed: u64,
-    /// How Atari games are played.
+    /// Options of Atari games.
     pub ale: AleOptions,
-    /// Addresses of an Atari game's RAM, 0 to 127, whose bytes each step reports; nothing else has RAM to report.
+    /// Addresses of an Atari game's RAM, 0 to 127, whose bytes each step reports.
     pub ram: Vec<u8>,
-    /// How long the worker may take.
+    /// Time limits.
     pub limits: Limits,
 }
 
-/// How Atari games are played; the defaults are the paper's.
+/// Options of Atari games; the defaults are the paper's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AleOptions {
-    /// Frames that an action is held for; the observation is the maximum over the last two of them.
+    /// Frames for which an action is held; the observation is the maximum over the last two.
     pub repeat: u32,
-    /// An episode begins with 1 to so many no-ops, evenly at random; with none if this is 0.
+    /// The most no-ops at the start of an episode, of which there is a random number of at least 1; 0 for none.
     pub noop_max: u32,
-    /// Probability, at each frame, that the action of the frame before is played instead.
+    /// Probability at each frame of repeating the previous frame's action instead.
     pub sticky: f64,
-    /// All 18 actions, or only those that do something in this game.
+    /// All 18 actions, or only those with an effect in this game.
     pub full_actions: bool,
-    /// Frames, no-ops included, after which an episode is truncated.
+    /// Frames, including no-ops, after which an episode is truncated.
     pub max_frames: u64,
 }
 
@@ -55,14 +55,14 @@ impl Default for AleOptions {
     }
 }
 
-/// How long a worker may take before it counts as hung, and how often it may fail.
+/// How long a worker may take and how often it may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// For starting up, and for each reset, save and restore.
+    /// Time limit of the start, and of each reset, save and restore.
     pub start_up: Duration,
-    /// For each step of a group.
+    /// Time limit of each step of a group.
     pub step: Duration,
-    /// Failures in a row, without one successful step between them, after which the worker is given up.
+    /// Failures in a row, without a successful step, after which the worker is given up.
     pub failures: u32,
 }
 
@@ -73,7 +73,7 @@ impl Default for Limits {
 }
 
 impl WorkerConfig {
-    /// One environment in one group, seed 0, the paper's options.
+    /// Configures one environment with seed 0 and the paper's options.
     pub fn new(environment: EnvId, python: impl Into<PathBuf>, package: impl Into<PathBuf>) -> Self {
         Self {
             environment,
@@ -90,28 +90,28 @@ impl WorkerConfig {
     }
 
     /// Environments in each group.
-    pub(super) fn group_size(&self) -> usize {
+    pub(crate) fn group_size(&self) -> usize {
         self.environments / self.groups
     }
 
-    /// Refuses groups that environments cannot be divided into, naming the setting.
+    /// Refuses invalid numbers of environments and groups.
     pub(crate) fn check_counts(&self) -> Result<(), EnvError> {
         if !(1..=2).contains(&self.groups) {
             return wrong("groups", self.groups, "1 or 2");
         }
         if self.environments == 0 || !self.environments.is_multiple_of(self.groups) || self.environments > 4096 {
-            let allowed = format!("a multiple of the {} groups, from {} to 4096", self.groups, self.groups);
+            let allowed = format!("a multiple of {} groups, at most 4096", self.groups);
             return wrong("environments", self.environments, allowed);
         }
         Ok(())
     }
 
-    /// Refuses RAM of what has none, naming the setting.
+    /// Refuses RAM of environments without any.
     pub(crate) fn check_ram(&self) -> Result<(), EnvError> {
         check_ram(&self.environment, &self.ram)
     }
 
-    /// Refuses what no worker can do, naming the setting.
+    /// Refuses the first invalid setting of a worker.
     pub(super) fn check(&self) -> Result<(), EnvError> {
         self.check_counts()?;
         self.check_ram()?;
@@ -119,17 +119,17 @@ impl WorkerConfig {
             return wrong("the environment of a worker", name, "an Atari game or a gym: environment");
         }
         if !(1..=1000).contains(&self.ale.repeat) {
-            return wrong("repeat", self.ale.repeat, "from 1 to 1000 frames");
+            return wrong("repeat", self.ale.repeat, "1 to 1000 frames");
         }
         if !(0.0..1.0).contains(&self.ale.sticky) {
-            return wrong("sticky", self.ale.sticky, "at least 0 and less than 1");
+            return wrong("sticky", self.ale.sticky, "a probability from 0 to less than 1");
         }
         if self.ale.max_frames <= u64::from(self.ale.noop_max) {
             return wrong("max_frames", self.ale.max_frames, format!("more than the {} no-ops", self.ale.noop_max));
         }
         for (field, limit) in [("the start-up limit", self.limits.start_up), ("the step limit", self.limits.step)] {
             if limit < Duration::from_millis(1) {
-                return wrong(field, format!("{limit:?}"), "at least a millisecond");
+                return wrong(field, format!("{limit:?}"), "at least 1ms");
             }
         }
         if self.limits.failures == 0 {
@@ -138,7 +138,7 @@ impl WorkerConfig {
         Ok(())
     }
 
-    /// What the worker is told when it is opened.
+    /// Returns the configuration as the worker receives it.
     pub(super) fn to_json(&self) -> Value {
         let environment = match &self.environment {
             EnvId::Atari(rom) => json!({
@@ -165,10 +165,10 @@ impl WorkerConfig {
     }
 }
 
-/// Bytes of an Atari 2600's RAM.
+/// Bytes of RAM of an Atari 2600.
 const RAM_BYTES: u8 = 128;
 
-/// Refuses to report these addresses of the RAM of `environment` where it has none: only Atari games do, 128 bytes.
+/// Refuses RAM addresses that `environment` does not have: only Atari games have RAM, of 128 bytes.
 pub fn check_ram(environment: &EnvId, addresses: &[u8]) -> Result<(), EnvError> {
     if addresses.is_empty() {
         return Ok(());
@@ -177,7 +177,7 @@ pub fn check_ram(environment: &EnvId, addresses: &[u8]) -> Result<(), EnvError> 
         return wrong(
             "env.ram",
             format!("{addresses:?}"),
-            format!("empty for {environment}: only Atari games have RAM"),
+            format!("none for {environment}: only Atari games have RAM"),
         );
     }
     if addresses.iter().any(|&address| address >= RAM_BYTES) {
@@ -201,8 +201,8 @@ mod tests {
     }
 
     #[test]
-    fn each_bad_setting_is_named_with_what_it_may_be() {
-        assert_eq!(refused(|c| c.groups = 3), "groups is 3, and must be 1 or 2");
+    fn names_each_invalid_setting_and_its_valid_values() {
+        assert_eq!(refused(|c| c.groups = 3), "groups is 3, expected 1 or 2");
         assert!(refused(|c| (c.groups, c.environments) = (2, 7)).starts_with("environments is 7"));
         assert!(refused(|c| c.environments = 0).starts_with("environments is 0"));
         assert!(refused(|c| c.ale.sticky = 1.0).starts_with("sticky is 1,"));
@@ -212,8 +212,8 @@ mod tests {
         assert!(refused(|c| c.limits.step = Duration::ZERO).starts_with("the step limit is 0ns"));
         assert!(refused(|c| c.limits.failures = 0).contains("at least 1"));
         assert!(refused(|c| c.environment = "catch".parse().unwrap()).contains("an Atari game or a gym: environment"));
-        assert_eq!(refused(|c| c.ram = vec![3, 128]), "env.ram is [3, 128], and must be addresses from 0 to 127");
+        assert_eq!(refused(|c| c.ram = vec![3, 128]), "env.ram is [3, 128], expected addresses from 0 to 127");
         let refused = refused(|c| (c.environment, c.ram) = ("gym:CartPole-v1".parse().unwrap(), vec![3]));
-        assert_eq!(refused, "env.ram is [3], and must be empty for gym:CartPole-v1: only Atari games have RAM");
+        assert_eq!(refused, "env.ram is [3], expected none for gym:CartPole-v1: only Atari games have RAM");
     }
 }

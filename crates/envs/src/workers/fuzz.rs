@@ -1,4 +1,4 @@
-//! Workers that answer at random: whatever comes, there is a result or an error within the limits, and no panic.
+//! Workers with random answers must lead to results or errors within the limits, and never to a panic.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -14,9 +14,8 @@ use super::channel::Channel;
 use super::config::{Limits, WorkerConfig};
 use super::layout::RECORD_BYTES;
 use super::message::{HEADER_BYTES, Header, PROTOCOL};
-use super::process::Process;
-use super::set::WorkerEnvironments;
-use super::worker::Launcher;
+use super::worker::Launch;
+use super::worker_environments::WorkerEnvironments;
 use crate::environments::{Ending, Environments, ObservationKind, Step};
 use crate::error::EnvError;
 use rand::{RngExt, SeedableRng};
@@ -26,23 +25,16 @@ const LIMIT: Duration = Duration::from_millis(40);
 const ENVIRONMENTS: usize = 4;
 const GROUPS: usize = 2;
 
-/// Starts threads that answer like a worker and, with some probability a reply, unlike one.
-struct FakeLauncher {
-    seed: u64,
-    launched: Arc<AtomicU64>,
-    /// One reply in so many is spoilt.
-    one_in: usize,
-}
-
-impl Launcher for FakeLauncher {
-    fn launch(&mut self, memory: &File) -> io::Result<(Channel, Option<Process>)> {
+/// Starts threads that answer like a worker, except for one spoilt reply in `one_in`.
+fn fake_launch(seed: u64, launched: Arc<AtomicU64>, one_in: usize) -> Launch {
+    Box::new(move |memory| {
         let (ours, theirs) = UnixStream::pair()?;
-        let number = self.launched.fetch_add(1, Ordering::Relaxed);
+        let number = launched.fetch_add(1, Ordering::Relaxed);
         let worker = FakeWorker {
             socket: theirs,
             memory: memory.try_clone()?,
-            random: SplitMix64::seed_from_u64(self.seed ^ (number << 32)),
-            one_in: self.one_in,
+            random: SplitMix64::seed_from_u64(seed ^ (number << 32)),
+            one_in,
             layout: Value::Null,
             episodes: [0; ENVIRONMENTS],
             frames: [0; ENVIRONMENTS],
@@ -50,7 +42,7 @@ impl Launcher for FakeLauncher {
         // It ends when the other end of its socket is closed.
         std::thread::spawn(move || worker.serve());
         Ok((Channel::new(ours), None))
-    }
+    })
 }
 
 struct FakeWorker {
@@ -64,7 +56,7 @@ struct FakeWorker {
 }
 
 impl FakeWorker {
-    /// Answers until an error, which is the other side's hanging up.
+    /// Answers until the other side hangs up.
     fn serve(mut self) -> io::Result<()> {
         loop {
             let mut header = [0; HEADER_BYTES];
@@ -74,7 +66,7 @@ impl FakeWorker {
             self.socket.read_exact(&mut content)?;
             let answer = self.answer(header, &content)?;
             header.length = 0;
-            // Before a step is answered it may be said that episodes are being begun, once.
+            // A notice of beginning episodes may precede the reply to a step.
             if header.request == 4 && self.random.random_range(0..2) == 0 {
                 header.detail = 4;
                 self.socket.write_all(&header.to_bytes())?;
@@ -88,7 +80,7 @@ impl FakeWorker {
         }
     }
 
-    /// What a good worker would do.
+    /// Answers like a good worker.
     fn answer(&mut self, header: Header, content: &[u8]) -> io::Result<Vec<u8>> {
         let size = ENVIRONMENTS / GROUPS;
         let group = header.group as usize * size..(header.group as usize + 1) * size;
@@ -145,7 +137,7 @@ impl FakeWorker {
         self.memory.write_all_at(&bytes, self.at("records", RECORD_BYTES as u64, env))
     }
 
-    /// What a good worker would not do.
+    /// Spoils a reply or the shared memory.
     fn spoil(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let random = &mut self.random;
         match random.random_range(0..9) {
@@ -162,7 +154,7 @@ impl FakeWorker {
             5 => bytes[8..12].copy_from_slice(&random.random::<u32>().to_le_bytes()),
             6 => bytes[2] = 1 + random.random_range(0..4) as u8,
             7 => {
-                // Only a part of a reply for too long, so not often.
+                // Rare, because each costs the whole time limit.
                 if random.random_range(0..8) == 0 {
                     bytes.clear();
                 }
@@ -187,7 +179,7 @@ fn config(limit: Duration) -> WorkerConfig {
     config
 }
 
-/// What happened over many calls.
+/// Outcomes of many calls.
 #[derive(Default)]
 struct Tally {
     calls: u64,
@@ -197,19 +189,19 @@ struct Tally {
     not_made: u64,
 }
 
-/// Makes environments and calls them at random until they are given up or enough was done.
+/// Makes environments and calls them at random until they are given up, 40 times at most.
 fn drive(seed: u64, one_in: usize, tally: &mut Tally) {
     let mut random = SplitMix64::seed_from_u64(!seed);
     let launched = Arc::new(AtomicU64::new(0));
-    let launcher = FakeLauncher { seed, launched: Arc::clone(&launched), one_in };
+    let launch = fake_launch(seed, Arc::clone(&launched), one_in);
     let begin = Instant::now();
-    let Ok(mut envs) = WorkerEnvironments::with_launcher(Box::new(launcher), config(LIMIT)) else {
+    let Ok(mut envs) = WorkerEnvironments::with_launch(launch, config(LIMIT)) else {
         tally.not_made += 1;
         return;
     };
     let mut saved = Vec::new();
     let mut observation = vec![0; envs.spec().observation_bytes()];
-    // A spoilt hello that still makes sense may have changed these.
+    // A spoilt but valid hello may have changed these.
     let (actions, kind) = (envs.spec().actions(), envs.spec().observation_kind);
     assert!(actions > 0 && matches!(kind, ObservationKind::U8 | ObservationKind::F32));
     let mut started = [false; GROUPS];
@@ -249,15 +241,15 @@ fn drive(seed: u64, one_in: usize, tally: &mut Tally) {
         envs.observation(group, random.random_range(0..2), &mut observation);
     }
     drop(envs);
-    // Every worker can use up its limits a few times at most.
+    // Every worker uses up its limits at most a few times.
     let most = LIMIT * 20 * (2 + launched.load(Ordering::Relaxed) as u32) + Duration::from_secs(5);
     assert!(begin.elapsed() < most, "seed {seed}: {:?}", begin.elapsed());
 }
 
 #[test]
-fn random_answers_give_results_or_errors_and_never_a_panic_or_a_hang() {
+fn random_answers_lead_to_results_or_errors_without_panic_or_hang() {
     let cases = if std::env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1") { 20_000 } else { 1200 };
-    // Most of the time is spent waiting for an answer that does not come, which many can do at once.
+    // Most of the time is spent waiting for missing answers, which many can do at once.
     let lanes = 8;
     let run = |lane: u64| {
         let mut tally = Tally::default();
@@ -270,7 +262,7 @@ fn random_answers_give_results_or_errors_and_never_a_panic_or_a_hang() {
         let threads: Vec<_> = (0..lanes as u64).map(|lane| scope.spawn(move || run(lane))).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
-    // Each way out was taken often, so the test did test something.
+    // Every outcome must occur often, or the test would test nothing.
     let sum = |count: fn(&Tally) -> u64| tallies.iter().map(count).sum::<u64>();
     let (calls, refused) = (sum(|tally| tally.calls), sum(|tally| tally.refused));
     let (cut_off, gave_up, not_made) =
@@ -282,15 +274,15 @@ fn random_answers_give_results_or_errors_and_never_a_panic_or_a_hang() {
 }
 
 #[test]
-fn a_fake_worker_that_is_never_spoilt_has_no_faults() {
-    let launcher = FakeLauncher { seed: 1, launched: Arc::default(), one_in: usize::MAX };
-    let mut envs = WorkerEnvironments::with_launcher(Box::new(launcher), config(Duration::from_secs(20))).unwrap();
+fn unspoilt_fake_workers_have_no_faults() {
+    let launch = fake_launch(1, Arc::default(), usize::MAX);
+    let mut envs = WorkerEnvironments::with_launch(launch, config(Duration::from_secs(20))).unwrap();
     envs.reset().unwrap();
     let mut ends = 0;
     for _ in 0..100 {
         envs.start(0, &[0, 1]).unwrap();
         envs.start(1, &[1, 0]).unwrap();
-        // In the other order: the reply of group 0 comes first and is kept.
+        // The reply of group 0 comes first and is kept.
         for group in [1, 0] {
             ends += envs.finish(group).unwrap().iter().filter(|step| step.end.is_some()).count();
         }

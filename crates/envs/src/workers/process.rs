@@ -1,7 +1,7 @@
-//! One Python process: started with a socket and shared memory, listened to, and ended.
+//! A Python process with a socket and shared memory.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -10,38 +10,38 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use procfs::{ProcError, ProcResult};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// How much of what a worker prints is kept for error messages.
+/// Bytes of a worker's output that are kept for error messages.
 const TAIL_BYTES: usize = 2000;
-/// How long to wait for the end of a process that has closed its socket or was killed.
+/// How long to wait for a process that has closed its socket or was killed.
 const END_WAIT: Duration = Duration::from_millis(500);
 /// How long a worker may take to close its environments.
 const CLOSE_WAIT: Duration = Duration::from_secs(2);
 
-/// A running worker process, which leads a group of its own. It is killed with all that it has started, and waited for,
-/// when this is dropped.
+/// A worker process that leads its own process group; dropping it kills the group.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
     tail: Arc<Tail>,
-    /// Whether that has been done.
+    /// Whether the group has been killed.
     is_killed: bool,
 }
 
 impl Process {
-    /// Starts `python package`, and gives the process one end of a socket and the shared memory.
+    /// Starts `python package` with one end of a socket as standard input and the shared memory as standard output.
     ///
-    /// They travel as its standard input and output, which std passes on without a moment in which another process
-    /// that is being started could inherit them; the worker moves them elsewhere before it does anything else.
+    /// Passed like this, no other process that starts at the same time can inherit them. The worker moves them elsewhere
+    /// first of all.
     pub fn start(python: &Path, package: &Path, memory: &File) -> io::Result<(Self, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(python);
         command
             .arg(package)
             .arg(std::process::id().to_string())
-            // A worker is one thread; the thread pools of numerical libraries would only get in the way.
+            // A worker uses one thread; thread pools of numerical libraries would only compete with it.
             .envs(["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"].map(|name| (name, "1")))
             .stdin(OwnedFd::from(theirs))
             .stdout(OwnedFd::from(memory.try_clone()?))
@@ -56,19 +56,19 @@ impl Process {
         Ok((Self { child, tail, is_killed: false }, ours))
     }
 
-    /// The process's id.
+    /// Returns the process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// Ends the process and says how it ended, as far as it did so by itself.
+    /// Waits briefly for the process to exit, kills what is left, and describes how it ended.
     pub fn end(&mut self) -> String {
         let deadline = Instant::now() + END_WAIT;
-        let by_itself = self.wait_until(deadline);
+        let exited = self.wait_until(deadline);
         self.kill();
-        match by_itself {
+        match exited {
             Some(status) => match (status.code(), status.signal()) {
-                (Some(code), _) => format!("it ended with exit code {code}"),
+                (Some(code), _) => format!("it exited with code {code}"),
                 (None, Some(signal)) => format!("it was killed by signal {signal}"),
                 (None, None) => status.to_string(),
             },
@@ -76,25 +76,24 @@ impl Process {
         }
     }
 
-    /// Kills the process if it still runs, and all that it has started, and waits for its end.
+    /// Kills the process and everything it has started, and waits for its end.
     pub fn kill(&mut self) {
         if !self.is_killed {
             self.is_killed = true;
-            // Before the process is waited for, its id cannot belong to another one. An error means that no process is left.
+            // Until it is waited for, its id cannot be reused. An error means that no process is left.
             let _ = Pid::from_raw(self.child.id().cast_signed()).map(|leader| kill_process_group(leader, Signal::KILL));
-            // Fails only where there is nothing left to wait for.
+            // Fails only if there is nothing left to wait for.
             let _ = self.child.wait();
         }
     }
 
-    /// Waits for the process to end after it was told to; kills it if it does not.
+    /// Waits for the process to exit as requested; kills it if it does not.
     pub fn close(&mut self) {
         self.wait_until(Instant::now() + CLOSE_WAIT);
         self.kill();
     }
 
-    /// The end of what the process printed, as a clause that follows a sentence; empty if it printed nothing. To be
-    /// called after the process has ended.
+    /// Returns the end of a finished process's output as a clause for an error message; empty if there is none.
     pub fn last_words(&self) -> String {
         self.tail.last_words()
     }
@@ -118,7 +117,7 @@ impl Drop for Process {
     }
 }
 
-/// The last bytes that a worker wrote to its standard error, where its standard output goes too.
+/// The end of a worker's standard error, which includes its standard output.
 #[derive(Debug, Default)]
 struct Tail {
     state: Mutex<TailState>,
@@ -132,7 +131,7 @@ struct TailState {
 }
 
 impl Tail {
-    /// Reads until the worker has closed its end, so that it never blocks on a full pipe.
+    /// Reads until the worker closes its end, so that it never blocks on a full pipe.
     fn fill(&self, mut stderr: ChildStderr) {
         let mut part = [0; 4096];
         loop {
@@ -153,7 +152,7 @@ impl Tail {
 
     fn last_words(&self) -> String {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // A process that the worker started may hold the pipe open: then what is there so far must do.
+        // A child of the worker may hold the pipe open; then the output so far must do.
         let (state, _) = self
             .changed
             .wait_timeout_while(state, END_WAIT, |state| !state.ended)
@@ -163,20 +162,20 @@ impl Tail {
         if lines.is_empty() {
             return String::new();
         }
-        format!("; the last it printed: {}", lines[lines.len().saturating_sub(8)..].join(" | "))
+        format!("; its last output: {}", lines[lines.len().saturating_sub(8)..].join(" | "))
     }
 }
 
-/// Starts a process from one thread that lives as long as this process.
+/// Starts a process from a thread that lives as long as this process.
 ///
-/// A worker asks the kernel to be killed when its parent dies, and the kernel takes the thread that started it for the
-/// parent: from a thread that ends earlier, a worker would be killed with it.
+/// A worker asks the kernel to kill it when its parent dies, and for the kernel the parent is the thread that started it:
+/// a worker started by a shorter-lived thread would die with that thread.
 fn start_from_lasting_thread(command: Command) -> io::Result<Child> {
     type Order = (Command, mpsc::Sender<io::Result<Child>>);
     static ORDERS: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
     let orders = ORDERS.get_or_init(|| {
         let (orders, taken) = mpsc::channel::<Order>();
-        // If the thread cannot be had, the channel is closed and each order says so.
+        // If the thread cannot be started, the channel is closed and each order fails.
         let _ = std::thread::Builder::new().name("worker-starter".to_owned()).spawn(move || {
             for (mut command, answer) in taken {
                 let _ = answer.send(command.spawn());
@@ -190,41 +189,30 @@ fn start_from_lasting_thread(command: Command) -> io::Result<Child> {
     started.recv().map_err(|_| no_thread())?
 }
 
-/// CPU time that a process has used so far, all its threads together.
+/// Returns the CPU time of a process, all its threads together.
 pub fn cpu_time(process: u32) -> io::Result<Duration> {
-    exact_cpu_time(process).or_else(|_| rough_cpu_time(process))
+    exact_cpu_time(process).or_else(|_| rough_cpu_time(process)).map_err(io::Error::other)
 }
 
-/// From the scheduler's own count in nanoseconds, which not every kernel shows. Only threads that still run count: a
-/// worker works in its main thread.
-fn exact_cpu_time(process: u32) -> io::Result<Duration> {
+/// Sums the scheduler's counts in nanoseconds, which not every kernel provides, over the running threads.
+fn exact_cpu_time(process: u32) -> ProcResult<Duration> {
     let mut nanoseconds = 0;
-    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
-        let line = match std::fs::read_to_string(thread?.path().join("schedstat")) {
-            // It ended since the folder was listed.
-            Err(error)
-                if error.kind() == ErrorKind::NotFound || error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) =>
-            {
-                continue;
-            }
-            line => line?,
-        };
-        let first = line.split_whitespace().next().and_then(|number| number.parse::<u64>().ok());
-        nanoseconds += first.ok_or_else(|| io::Error::other(format!("`{line}` is no line of schedstat")))?;
+    for thread in procfs::process::Process::new(process.cast_signed())?.tasks()? {
+        match thread.and_then(|thread| thread.schedstat()) {
+            Ok(count) => nanoseconds += count.sum_exec_runtime,
+            // The thread has ended since the list was made.
+            Err(ProcError::NotFound(_)) => {}
+            Err(ProcError::Io(error, _)) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => {}
+            Err(error) => return Err(error),
+        }
     }
     Ok(Duration::from_nanos(nanoseconds))
 }
 
-/// In ticks of 10 ms, which is what Linux shows on every machine.
-fn rough_cpu_time(process: u32) -> io::Result<Duration> {
-    let line = std::fs::read_to_string(format!("/proc/{process}/stat"))?;
-    // The name in brackets may hold spaces and brackets of its own; user and system time are 12th and 13th after it.
-    let fields = line.rsplit(')').next().unwrap_or_default().split_whitespace();
-    let ticks: Vec<u64> = fields.skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
-    match ticks.as_slice() {
-        [user, system] => Ok(Duration::from_millis(10 * (user + system))),
-        _ => Err(io::Error::other(format!("`{line}` is no line of stat"))),
-    }
+/// Returns user and system time in ticks, usually of 10 ms, which every kernel provides.
+fn rough_cpu_time(process: u32) -> ProcResult<Duration> {
+    let stat = procfs::process::Process::new(process.cast_signed())?.stat()?;
+    Ok(Duration::from_secs_f64((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64))
 }
 
 #[cfg(test)]
@@ -243,15 +231,15 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_process_is_told() {
-        assert_eq!(shell("exit 3").end(), "it ended with exit code 3");
+    fn describes_how_processes_end() {
+        assert_eq!(shell("exit 3").end(), "it exited with code 3");
         assert_eq!(shell("kill -9 $$").end(), "it was killed by signal 9");
         assert_eq!(shell("exec sleep 60").end(), "it closed its connection and was killed");
     }
 
     #[test]
-    fn what_a_process_has_started_ends_with_it() {
-        // The pipe is closed when the last process that may write to it is gone.
+    fn kills_children_with_their_process() {
+        // The pipe is closed once no process can write to it.
         for (script, ends) in [("sleep 60 & exec sleep 60", false), ("sleep 60 & exit 0", true)] {
             let mut process = shell(script);
             if ends {
@@ -267,11 +255,11 @@ mod tests {
     }
 
     #[test]
-    fn the_last_lines_are_kept() {
+    fn keeps_the_last_lines() {
         let mut process = shell("seq 1 100000 >&2");
         process.end();
         let words = process.last_words();
-        assert!(words.starts_with("; the last it printed: 99993 | "), "{words}");
+        assert!(words.starts_with("; its last output: 99993 | "), "{words}");
         assert!(words.ends_with(" | 100000"), "{words}");
         let mut silent = shell("true");
         silent.end();
@@ -282,10 +270,12 @@ mod tests {
     fn cpu_time_of_a_busy_process_grows() {
         let mut process = shell("while :; do :; done");
         let id = process.id();
-        for measure in [cpu_time, exact_cpu_time, rough_cpu_time] {
+        let measures: [fn(u32) -> Option<Duration>; 3] =
+            [|id| cpu_time(id).ok(), |id| exact_cpu_time(id).ok(), |id| rough_cpu_time(id).ok()];
+        for measure in measures {
             let before = measure(id).unwrap();
             while measure(id).unwrap() <= before {}
-            assert!(measure(u32::MAX).is_err());
+            assert!(measure(u32::MAX).is_none());
         }
         process.kill();
     }

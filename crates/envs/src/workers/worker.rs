@@ -1,8 +1,11 @@
-//! The conversation with one worker, and what is to be said when it goes wrong.
+//! Exchanges messages with one worker and explains its failures.
 
 use std::collections::VecDeque;
 use std::fs::File;
+use std::io;
 use std::time::Duration;
+
+use serde_json::json;
 
 use super::channel::{Asked, Channel, ChannelError};
 use super::config::{Limits, WorkerConfig};
@@ -13,29 +16,16 @@ use super::process::Process;
 use crate::environments::EnvSpec;
 use crate::error::EnvError;
 
-/// Starts workers: Python processes, or something else that speaks their protocol.
-pub trait Launcher: Send {
-    /// Starts one that can map `memory`.
-    fn launch(&mut self, memory: &File) -> std::io::Result<(Channel, Option<Process>)>;
-}
+/// Starts a worker that can map the given memory.
+pub type Launch = Box<dyn FnMut(&File) -> io::Result<(Channel, Option<Process>)> + Send>;
 
-/// Starts Python processes.
-pub struct PythonLauncher {
-    config: WorkerConfig,
-}
-
-impl PythonLauncher {
-    /// Starts what `config` says.
-    pub fn new(config: WorkerConfig) -> Self {
-        Self { config }
-    }
-}
-
-impl Launcher for PythonLauncher {
-    fn launch(&mut self, memory: &File) -> std::io::Result<(Channel, Option<Process>)> {
-        let (process, socket) = Process::start(&self.config.python, &self.config.package, memory)?;
+/// Returns a function that starts the Python process of `config`.
+pub fn python_launch(config: &WorkerConfig) -> Launch {
+    let (python, package) = (config.python.clone(), config.package.clone());
+    Box::new(move |memory| {
+        let (process, socket) = Process::start(&python, &package, memory)?;
         Ok((Channel::new(socket), Some(process)))
-    }
+    })
 }
 
 /// One worker.
@@ -44,19 +34,15 @@ pub struct Worker {
     limits: Limits,
     channel: Channel,
     process: Option<Process>,
-    /// Steps whose replies are still to come, oldest first.
+    /// Steps without a reply yet, oldest first.
     pending: VecDeque<Asked>,
 }
 
 impl Worker {
-    /// Starts a worker and has it make its environments.
-    pub fn open(
-        launcher: &mut dyn Launcher,
-        config: &WorkerConfig,
-        memory: &File,
-    ) -> Result<(Self, EnvSpec), EnvError> {
+    /// Starts a worker and lets it make its environments.
+    pub fn open(launch: &mut Launch, config: &WorkerConfig, memory: &File) -> Result<(Self, EnvSpec), EnvError> {
         let name = config.environment.to_string();
-        let (channel, process) = launcher.launch(memory).map_err(|cause| EnvError::Launch {
+        let (channel, process) = launch(memory).map_err(|cause| EnvError::Launch {
             name: name.clone(),
             what: config.python.display().to_string(),
             cause,
@@ -65,16 +51,16 @@ impl Worker {
         let hello = worker.ask((Request::Open, 0, 0), 0, config.to_json().to_string().as_bytes())?;
         match read_hello(&worker.name, &hello) {
             Ok(spec) => Ok((worker, spec)),
-            Err(what) => Err(worker.impossible(Request::Open, what)),
+            Err(what) => Err(worker.invalid_answer(Request::Open, what)),
         }
     }
 
-    /// Has the worker map the shared memory.
+    /// Lets the worker map the shared memory.
     pub fn attach(&mut self, layout: &Layout) -> Result<(), EnvError> {
-        self.ask((Request::Attach, 0, 0), 0, layout.to_json().to_string().as_bytes()).map(drop)
+        self.ask((Request::Attach, 0, 0), 0, json!(layout).to_string().as_bytes()).map(drop)
     }
 
-    /// Makes a request and waits for its reply's content. Steps that were asked for before are waited for first.
+    /// Sends a request and waits for the content of its reply, after those of all pending steps.
     pub fn ask(&mut self, what: (Request, usize, usize), slot: usize, content: &[u8]) -> Result<Vec<u8>, EnvError> {
         while let Some(asked) = self.pending.pop_front() {
             self.receive(asked, self.limits.step)?;
@@ -85,7 +71,7 @@ impl Worker {
         self.receive(asked, limit)
     }
 
-    /// Asks for a step of a group and does not wait.
+    /// Requests a step of a group without waiting.
     pub fn ask_step(&mut self, group: usize, slot: usize) -> Result<(), EnvError> {
         let limit = self.limits.step;
         let asked = self.channel.send((Request::Step, group, 0), slot, b"", limit);
@@ -104,13 +90,13 @@ impl Worker {
         Ok(())
     }
 
-    /// The id of the worker's process.
+    /// Returns the id of the worker's process.
     pub fn id(&self) -> Option<u32> {
         self.process.as_ref().map(Process::id)
     }
 
-    /// The error that the worker's answer makes no sense. The worker is killed.
-    pub fn impossible(&mut self, request: Request, what: String) -> EnvError {
+    /// Kills the worker and returns the error of an invalid answer.
+    pub fn invalid_answer(&mut self, request: Request, what: String) -> EnvError {
         let last_words = self.kill();
         EnvError::Protocol { name: self.name.clone(), request: request.name(), what, last_words }
     }
@@ -132,16 +118,14 @@ impl Worker {
             Status::Refused => Err(EnvError::Unsupported { name, request, reason: text() }),
             Status::Failed => Err(EnvError::Raised { name, request, text: text() }),
             Status::Foreign => Err(EnvError::Foreign { name, reason: text() }),
-            Status::Beginning => {
-                Err(self.impossible(asked.request, "it said that episodes are being begun".to_owned()))
-            }
+            Status::Beginning => Err(self.invalid_answer(asked.request, "a notice of beginning episodes".to_owned())),
         }
     }
 
-    /// The worker cannot be used any more: ends it and says why.
+    /// Ends a worker that can no longer be used, and says why.
     fn explain(&mut self, request: Request, limit: Duration, error: ChannelError) -> EnvError {
         let how = match error {
-            ChannelError::Nonsense(what) => return self.impossible(request, what),
+            ChannelError::Mismatch(what) => return self.invalid_answer(request, what),
             ChannelError::TimedOut => {
                 let last_words = self.kill();
                 return EnvError::Timeout { name: self.name.clone(), request: request.name(), limit, last_words };
@@ -171,7 +155,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        // An idle worker is given the time to close its environments; one in the middle of something is not.
+        // Only an idle worker gets time to close its environments.
         if self.pending.is_empty()
             && self.channel.send((Request::Close, 0, 0), 0, b"", self.limits.step).is_ok()
             && let Some(process) = &mut self.process

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use agent::Random;
 use agent::acting::{Observation, ObservationRows, RecurrentStates, StepRewards};
 use agent::networks::NetworkParameters;
-use agent::{ActingNetwork, ActingRow, Learner, ObservationKind, ObservationSpec, OwnedBatch};
+use agent::{ActingNetwork, ActingRow, Learner, ObservationKind, ObservationSpec, random_batch};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use half::f16;
@@ -176,10 +176,9 @@ impl InferenceBench<'_> {
         let (trace, batch) = (self.config.replay.trace, self.config.learner.batch_size);
         let (stopping, counted) = (Arc::clone(&stop), Arc::clone(&updates));
         let run = move || -> Result<()> {
-            let mut random = Random::seed_from_u64(3);
-            let sequences = OwnedBatch::random(learner.networks(), trace, &vec![trace; batch], &mut random);
+            let sequences = random_batch(learner.networks(), trace, &vec![trace; batch], &mut Random::seed_from_u64(3));
             while !stopping.load(Ordering::Relaxed) {
-                learner.step(&sequences.batch())?;
+                learner.step(&sequences)?;
                 counted.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())

@@ -7,7 +7,7 @@ use std::time::Instant;
 use agent::Random;
 use agent::learner::{StepOptions, UpdatePart};
 use agent::loader::{LoadedBatch, Loader};
-use agent::{Learner, ObservationKind, ObservationSpec, OwnedBatch};
+use agent::{Learner, ObservationKind, ObservationSpec, SequenceBatch, random_batch};
 use anyhow::{Context, Result};
 use clap::Args;
 use rand::SeedableRng;
@@ -117,7 +117,7 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
     }
     let observation = ObservationSpec { shape: vec![height, width], kind: ObservationKind::U8 };
     let mut learner = Learner::new(&config.agent, &observation, args.actions, 0, device)?;
-    let sequences = OwnedBatch::random(learner.networks(), trace, &vec![trace; batch], &mut Random::seed_from_u64(1));
+    let sequences = random_batch(learner.networks(), trace, &vec![trace; batch], &mut Random::seed_from_u64(1));
 
     let mut measured = UpdateTimes { updates: vec![], parts: vec![vec![]; PARTS.len()] };
     with_batches(&learner.loader()?, &sequences, |next| measured.measure(&mut learner, device, args.updates, next))?;
@@ -210,14 +210,14 @@ impl UpdateTimes {
 /// Runs `work` with a source of batches that a thread loads ahead, as in training.
 fn with_batches(
     loader: &Loader,
-    sequences: &OwnedBatch,
+    sequences: &SequenceBatch,
     work: impl FnOnce(&mut dyn FnMut() -> Result<LoadedBatch>) -> Result<()>,
 ) -> Result<()> {
     thread::scope(|scope| {
         let (ahead, batches) = sync_channel(1);
         scope.spawn(move || {
             let load = || -> Result<_> {
-                let mut memory = loader.memory(sequences.sequences, sequences.trace)?;
+                let mut memory = loader.memory(sequences.sequences.len(), sequences.trace)?;
                 memory.bytes()?.copy_from_slice(&sequences.observations);
                 Ok(memory)
             };
@@ -226,7 +226,7 @@ fn with_batches(
                 Err(error) => return drop(ahead.send(Err(error))),
             };
             // Ends when `work` has ended.
-            while ahead.send(loader.load(&sequences.batch(), &mut memory).map_err(Into::into)).is_ok() {}
+            while ahead.send(loader.load(sequences, &mut memory).map_err(Into::into)).is_ok() {}
         });
         work(&mut || batches.recv().context("the batch loader ended early")?)
     })

@@ -221,7 +221,7 @@ mod tests {
         let missing = refused(&args(&[Path::new("missing")], &out, None));
         assert!(missing.starts_with("there is no run `missing` in /") && missing.contains("/nowhere; "), "{missing}");
         let misspelled = refused(&args(&[&file], &out, Some("pnog")));
-        assert_eq!(misspelled, "there is no environment `pnog`: did you mean `pong`?");
+        assert_eq!(misspelled, "unknown environment `pnog`: did you mean `pong`?");
         let task = refused(&args(&[&file], &out, Some("catch")));
         assert_eq!(task, "--game needs an Atari game, which has human and random scores; catch has none");
     }

@@ -47,7 +47,7 @@ fn every_error_begins_with_the_word_error() {
     for (arguments, begins, code) in [
         (&["trian"][..], "error: unrecognized subcommand 'trian'\n", 2),
         (&["train", "catch", "--frames"], "error: a value is required for '--frames <FRAMES>'", 2),
-        (&["train", "ctach"], "error: there is no environment `ctach`: did you mean `catch`?\n", 1),
+        (&["train", "ctach"], "error: unknown environment `ctach`: did you mean `catch`?\n", 1),
         (&["eval", "x", "--runs", "/nowhere"], "error: there is no run `x` in /nowhere; there is no such folder;", 1),
     ] {
         let (said, ended) = messages(&mut meme(arguments));

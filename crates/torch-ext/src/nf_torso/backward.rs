@@ -39,19 +39,19 @@ struct TailBackward {
     branch_scale: f32,
 }
 
-/// How the gradient of a block's output x' arrives.
+/// The gradient of a block's output x', by where it comes from.
 struct Incoming {
-    /// Past the next block, along its identity shortcut.
+    /// Gradient along the identity shortcut of the next block.
     through: Option<Tensor>,
-    /// Of relu(x'), for the frames the next block keeps.
+    /// Gradient of relu(x'), for the frames that the next block keeps.
     activated: Tensor,
-    /// Of the pooled relu(x'), where the next block has a convolution as its shortcut.
+    /// Gradient of the pooled relu(x'), if the next block's shortcut is a convolution.
     pooled: Option<Tensor>,
     activated_scale: f64,
 }
 
 impl Pass {
-    /// The gradient of every parameter, from that of the output.
+    /// Computes the gradient of each parameter from that of the output.
     pub fn gradients(&self, gradient: &Tensor, saved: Option<Saved>) -> Result<Vec<Option<Tensor>>> {
         let Some(Saved { stem_signs, mut blocks }) = saved else {
             return Err(Error::Torch("nothing was saved for the backward pass".to_owned()));
@@ -67,7 +67,7 @@ impl Pass {
             pooled: None,
             activated_scale: plan.spec.output_scale,
         };
-        // Kernels' gradients in the order of their rows: conv1, conv2, shortcut of each block.
+        // Gradients of the kernels in the order of their rows: conv1, conv2, shortcut of each block.
         let mut kernels = vec![];
         for (i, block) in plan.blocks.iter().enumerate().rev() {
             let Some(saved) = blocks.pop() else { break };
@@ -87,7 +87,7 @@ impl Pass {
         self.collect(&flat, &sums)
     }
 
-    /// Through one block: what its input gets, and the gradients of its kernels.
+    /// Goes back through one block; returns the gradient of its input and those of its kernels.
     fn block(
         &self,
         i: usize,
@@ -187,12 +187,13 @@ impl Pass {
         };
         let (frames, shared) = (self.images.size()[0] as usize, 16 * cached as usize);
         let kernel = self.plan.module.kernel(name, shared)?;
-        // SAFETY: all tensors have the block's sizes; a thread block a frame.
+        // SAFETY: all tensors have the block's sizes; one thread block per frame.
         unsafe { kernel.launch(frames, block.backward_threads(), shared, &[argument(&tail)]) }
     }
 
-    /// From conv2's output to conv1's: the gradient of conv1, whose bias gets its own among the sums, and that of
-    /// conv2's kernel.
+    /// Goes back through conv2 and relu; returns the gradients of conv1's output and of conv2's kernel.
+    ///
+    /// The gradient of conv1's bias goes to the sums.
     fn through_conv2(
         &self,
         block: &BlockPlan,
@@ -218,7 +219,7 @@ impl Pass {
         Ok((through, conv.kernel_gradient(gradient)?))
     }
 
-    /// Masks the gradient of relu(conv1) in place, and sums it up to that of conv1's bias.
+    /// Masks the gradient of relu(conv1) in place and sums it to that of conv1's bias.
     fn relu_backward(&self, block: &BlockPlan, gradient: &Tensor, activated: &Tensor, sum: &Tensor) -> Result<()> {
         let parts = Tensor::f_empty([RELU_PARTS, block.channels], (Kind::Float, self.device))?;
         let pointers = [address(gradient), address(activated), address(&parts)];
@@ -226,7 +227,7 @@ impl Pass {
         let mut arguments: Vec<_> = pointers.iter().map(argument).collect();
         arguments.push(argument(&words));
         let kernel = self.plan.module.kernel(block.kernels.relu_backward, 0)?;
-        // SAFETY: gradient and activation have the same number of words, parts a row for each thread block.
+        // SAFETY: gradient and activation have the same number of words, parts one row per thread block.
         unsafe { kernel.launch(RELU_PARTS as usize, 512, 0, &arguments)? };
         sum_into(&parts, sum)
     }
@@ -252,7 +253,7 @@ impl Pass {
         unsafe { kernel.launch(plan.stem_grid.min(frames as usize), threads, shared, &arguments) }
     }
 
-    /// Back through the standardisation, and everything to its place.
+    /// Goes back through the standardisation and returns the gradient of each parameter.
     fn collect(&self, kernels: &Tensor, sums: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let plan = &self.plan;
         let gradients = Tensor::f_zeros([plan.spec.length], (Kind::Float, self.device))?;
@@ -288,7 +289,7 @@ impl Pass {
     }
 }
 
-/// Puts the sum over the rows of `[rows, channels]` into `sum`.
+/// Writes the sum over the rows of `[rows, channels]` to `sum`.
 fn sum_into(rows: &Tensor, sum: &Tensor) -> Result<()> {
     let _ = rows.f_sum_intlist_out(sum, &[0i64][..], false, Kind::Float)?;
     Ok(())
@@ -310,15 +311,15 @@ impl Convolution<'_> {
         Ok(self.backward::<false, true>(gradient)?.1)
     }
 
-    /// Of input and kernel.
+    /// Returns the gradients of input and kernel.
     fn gradients(&self, gradient: &Tensor) -> Result<(Tensor, Tensor)> {
         self.backward::<true, true>(gradient)
     }
 
-    /// What was not asked for is undefined.
+    /// Computes the requested gradients; the others are undefined.
     fn backward<const INPUT: bool, const KERNEL: bool>(&self, gradient: &Tensor) -> Result<(Tensor, Tensor)> {
         let (mut of_input, mut of_kernel) = (ptr::null_mut(), ptr::null_mut());
-        // SAFETY: live tensors; the shim writes a pointer for each that is asked for.
+        // SAFETY: live tensors; the shim writes a pointer per requested gradient.
         let text = unsafe {
             shim::tx_convolution_backward(
                 shim::raw(gradient),
@@ -333,7 +334,7 @@ impl Convolution<'_> {
             )
         };
         shim::check(text)?;
-        // SAFETY: those that were asked for were made for us.
+        // SAFETY: the shim made the requested ones for us.
         let take = |wanted: bool, made| if wanted { unsafe { shim::take(made) } } else { Tensor::new() };
         Ok((take(INPUT, of_input), take(KERNEL, of_kernel)))
     }

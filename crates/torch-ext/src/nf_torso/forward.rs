@@ -9,7 +9,7 @@ use super::{Kept, address};
 use crate::error::Result;
 use crate::module::argument;
 
-/// What one pass runs on.
+/// Operands of one pass.
 pub(super) struct Pass {
     pub plan: Arc<Plan>,
     pub tables: Tables,
@@ -17,12 +17,12 @@ pub(super) struct Pass {
     pub prepared: Tensor,
     pub images: Tensor,
     pub kept: Kept,
-    /// The place of every frame where all are kept.
+    /// Indices of all frames, for blocks that keep all.
     pub identity: Tensor,
     pub device: Device,
 }
 
-/// What the backward pass of a block needs.
+/// What the backward pass needs of a block.
 pub(super) struct SavedBlock {
     /// relu(x) of the kept frames, `[kept, c, h, w]`.
     pub input: Tensor,
@@ -32,7 +32,7 @@ pub(super) struct SavedBlock {
     pub branch: Tensor,
     /// The pooled input of the shortcut.
     pub pooled: Option<Tensor>,
-    /// Where x' > 0, a bit each.
+    /// Whether x' > 0, one bit each.
     pub signs: Tensor,
     /// Right factors of the small gradients.
     pub record: Tensor,
@@ -72,30 +72,30 @@ struct TailForward {
 }
 
 impl Pass {
-    /// Address of a parameter in the flat buffer.
+    /// Returns the address of a parameter in the flat buffer.
     pub fn parameter(&self, place: i64) -> u64 {
         address(&self.parameters) + 4 * place as u64
     }
 
-    /// Address among the 16-bit weights.
+    /// Returns an address among the 16-bit weights.
     pub fn weight(&self, place: i64) -> u64 {
         address(&self.prepared) + 2 * place as u64
     }
 
-    /// A kernel as a channels-last tensor.
+    /// Returns a convolution's kernel as a channels-last tensor.
     pub fn kernel(&self, conv: &ConvPlan) -> Result<Tensor> {
         let (o, i) = (conv.spec.outputs, conv.spec.inputs);
         Ok(self.prepared.f_as_strided([o, i, 3, 3], [9 * i, 1, 3 * i, i], conv.weight)?)
     }
 
-    /// Memory for a tensor. Where a block keeps no frame at all, one of zeros stands in, as nothing is computed of none.
+    /// Allocates a tensor. If a block keeps no frame, one frame of zeros stands in, since kernels need at least one.
     pub fn memory(&self, frames: i64, rest: &[i64], kind: Kind) -> Result<Tensor> {
         let size: Vec<i64> = [frames.max(1)].iter().chain(rest).copied().collect();
         let options = (kind, self.device);
         Ok(if frames == 0 { Tensor::f_zeros(&size[..], options)? } else { Tensor::f_empty(&size[..], options)? })
     }
 
-    /// The places of frames in the tensors of a block, or of what follows the last.
+    /// Returns index and number of the frames of a block, or of the output after the last.
     pub fn places(&self, block: usize) -> (&Tensor, i64) {
         match self.kept.place.get(block) {
             Some(place) => (place, self.kept.frames[block]),
@@ -103,7 +103,7 @@ impl Pass {
         }
     }
 
-    /// The torso's output and, when `save` is set, what its gradient needs.
+    /// Returns the torso's output and, if `save` is set, what the backward pass needs.
     pub fn run(&self, save: bool) -> Result<(Tensor, Option<Saved>)> {
         let plan = &self.plan;
         let frames = self.images.size()[0];
@@ -164,7 +164,7 @@ impl Pass {
         Ok(input.f_cudnn_convolution(&self.kernel(conv)?, one, one, one, 1, true, false, true)?)
     }
 
-    /// The stem's sum, its activation for the first block, and where it is above zero.
+    /// Returns the stem's sum, its activation for the first block, and its signs.
     fn stem(&self, save: bool) -> Result<(Tensor, Tensor, Option<Tensor>)> {
         let plan = &self.plan;
         let frames = self.images.size()[0];
@@ -186,7 +186,7 @@ impl Pass {
         let mut arguments: Vec<_> = pointers.iter().map(argument).collect();
         arguments.push(argument(&count));
         let grid = plan.stem_grid.min(frames as usize);
-        // SAFETY: the tensors have the sizes that the kernel was compiled for, one image and output a frame.
+        // SAFETY: the tensors have the sizes that the kernel was compiled for, one image and output per frame.
         unsafe { plan.module.kernel("stem_forward", 0)?.launch(grid, 256, 0, &arguments)? };
         Ok((x, activated, signs))
     }
@@ -231,7 +231,7 @@ impl Pass {
         let name = if outputs.pooled.is_some() { block.kernels.forward_pool } else { block.kernels.forward };
         let frames = self.images.size()[0] as usize;
         let kernel = self.plan.module.kernel(name, 0)?;
-        // SAFETY: all tensors have the block's sizes; a thread block a frame.
+        // SAFETY: all tensors have the block's sizes; one thread block per frame.
         unsafe { kernel.launch(frames, block.forward_threads(), 0, &[argument(&tail)]) }
     }
 }

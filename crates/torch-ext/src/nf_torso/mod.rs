@@ -1,10 +1,10 @@
 //! The normalizer-free residual torso in bf16, with everything between the convolutions fused.
 //!
-//! Convolutions are cuDNN's, on channels-last activations; conv1 with bias and relu in one. Between conv2 of one block
-//! and conv1 of the next stands one kernel: mean over space, squeeze-excite, gate, residual sum, activation and pooling,
-//! in as few passes over memory as there can be. Constant factors are in the kernels' weights. The backward pass keeps
-//! sign bits instead of reading activations again. Sequences whose branch stochastic depth drops are not computed: a
-//! block's tensors hold only the frames it keeps.
+//! cuDNN computes the convolutions on channels-last activations, conv1 together with bias and relu. Between conv2 of one
+//! block and conv1 of the next there is one kernel: spatial mean, squeeze-excite, gate, residual sum, activation and
+//! pooling, in as few passes over memory as possible. Constant factors are part of the weights. The backward pass keeps
+//! sign bits instead of rereading activations. Branches dropped by stochastic depth are not computed: a block's tensors
+//! hold only the frames it keeps.
 
 mod backward;
 mod forward;
@@ -17,11 +17,11 @@ use tch::{Device, Kind, Tensor};
 use crate::autograd::attach;
 use crate::error::{Error, Result};
 use crate::module::{Module, argument};
-use crate::operand::{expect, expect_at_least};
+use crate::operand::{address, expect, expect_at_least};
 use crate::upload::upload;
 use plan::{Plan, Tables};
 
-/// Places of a standardised convolution's parameters, in elements from the start of the parameters.
+/// Offsets of a standardised convolution's parameters, in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConvSpec {
     /// `[outputs, inputs, kernel, kernel]`.
@@ -34,11 +34,11 @@ pub struct ConvSpec {
     pub inputs: i64,
     /// Channels out.
     pub outputs: i64,
-    /// Constant factor of the input, which the standardised weight is multiplied with.
+    /// Constant factor of the input, applied to the standardised weight.
     pub scale: f64,
 }
 
-/// Places of a linear layer's parameters.
+/// Offsets of a linear layer's parameters.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinearSpec {
     /// `[outputs, inputs]`.
@@ -54,7 +54,7 @@ pub struct BlockSpec {
     pub conv1: ConvSpec,
     /// The second.
     pub conv2: ConvSpec,
-    /// 3x3 convolution of the pooled input, where stride or channels change.
+    /// 3x3 convolution of the pooled input, if stride or channels change.
     pub shortcut: Option<ConvSpec>,
     /// Squeeze-excite, to the squeezed width.
     pub down: LinearSpec,
@@ -68,7 +68,7 @@ pub struct BlockSpec {
     pub stride: i64,
 }
 
-/// A torso: stem of 7x7 with stride 4 on images of one channel of bytes, then residual blocks with relu.
+/// A torso: a 7x7 stem with stride 4 on one-channel images of bytes, then residual blocks with relu.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TorsoSpec {
     /// Rows of an image.
@@ -79,18 +79,18 @@ pub struct TorsoSpec {
     pub stem: ConvSpec,
     /// The blocks.
     pub blocks: Vec<BlockSpec>,
-    /// Factor of a block's main path, squeeze-excite's two included.
+    /// Factor of a block's main path, including squeeze-excite's 2.
     pub branch_scale: f64,
     /// Factor of the final activation.
     pub output_scale: f64,
-    /// Elements of the parameters, from the start of the stem's.
+    /// Number of elements of the parameters.
     pub length: i64,
-    /// Place and shape of every parameter, in the order in which gradients are returned.
+    /// Offset and shape of each parameter, in the order of the returned gradients.
     pub parameters: Vec<(i64, Vec<i64>)>,
 }
 
 impl TorsoSpec {
-    /// Why the kernels can't run this torso; the plain version runs any.
+    /// Returns why the kernels do not support this torso; the plain version supports any.
     pub fn unsupported(&self) -> Option<String> {
         let stem = self.stem.outputs;
         if !(stem == 32 || stem == 64) {
@@ -110,17 +110,17 @@ impl TorsoSpec {
             }
             let pools = block.stride == 2 && block.shortcut.is_some() && i > 0;
             if !(pools || block.stride == 1 && block.shortcut.is_none()) {
-                return Some(format!("block {i} changes channels or stride in a way there is no kernel for"));
+                return Some(format!("block {i} changes channels or stride in an unsupported way"));
             }
         }
         if self.blocks.is_empty() {
             return Some("there are no blocks".to_owned());
         }
-        (!self.fits_together()).then(|| "channels don't follow on one another, or parameters lie elsewhere".to_owned())
+        (!self.fits_together())
+            .then(|| "channels of consecutive blocks differ, or parameters are out of bounds".to_owned())
     }
 
-    /// Whether every block takes the channels of the one before, and all parameters lie in the buffer: the kernels read
-    /// without looking.
+    /// Returns whether consecutive blocks fit and all parameters are in bounds, which the kernels do not check.
     fn fits_together(&self) -> bool {
         let within = |place: i64, elements: i64| place >= 0 && place + elements <= self.length;
         let reads = |conv: &ConvSpec, inputs: i64, outputs: i64, taps: i64| {
@@ -146,18 +146,19 @@ impl TorsoSpec {
     }
 }
 
-/// Which frames each block computes its main path for.
+/// The frames for which each block computes its main path.
 #[derive(Debug)]
 pub struct Kept {
-    /// For each block, the place of every frame among the kept ones, or -1; i32 `[blocks, frames]`, and its rows.
+    /// Index of each frame among the kept ones of each block, or -1; i32 `[blocks, frames]`.
     places: Tensor,
+    /// The rows of `places`.
     place: Vec<Tensor>,
-    /// For each block, how many are kept.
+    /// Number of kept frames of each block.
     frames: Vec<i64>,
 }
 
 impl Kept {
-    /// From `keep[block][sequence]`, for sequences of `steps` frames each.
+    /// Converts `keep[block][sequence]`, for sequences of `steps` frames each.
     pub fn new(keep: &[Vec<bool>], steps: usize, device: Device) -> Result<Self> {
         let frames = keep.iter().map(|block| (block.iter().filter(|&&kept| kept).count() * steps) as i64).collect();
         let mut places = vec![];
@@ -173,7 +174,7 @@ impl Kept {
         Self::of(upload(&places, device)?, frames)
     }
 
-    /// All of them, in every block.
+    /// Keeps all frames in every block.
     fn everything(blocks: usize, frames: i64, device: Device) -> Result<Self> {
         let place = Tensor::f_arange(frames, (Kind::Int, device))?;
         Self::of(place.f_expand([blocks as i64, frames], false)?, vec![frames; blocks])
@@ -183,12 +184,12 @@ impl Kept {
         Ok(Self { place: places.f_unbind(0)?, places, frames })
     }
 
-    /// Memory for others that keep as many frames of each block.
+    /// Allocates memory for choices that keep as many frames of each block.
     pub fn room(&self) -> Result<Self> {
         Self::of(self.places.f_empty_like()?, self.frames.clone())
     }
 
-    /// Takes over others in the memory that these have.
+    /// Copies another choice into this memory.
     pub fn take_over(&mut self, other: &Self) -> Result<()> {
         if self.frames != other.frames {
             let (found, expected) = (format!("{:?} of the blocks", other.frames), format!("{:?}", self.frames));
@@ -197,7 +198,7 @@ impl Kept {
         Ok(self.places.f_copy_(&other.places)?)
     }
 
-    /// Whether it speaks of this many frames, in each of the blocks.
+    /// Refuses a choice for another number of blocks or frames.
     fn check(&self, blocks: usize, frames: i64, device: Device) -> Result<()> {
         if self.place.len() != blocks {
             let (found, expected) = (format!("for {} blocks", self.place.len()), format!("for {blocks}"));
@@ -230,11 +231,7 @@ impl NfTorso {
     /// Compiles the kernels of a torso.
     pub fn new(spec: &TorsoSpec, device: Device) -> Result<Self> {
         if let Some(reason) = spec.unsupported() {
-            return Err(Error::Shape {
-                what: "the torso",
-                found: reason,
-                expected: "one there are kernels for".into(),
-            });
+            return Err(Error::Shape { what: "the torso", found: reason, expected: "a supported torso".into() });
         }
         let (plan, tables) = Plan::new(spec, device)?;
         Ok(Self { plan: Arc::new(plan), tables, device })
@@ -245,9 +242,9 @@ impl NfTorso {
         self.plan.spec.parameters.len()
     }
 
-    /// All weights as the kernels use them: standardised, scaled, in 16 bits, channels-last.
+    /// Converts all weights for the kernels: standardised, scaled, in 16 bits, channels-last.
     ///
-    /// `parameters` is the flat f32 buffer that begins with the torso's.
+    /// `parameters` is the flat f32 buffer that begins with the torso's parameters.
     pub fn prepare(&self, parameters: &Tensor) -> Result<Tensor> {
         let plan = &self.plan;
         expect_at_least("the torso's parameters", parameters, Kind::Float, plan.spec.length, self.device)?;
@@ -261,10 +258,10 @@ impl NfTorso {
         Ok(weights)
     }
 
-    /// `[frames, height · width]` bytes to `[frames, outputs]` in bf16, the outputs in the order channel, row, column.
+    /// Maps `[frames, height · width]` bytes to `[frames, outputs]` in bf16, ordered by channel, row and column.
     ///
-    /// `leaves` are the torso's parameters as tensors of their own, in the order of the description: gradients flow to
-    /// them where they want any. `parameters` is the flat buffer they lie in, `prepared` was made from it.
+    /// `leaves` are the torso's parameters as separate tensors, in the order of the spec; gradients flow to those that
+    /// require any. `parameters` is the flat buffer that holds them, and `prepared` was made from it.
     pub fn forward(
         &self,
         parameters: &Tensor,
@@ -301,12 +298,7 @@ impl NfTorso {
     }
 }
 
-/// Address of a tensor's first element on the GPU.
-fn address(tensor: &Tensor) -> u64 {
-    tensor.data_ptr() as u64
-}
-
-/// The source of the kernels for a torso of these widths.
+/// Returns the source of the kernels of a torso.
 fn source(spec: &TorsoSpec) -> String {
     let mut widths: Vec<_> = spec.blocks.iter().map(|block| (block.conv2.outputs, block.squeezed)).collect();
     widths.sort_unstable();

@@ -1,4 +1,4 @@
-//! What is worked out once for a torso: shapes, launch sizes, and where everything lies in its buffers.
+//! What is computed once for a torso: shapes, launch sizes and offsets in buffers.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use crate::driver::driver;
 use crate::error::Result;
 use crate::module::Module;
 
-/// Elements that one row of a plain copy to bf16 has at most.
+/// The most elements of a row that is only copied to bf16.
 const COPY_PIECE: i64 = 1024;
 
-/// Thread blocks of the relu's backward pass, each with a part of the bias gradient.
+/// Thread blocks of the relu's backward pass, each with its part of the bias gradient.
 pub(super) const RELU_PARTS: i64 = 528;
 
 /// A row of the standardisation's table, as the kernels read it.
@@ -34,14 +34,14 @@ const KERNEL: i32 = 0;
 const STEM: i32 = 1;
 const COPY: i32 = 2;
 
-/// Where a convolution's weight lies among the 16-bit weights, and its shape.
+/// A convolution and the offset of its weight among the 16-bit weights.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConvPlan {
     pub spec: ConvSpec,
     pub weight: i64,
 }
 
-/// A block with its sizes and places.
+/// A block with its sizes and offsets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockPlan {
     pub spec: BlockSpec,
@@ -52,15 +52,15 @@ pub(super) struct BlockPlan {
     pub conv1: ConvPlan,
     pub conv2: ConvPlan,
     pub shortcut: Option<ConvPlan>,
-    /// Among the 16-bit weights.
+    /// Offset among the 16-bit weights, like the next two.
     pub conv1_bias: i64,
     pub down: i64,
     pub up: i64,
-    /// In the sums of small gradients: the product of left and right factors, then biases.
+    /// Offset in the sums of small gradients: the product of left and right factors, then biases.
     pub product: i64,
     pub conv1_bias_sum: i64,
     pub shortcut_bias_sum: i64,
-    /// Names of its kernels.
+    /// Names of the block's kernels.
     pub kernels: BlockKernels,
 }
 
@@ -92,39 +92,39 @@ macro_rules! kernels_of_width {
 }
 
 impl BlockPlan {
-    /// Length of a row of right factors: means, hidden values, one.
+    /// Returns the length of a row of right factors: means, hidden values, one.
     pub fn record_length(&self) -> i64 {
         self.channels + self.squeezed + 8
     }
 
-    /// Length of a row of left factors.
+    /// Returns the length of a row of left factors.
     pub fn row_length(&self) -> i64 {
         2 * self.channels + self.squeezed + 8
     }
 
-    /// 16-byte words of a frame.
+    /// Returns the 16-byte words per frame.
     fn words(&self) -> i64 {
         self.height * self.width * self.channels / 8
     }
 
-    /// Threads of the forward kernel, a power of two.
+    /// Returns the threads of the forward kernel, a power of two.
     pub fn forward_threads(&self) -> usize {
         let wanted = (self.words() / 8).clamp(self.channels.max(128), 1024) as u64;
         1 << wanted.ilog2()
     }
 
-    /// Threads of the backward kernel, a power of two.
+    /// Returns the threads of the backward kernel, a power of two.
     pub fn backward_threads(&self) -> usize {
         if self.words() >= 16_384 { 1024 } else { self.forward_threads().min(512) }
     }
 
-    /// Words of a frame that the backward kernel keeps in shared memory.
+    /// Returns the words per frame that the backward kernel keeps in shared memory.
     pub fn cached_words(&self, large_shared_memory: bool) -> i64 {
         if large_shared_memory && self.words() >= 16_384 { 6144 } else { 0 }
     }
 }
 
-/// A torso with all sizes and places.
+/// A torso with all sizes and offsets.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub spec: TorsoSpec,
@@ -136,19 +136,19 @@ pub(super) struct Plan {
     pub rows: usize,
     /// Elements of the 16-bit weights.
     pub weights_length: i64,
-    /// Elements of the sums of small gradients; the stem's come first.
+    /// Elements of the sums of small gradients, the stem's first.
     pub sums_length: i64,
     pub small_parameters: usize,
     pub stem_grid: usize,
     pub large_shared_memory: bool,
 }
 
-/// Tables on the GPU that the kernels read.
+/// Tables for the kernels, on the GPU.
 #[derive(Debug)]
 pub(super) struct Tables {
     /// Rows of the standardisation.
     pub rows: Tensor,
-    /// Where gradients of small parameters lie among the sums, and where they go.
+    /// Offsets of the gradients of small parameters among the sums, and in the result.
     pub from: Tensor,
     pub to: Tensor,
 }
@@ -159,7 +159,7 @@ impl Tables {
     }
 }
 
-/// Collects rows and places while the torso is walked through.
+/// Collects rows and offsets, block by block.
 #[derive(Default)]
 struct Builder {
     rows: Vec<Row>,
@@ -239,7 +239,7 @@ impl Builder {
         start
     }
 
-    /// The gradient of `elements` values from `to` on is found at `from(i)` among the sums.
+    /// Records that the gradient of element i after `to` is at `from(i)` among the sums.
     fn small(&mut self, to: i64, elements: i64, from: impl Fn(i64) -> i64) {
         self.to.extend((0..elements).map(|i| (to + i) as i32));
         self.from.extend((0..elements).map(|i| from(i) as i32));
@@ -294,7 +294,7 @@ impl Builder {
 }
 
 impl Plan {
-    /// Works out everything about a supported torso, and puts the tables on the device.
+    /// Plans a supported torso and uploads its tables.
     pub fn new(spec: &TorsoSpec, device: Device) -> Result<(Self, Tables)> {
         let mut builder = Builder::default();
         let stem = builder.stem(spec.stem);
@@ -337,7 +337,7 @@ impl Plan {
         Ok((plan, tables))
     }
 
-    /// Bytes of shared memory in which the stem keeps an image.
+    /// Returns the bytes of shared memory in which the stem keeps an image.
     pub fn image_bytes(&self) -> i64 {
         ((self.stem_height * 4 + 4) * (self.spec.width + 16) + 16 + 15) / 16 * 16
     }

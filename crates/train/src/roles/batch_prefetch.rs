@@ -3,10 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::batch::Batch as AgentBatch;
 use agent::learner::Learner;
 use agent::loader::{LoadedBatch, Loader, ObservationMemory};
-use replay::{Replay, ReplayError, SampledSequence, Sampler, SequenceBatch};
+use replay::{Replay, ReplayError, Sampler, SequenceBatch};
 
 use crate::error::Result;
 
@@ -62,26 +61,7 @@ impl BatchPrefetch {
             Err(ReplayError::Timeout { .. }) => return Ok(false),
             Err(error) => return Err(error.into()),
         }
-        let indices = |of: fn(&SampledSequence) -> usize| arrays.sequences.iter().map(of).collect::<Vec<_>>();
-        let steps = &arrays.steps;
-        let drawn = AgentBatch {
-            sequences: arrays.sequences.len(),
-            trace: self.replay.config().layout.trace,
-            observations: &[],
-            action: &steps.action,
-            behaviour_probability: &steps.behaviour_probability,
-            reward_extrinsic: &steps.reward_extrinsic,
-            reward_ngu: &steps.reward_ngu,
-            reward_rnd: &steps.reward_rnd,
-            reward_episodic: &steps.reward_episodic,
-            discount: &steps.discount,
-            embedding: &steps.embedding,
-            length: &indices(|sequence| sequence.length),
-            state: &arrays.state,
-            policy: &indices(|sequence| sequence.policy),
-            weight: &arrays.sequences.iter().map(|sequence| sequence.importance_weight).collect::<Vec<_>>(),
-        };
-        *loaded = Some(self.loader.load(&drawn, observations)?);
+        *loaded = Some(self.loader.load(arrays, observations)?);
         Ok(true)
     }
 }

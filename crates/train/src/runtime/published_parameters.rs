@@ -163,7 +163,7 @@ fn unusable(reason: String) -> TrainError {
 #[cfg(test)]
 mod tests {
     use agent::Random;
-    use agent::{ObservationKind, ObservationSpec, OwnedBatch};
+    use agent::{ObservationKind, ObservationSpec, random_batch};
     use rand::SeedableRng;
     use tch::{Device, Tensor};
 
@@ -175,8 +175,8 @@ mod tests {
         let config = Sources { preset: Some("tiny".to_owned()), file: None, set: Vec::new() }.load().unwrap().config;
         let observation = ObservationSpec { shape: vec![8, 8], kind: ObservationKind::U8 };
         let mut learner = Learner::new(&config.agent, &observation, 3, 1, Device::Cpu).unwrap();
-        let batch = OwnedBatch::random(learner.networks(), 20, &[20, 5], &mut Random::seed_from_u64(1));
-        learner.step(&batch.batch()).unwrap();
+        let batch = random_batch(learner.networks(), 20, &[20, 5], &mut Random::seed_from_u64(1));
+        learner.step(&batch).unwrap();
         let copies = |published: &PublishedParameters| {
             [&published.online, &published.average].map(|parameters| parameters.agent.flat().copy())
         };

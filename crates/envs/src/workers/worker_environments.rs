@@ -1,4 +1,4 @@
-//! A set of environments in a worker process that is replaced when it is lost.
+//! Environments in a worker process that is replaced when it is lost.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use super::layout::{LAST, Layout, RECORD_BYTES, Record};
 use super::message::Request;
 use super::process;
 use super::shared_memory::{SharedMemory, anonymous_file};
-use super::worker::{Launcher, PythonLauncher, Worker};
+use super::worker::{Launch, Worker, python_launch};
 use crate::environments::{Ending, EnvSpec, Environments, EpisodeEnd, Step};
 use crate::error::EnvError;
 use crate::saved;
 
 /// The environments of one Python worker process.
 ///
-/// A worker that dies, hangs, raises or answers nonsense is killed and replaced, by the call that notices it: mostly
-/// [`finish`](Environments::finish). All its episodes are lost: each group's next `finish` returns them as
+/// A worker that dies, hangs, raises or violates the protocol is killed and replaced by the call that notices it, mostly
+/// [`finish`](Environments::finish). Its episodes are lost: each group's next `finish` returns them as
 /// [`Ending::CutOff`], and the next episodes have begun. [`take_faults`](Environments::take_faults) says what happened.
-/// When it fails again and again without one successful step, or ten times as often early and without the end of an
-/// episode, the calls return [`EnvError::GaveUp`].
+/// If workers keep failing without a successful step, or ten times as often without finishing an episode, all calls
+/// return [`EnvError::GaveUp`].
 pub struct WorkerEnvironments {
-    launcher: Box<dyn Launcher>,
+    launch: Launch,
     config: WorkerConfig,
     spec: EnvSpec,
     layout: Layout,
@@ -28,25 +28,29 @@ pub struct WorkerEnvironments {
     /// Absent only between a loss and the replacement, and after giving up.
     worker: Option<Worker>,
     groups: Vec<Group>,
-    environments: Vec<Progress>,
-    /// A step could not even be asked for; its `finish` deals with it.
+    environments: Vec<WorkerEnv>,
+    /// Why a step could not be requested; its `finish` handles it.
     broken: Option<EnvError>,
-    /// Since the last successful step.
+    /// Failures since the last successful step.
     failures: u32,
-    /// Since an episode came to its end, or a worker made [`MANY_STEPS`].
+    /// Failures since an episode ended or a worker made [`MANY_STEPS`].
     early_failures: u32,
-    /// Of the present worker.
+    /// Steps of the current worker.
     steps: u64,
     gave_up: Option<GivenUp>,
     faults: Vec<String>,
 }
 
-/// A worker that makes so many steps of a group is one that works, also where episodes are longer.
+/// Steps of a group after which a worker counts as working, even if episodes are longer.
 const MANY_STEPS: u64 = 1000;
-/// So many times as often as in a row a worker may fail early.
+/// How many times as many failures are allowed early as in a row.
 const EARLY: u32 = 10;
 
-/// Why there is no worker any more.
+/// States in which some calls are refused.
+const NOT_BEGUN: &str = "no episode has begun; reset first";
+const NOT_FINISHED: &str = "its step is not finished; finish it first";
+
+/// Why there is no worker left.
 #[derive(Clone, Default)]
 struct GivenUp {
     attempts: u32,
@@ -54,16 +58,16 @@ struct GivenUp {
     last: String,
 }
 
-/// Where a group stands.
+/// The state of a group.
 struct Group {
     stage: Stage,
-    /// The slot of the observations to act on; the worker writes the next ones to the other.
+    /// The slot of the observations to act on; the worker writes the next ones to the other slot.
     slot: usize,
-    /// The worker was lost and replaced: the episodes that the caller knows of are gone, and the first observations of
-    /// the next ones wait in the other slot until `finish` has told so.
+    /// The worker was replaced: the episodes known to the caller are gone, and the first observations of the next ones
+    /// wait in the other slot until `finish` reports it.
     lost: bool,
     steps: Vec<Step>,
-    /// What `steps` left in RAM, environment by environment; empty where that is not known.
+    /// The RAM after `steps`, environment by environment; empty if unknown.
     ram: Vec<u8>,
 }
 
@@ -77,12 +81,12 @@ enum Stage {
     Started,
 }
 
-/// Where an environment stands.
+/// The state of an environment.
 #[derive(Clone, Copy, Default)]
-struct Progress {
-    /// The episode that the caller knows of.
+struct WorkerEnv {
+    /// The episode known to the caller.
     episode: Episode,
-    /// The one that has begun in a replacement of the worker, while the group is lost.
+    /// The episode begun by a replacement of the worker while the group is lost.
     replacement: Episode,
     /// The number of the next episode.
     next: u64,
@@ -99,17 +103,17 @@ impl WorkerEnvironments {
     /// Starts a worker and makes its environments; [`reset`](Environments::reset) begins the first episodes.
     pub fn new(config: WorkerConfig) -> Result<Self, EnvError> {
         config.check()?;
-        Self::with_launcher(Box::new(PythonLauncher::new(config.clone())), config)
+        Self::with_launch(python_launch(&config), config)
     }
 
-    /// The same with workers of another origin.
-    pub(super) fn with_launcher(mut launcher: Box<dyn Launcher>, config: WorkerConfig) -> Result<Self, EnvError> {
+    /// Starts workers with `launch` instead.
+    pub(super) fn with_launch(mut launch: Launch, config: WorkerConfig) -> Result<Self, EnvError> {
         let name = config.environment.to_string();
         let no_memory = |cause| EnvError::Launch { name: name.clone(), what: "shared memory".to_owned(), cause };
         let file = anonymous_file().map_err(no_memory)?;
-        let (mut worker, spec) = Worker::open(launcher.as_mut(), &config, &file)?;
+        let (mut worker, spec) = Worker::open(&mut launch, &config, &file)?;
         let layout = Layout::new(config.environments, spec.observation_bytes(), config.ram.len()).ok_or_else(|| {
-            worker.impossible(Request::Open, format!("observations of {} bytes", spec.observation_bytes()))
+            worker.invalid_answer(Request::Open, format!("observations of {} bytes", spec.observation_bytes()))
         })?;
         let memory = SharedMemory::map(file, layout.total).map_err(no_memory)?;
         worker.attach(&layout)?;
@@ -122,8 +126,8 @@ impl WorkerEnvironments {
         };
         Ok(Self {
             groups: (0..config.groups).map(|_| group()).collect(),
-            environments: vec![Progress::default(); config.environments],
-            launcher,
+            environments: vec![WorkerEnv::default(); config.environments],
+            launch,
             config,
             spec,
             layout,
@@ -138,39 +142,29 @@ impl WorkerEnvironments {
         })
     }
 
-    /// The id of the worker's process; it changes when the worker is replaced.
+    /// Returns the id of the worker's process, which changes when the worker is replaced.
     pub fn worker_process(&self) -> Option<u32> {
         self.worker.as_ref().and_then(Worker::id)
     }
 
-    /// CPU time that the present worker process has used since it was started.
+    /// Returns the CPU time of the current worker process since its start.
     pub fn worker_cpu_time(&self) -> std::io::Result<Duration> {
         let process = self.worker_process().ok_or_else(|| std::io::Error::other("there is no worker process"))?;
         process::cpu_time(process)
     }
 
-    /// The index in the worker of environment `env` of `group`.
+    /// Returns the index in the worker of environment `env` of `group`.
     fn index(&self, group: usize, env: usize) -> usize {
         group * self.config.group_size() + env
     }
 
-    fn check_exists(&self, group: usize, env: usize) -> Result<(), EnvError> {
-        let (groups, group_size) = (self.config.groups, self.config.group_size());
-        if group < groups && env < group_size {
-            return Ok(());
-        }
-        Err(EnvError::NoSuchEnvironment { name: self.spec.name.clone(), groups, group_size, group, env })
-    }
-
-    fn out_of_turn(&self, request: &'static str, group: usize, state: &'static str) -> EnvError {
-        EnvError::OutOfTurn { name: self.spec.name.clone(), request, group, state }
-    }
-
-    fn check_not_given_up(&mut self) -> Result<(), EnvError> {
+    /// Refuses an environment that does not exist, and any call after the worker was given up.
+    fn check(&mut self, group: usize, env: usize) -> Result<(), EnvError> {
+        self.spec.check_exists([self.config.groups, self.config.group_size()], group, env)?;
         self.worker().map(drop)
     }
 
-    /// The worker, which is there unless it was given up.
+    /// Returns the worker, unless it was given up.
     fn worker(&mut self) -> Result<&mut Worker, EnvError> {
         self.worker.as_mut().ok_or_else(|| {
             let GivenUp { attempts, between, last } = self.gave_up.clone().unwrap_or_default();
@@ -178,25 +172,19 @@ impl WorkerEnvironments {
         })
     }
 
-    /// Refuses to save or restore where the environment is not at rest in an episode.
-    fn check_at_rest(&mut self, request: &'static str, group: usize, env: usize) -> Result<(), EnvError> {
-        self.check_exists(group, env)?;
-        self.check_not_given_up()?;
-        match &self.groups[group] {
-            Group { stage: Stage::New, .. } => {
-                Err(self.out_of_turn(request, group, "no episode has begun; reset comes first"))
-            }
-            Group { stage: Stage::Started, .. } => {
-                Err(self.out_of_turn(request, group, "the group is being stepped; finish comes first"))
-            }
-            Group { lost: true, .. } => {
-                Err(self.out_of_turn(request, group, "its worker was lost; one more step comes first"))
-            }
-            _ => Ok(()),
-        }
+    /// Refuses to save or restore an environment that is not idle in an episode.
+    fn check_idle(&mut self, request: &'static str, group: usize, env: usize) -> Result<(), EnvError> {
+        self.check(group, env)?;
+        let state = match &self.groups[group] {
+            Group { stage: Stage::New, .. } => NOT_BEGUN,
+            Group { stage: Stage::Started, .. } => NOT_FINISHED,
+            Group { lost: true, .. } => "its worker was lost; step it once more first",
+            _ => return Ok(()),
+        };
+        Err(self.spec.out_of_turn(request, group, state))
     }
 
-    /// Begins the next episodes of a group; their first observations go to the slot that is not in use.
+    /// Begins the next episodes of a group, with their first observations in the other slot.
     fn begin_episodes(&mut self, group: usize) -> Result<(), EnvError> {
         for env in 0..self.config.group_size() {
             let index = self.index(group, env);
@@ -215,11 +203,11 @@ impl WorkerEnvironments {
         Ok(())
     }
 
-    /// The caller gets to see the episodes that [`begin_episodes`](Self::begin_episodes) began.
+    /// Shows the caller the episodes that [`begin_episodes`](Self::begin_episodes) began.
     fn show_begun_episodes(&mut self, group: usize) {
         let size = self.config.group_size();
-        for progress in &mut self.environments[group * size..(group + 1) * size] {
-            progress.episode = progress.replacement;
+        for env in &mut self.environments[group * size..(group + 1) * size] {
+            env.episode = env.replacement;
         }
         let group = &mut self.groups[group];
         group.slot = 1 - group.slot;
@@ -234,7 +222,7 @@ impl WorkerEnvironments {
         Record::from_bytes(&bytes)
     }
 
-    /// The episode that a reset or a restore says the environment is in now.
+    /// Reads the episode of an environment after a reset or a restore.
     fn read_begun(&mut self, index: usize, request: Request, number: Option<u64>) -> Result<Episode, EnvError> {
         let record = self.read_record(index);
         let plausible = record.score.is_finite()
@@ -242,12 +230,12 @@ impl WorkerEnvironments {
             && number.is_none_or(|number| number == record.episode)
             && record.episode < u64::MAX;
         if !plausible {
-            return Err(self.worker()?.impossible(request, format!("environment {index} has {record:?}")));
+            return Err(self.worker()?.invalid_answer(request, format!("environment {index} has {record:?}")));
         }
         Ok(Episode { number: record.episode, score: record.score, frames: record.frames })
     }
 
-    /// Takes over what a step of a group led to, or nothing of it if any of it is impossible.
+    /// Reads the outcome of a group's step; changes nothing if any part is invalid.
     fn read_steps(&mut self, group: usize) -> Result<(), EnvError> {
         let mut taken = Vec::with_capacity(self.config.group_size());
         for env in 0..self.config.group_size() {
@@ -271,7 +259,7 @@ impl WorkerEnvironments {
                 && (ending.is_some() || record.first_frames == 0);
             if !plausible {
                 let what = format!("environment {index} has {record:?} after {} frames", before.frames);
-                return Err(self.worker()?.impossible(Request::Step, what));
+                return Err(self.worker()?.invalid_answer(Request::Step, what));
             }
             let Record { reward, score, frames, .. } = record;
             let end = ending.map(|ending| EpisodeEnd { ending, score, frames });
@@ -287,7 +275,7 @@ impl WorkerEnvironments {
             self.environments[index].episode = episode;
             self.environments[index].next = episode.number + 1;
         }
-        // The bytes of a group lie beside each other.
+        // The bytes of a group are contiguous.
         let first = self.layout.ram(self.index(group, 0));
         let ram = &mut self.groups[group].ram;
         ram.resize(self.config.group_size() * self.layout.ram_bytes, 0);
@@ -297,7 +285,7 @@ impl WorkerEnvironments {
         Ok(())
     }
 
-    /// Replaces the worker, because of `error`: begins the next episodes everywhere and marks all groups as lost.
+    /// Replaces the worker after `error`: begins the next episodes everywhere and marks all groups as lost.
     fn replace_worker(&mut self, error: &EnvError) -> Result<(), EnvError> {
         let mut reason = error.to_string();
         loop {
@@ -308,14 +296,13 @@ impl WorkerEnvironments {
             self.steps = 0;
             let limit = self.config.limits.failures;
             let in_a_row = (self.failures, limit, "in a row");
-            let early =
-                (self.early_failures, limit.saturating_mul(EARLY), "without the end of an episode between them");
+            let early = (self.early_failures, limit.saturating_mul(EARLY), "without finishing an episode");
             if let Some((attempts, _, between)) = [in_a_row, early].into_iter().find(|(count, limit, _)| count >= limit)
             {
                 self.gave_up = Some(GivenUp { attempts, between, last: reason });
-                return self.check_not_given_up();
+                return self.worker().map(drop);
             }
-            self.faults.push(format!("{reason}; it is replaced, and the episodes in it are cut off"));
+            self.faults.push(format!("{reason}; the worker was replaced and its episodes were cut off"));
             match self.start_replacement() {
                 Ok(()) => return Ok(()),
                 Err(error) => reason = error.to_string(),
@@ -324,9 +311,9 @@ impl WorkerEnvironments {
     }
 
     fn start_replacement(&mut self) -> Result<(), EnvError> {
-        let (mut worker, spec) = Worker::open(self.launcher.as_mut(), &self.config, self.memory.file())?;
+        let (mut worker, spec) = Worker::open(&mut self.launch, &self.config, self.memory.file())?;
         if spec != self.spec {
-            return Err(worker.impossible(Request::Open, format!("it has become {spec:?}, and was {:?}", self.spec)));
+            return Err(worker.invalid_answer(Request::Open, format!("{spec:?}, previously {:?}", self.spec)));
         }
         worker.attach(&self.layout)?;
         self.worker = Some(worker);
@@ -337,7 +324,7 @@ impl WorkerEnvironments {
         Ok(())
     }
 
-    /// Tells the caller that the episodes it knows of are cut off, and shows it the next ones.
+    /// Reports the known episodes as cut off and shows the next ones.
     fn cut_off(&mut self, group: usize) {
         let slot = self.groups[group].slot;
         for env in 0..self.config.group_size() {
@@ -373,13 +360,13 @@ impl Environments for WorkerEnvironments {
     }
 
     fn reset(&mut self) -> Result<(), EnvError> {
-        self.check_not_given_up()?;
+        self.check(0, 0)?;
         if let Some(group) = self.groups.iter().position(|group| group.stage == Stage::Started) {
-            return Err(self.out_of_turn("reset", group, "the group is being stepped; finish comes first"));
+            return Err(self.spec.out_of_turn("reset", group, NOT_FINISHED));
         }
         let mut begun = Ok(());
         for group in 0..self.groups.len() {
-            // A lost group has begun its next episodes already.
+            // A lost group has already begun its next episodes.
             if !self.groups[group].lost {
                 begun = begun.and_then(|()| self.begin_episodes(group));
             }
@@ -402,21 +389,13 @@ impl Environments for WorkerEnvironments {
     }
 
     fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError> {
-        self.check_exists(group, 0)?;
-        self.check_not_given_up()?;
+        self.check(group, 0)?;
         match self.groups[group].stage {
-            Stage::New => return Err(self.out_of_turn("start", group, "no episode has begun; reset comes first")),
-            Stage::Started => return Err(self.out_of_turn("start", group, "it has been started; finish comes first")),
+            Stage::New => return Err(self.spec.out_of_turn("start", group, NOT_BEGUN)),
+            Stage::Started => return Err(self.spec.out_of_turn("start", group, NOT_FINISHED)),
             Stage::Ready => {}
         }
-        let (name, expected, given) = (&self.spec.name, self.config.group_size(), actions.len());
-        if given != expected {
-            return Err(EnvError::WrongActionCount { name: name.clone(), expected, given });
-        }
-        let count = self.spec.actions();
-        if let Some(&action) = actions.iter().find(|action| **action >= count) {
-            return Err(EnvError::ActionOutOfRange { name: name.clone(), action, actions: count });
-        }
+        self.spec.check_actions(actions, self.config.group_size())?;
         self.groups[group].stage = Stage::Started;
         if self.groups[group].lost || self.broken.is_some() {
             return Ok(());
@@ -431,10 +410,9 @@ impl Environments for WorkerEnvironments {
     }
 
     fn finish(&mut self, group: usize) -> Result<&[Step], EnvError> {
-        self.check_exists(group, 0)?;
-        self.check_not_given_up()?;
+        self.check(group, 0)?;
         if self.groups[group].stage != Stage::Started {
-            return Err(self.out_of_turn("finish", group, "it has not been started"));
+            return Err(self.spec.out_of_turn("finish", group, "no step was started"));
         }
         if !self.groups[group].lost {
             let stepped = match self.broken.take() {
@@ -480,7 +458,7 @@ impl Environments for WorkerEnvironments {
     }
 
     fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError> {
-        self.check_at_rest("save", group, env)?;
+        self.check_idle("save", group, env)?;
         let (index, slot) = (self.index(group, env), self.groups[group].slot);
         match self.worker()?.ask((Request::Save, group, index), slot, b"") {
             Ok(content) => Ok(saved::seal(&saved::label(&self.spec), &content)),
@@ -493,7 +471,7 @@ impl Environments for WorkerEnvironments {
     }
 
     fn restore(&mut self, group: usize, env: usize, saved: &[u8]) -> Result<(), EnvError> {
-        self.check_at_rest("restore", group, env)?;
+        self.check_idle("restore", group, env)?;
         let foreign = |reason| EnvError::Foreign { name: self.spec.name.clone(), reason };
         let content = saved::open(&saved::label(&self.spec), saved).map_err(foreign)?;
         let (index, slot) = (self.index(group, env), self.groups[group].slot);

@@ -1,142 +1,110 @@
-//! Any built-in task as a set of environments.
+//! A built-in task as a set of environments.
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use super::make;
-use super::progress::Progress;
-use super::task::{Outcome, Task, TaskError};
+use super::task::{Outcome, Task};
 use crate::environments::{EnvSpec, Environments, EpisodeEnd, ObservationKind, Step};
 use crate::error::EnvError;
 use crate::saved;
 use crate::seeds::episode_seed;
+use crate::workers::WorkerConfig;
 
-/// How many environments of a task there are, and which of the run's they are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TaskSet {
-    /// Number of groups.
-    pub groups: usize,
-    /// Environments in each group.
-    pub group_size: usize,
-    /// The run's seed.
-    pub run_seed: u64,
-    /// Index in the whole run of the set's first environment.
-    pub first_environment: u64,
-}
-
-/// Environments of one built-in task. They are so cheap that [`finish`](Environments::finish) computes the step itself,
-/// in the caller's thread.
+/// Environments of one built-in task, stepped in the caller's thread by [`finish`](Environments::finish).
 pub struct TaskEnvironments {
     spec: EnvSpec,
     group_size: usize,
     slots: Vec<Slot>,
-    /// What the last step of each environment led to.
+    /// The outcome of each environment's last step.
     steps: Vec<Step>,
-    /// The actions that each is to take or took last.
+    /// The current or last action of each environment.
     actions: Vec<usize>,
-    /// For each group, whether it is between `start` and `finish`.
+    /// Whether each group is between `start` and `finish`.
     started: Vec<bool>,
 }
 
 /// One environment.
 struct Slot {
     task: Box<dyn Task>,
-    run_seed: u64,
-    environment: u64,
-    episodes_begun: u64,
-    /// Whether an episode has begun here.
+    /// Whether an episode has begun.
     is_playing: bool,
-    score: f64,
-    frames: u64,
+    progress: TaskProgress,
     last_observation: Vec<u8>,
 }
 
+/// Everything saved of one environment, besides the state of its task.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct TaskProgress {
+    run_seed: u64,
+    /// Index of the environment in the whole run.
+    environment: u64,
+    /// Episodes begun, including the current one.
+    episodes_begun: u64,
+    /// Frames of the current episode so far.
+    frames: u64,
+    /// Score of the current episode so far.
+    score: f64,
+}
+
 impl TaskEnvironments {
-    /// Environments of the task that a user asked for by `name`, such as `deep_sea:14`.
-    pub fn new(name: &str, set: TaskSet) -> Result<Self, EnvError> {
-        let TaskSet { groups, group_size, run_seed, first_environment } = set;
-        let task = make(name)?;
-        for (field, value) in [("groups", groups), ("group_size", group_size)] {
-            if value == 0 {
-                return Err(EnvError::Setting { field, value: "0".to_owned(), allowed: "at least 1".to_owned() });
-            }
-        }
+    /// Creates the environments of the task `name`, such as `deep_sea:14`, that `config` describes.
+    pub fn new(name: &str, config: &WorkerConfig) -> Result<Self, EnvError> {
+        config.check_counts()?;
+        config.check_ram()?;
+        let (name, task) = make(name)?;
         let (height, width) = task.image_size();
         let spec = EnvSpec {
-            name: task.name(),
             observation_shape: vec![height, width],
             observation_kind: ObservationKind::U8,
             action_names: task.action_names().iter().map(|&name| name.to_owned()).collect(),
             frames_per_step: 1,
+            name,
         };
-        let slot = |index| {
+        let slot = |index: usize| -> Result<Slot, EnvError> {
+            let environment = config.first_index.wrapping_add(index as u64);
             Ok(Slot {
-                task: make(name)?,
-                run_seed,
-                environment: first_environment.wrapping_add(index as u64),
-                episodes_begun: 0,
+                task: make(&spec.name)?.1,
                 is_playing: false,
-                score: 0.0,
-                frames: 0,
+                progress: TaskProgress { run_seed: config.seed, environment, episodes_begun: 0, frames: 0, score: 0.0 },
                 last_observation: vec![0; spec.observation_bytes()],
             })
         };
-        let slots = (0..groups * group_size).map(slot).collect::<Result<Vec<_>, TaskError>>()?;
+        let slots = (0..config.environments).map(slot).collect::<Result<Vec<_>, _>>()?;
         let (steps, actions) = (vec![Step::default(); slots.len()], vec![0; slots.len()]);
-        Ok(Self { spec, group_size, slots, steps, actions, started: vec![false; groups] })
+        Ok(Self { spec, group_size: config.group_size(), slots, steps, actions, started: vec![false; config.groups] })
     }
 
     fn range(&self, group: usize) -> Range<usize> {
         group * self.group_size..(group + 1) * self.group_size
     }
 
-    fn index(&self, group: usize, env: usize) -> Result<usize, EnvError> {
-        if group < self.groups() && env < self.group_size {
-            return Ok(group * self.group_size + env);
-        }
-        let (name, groups, group_size) = (self.spec.name.clone(), self.groups(), self.group_size);
-        Err(EnvError::NoSuchEnvironment { name, group, env, groups, group_size })
-    }
-
-    fn out_of_turn(&self, request: &'static str, group: usize, state: &'static str) -> EnvError {
-        EnvError::OutOfTurn { name: self.spec.name.clone(), request, group, state }
-    }
-
-    /// Refuses a request of a group that is between `start` and `finish`.
-    fn check_idle(&self, request: &'static str, group: usize) -> Result<(), EnvError> {
+    /// Refuses an environment that does not exist, and a call while its group is between `start` and `finish`.
+    fn idle_index(&self, request: &'static str, group: usize, env: usize) -> Result<usize, EnvError> {
+        self.spec.check_exists([self.groups(), self.group_size], group, env)?;
         if self.started[group] {
-            return Err(self.out_of_turn(request, group, "a step of it is not finished"));
+            return Err(self.spec.out_of_turn(request, group, "its step is not finished"));
         }
-        Ok(())
-    }
-
-    fn check_actions(&self, actions: &[usize]) -> Result<(), EnvError> {
-        let (name, known) = (&self.spec.name, self.spec.actions());
-        if actions.len() != self.group_size {
-            let (expected, given) = (self.group_size, actions.len());
-            return Err(EnvError::WrongActionCount { name: name.clone(), expected, given });
-        }
-        match actions.iter().find(|&&action| action >= known) {
-            Some(&action) => Err(EnvError::ActionOutOfRange { name: name.clone(), action, actions: known }),
-            None => Ok(()),
-        }
+        Ok(group * self.group_size + env)
     }
 }
 
 impl Slot {
     fn begin_episode(&mut self) {
-        self.task.reset(episode_seed(self.run_seed, self.environment, self.episodes_begun));
-        self.episodes_begun += 1;
+        let TaskProgress { run_seed, environment, episodes_begun, .. } = self.progress;
+        self.task.reset(episode_seed(run_seed, environment, episodes_begun));
         self.is_playing = true;
-        self.score = 0.0;
-        self.frames = 0;
+        self.progress.episodes_begun += 1;
+        (self.progress.frames, self.progress.score) = (0, 0.0);
     }
 
     fn step(&mut self, action: usize) -> Step {
         let Outcome { reward, ending } = self.task.step(action);
-        self.score += reward;
-        self.frames += 1;
+        self.progress.score += reward;
+        self.progress.frames += 1;
         let end = ending.map(|ending| {
-            let end = EpisodeEnd { ending, score: self.score, frames: self.frames };
+            let end = EpisodeEnd { ending, score: self.progress.score, frames: self.progress.frames };
             self.task.draw(&mut self.last_observation);
             self.begin_episode();
             end
@@ -159,27 +127,26 @@ impl Environments for TaskEnvironments {
     }
 
     fn reset(&mut self) -> Result<(), EnvError> {
-        (0..self.groups()).try_for_each(|group| self.check_idle("reset", group))?;
+        (0..self.groups()).try_for_each(|group| self.idle_index("reset", group, 0).map(drop))?;
         self.slots.iter_mut().for_each(Slot::begin_episode);
         Ok(())
     }
 
     fn episodes_begun(&self, group: usize, env: usize) -> u64 {
-        self.slots[group * self.group_size + env].episodes_begun
+        self.slots[group * self.group_size + env].progress.episodes_begun
     }
 
     fn skip_episodes(&mut self, group: usize, env: usize, begun: u64) {
-        let slot = &mut self.slots[group * self.group_size + env];
-        slot.episodes_begun = slot.episodes_begun.max(begun);
+        let progress = &mut self.slots[group * self.group_size + env].progress;
+        progress.episodes_begun = progress.episodes_begun.max(begun);
     }
 
     fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError> {
-        self.index(group, 0)?;
-        self.check_idle("start", group)?;
-        self.check_actions(actions)?;
+        self.idle_index("start", group, 0)?;
+        self.spec.check_actions(actions, self.group_size)?;
         let range = self.range(group);
         if self.slots[range.clone()].iter().any(|slot| !slot.is_playing) {
-            return Err(self.out_of_turn("start", group, "no episode has begun"));
+            return Err(self.spec.out_of_turn("start", group, "no episode has begun"));
         }
         self.actions[range].copy_from_slice(actions);
         self.started[group] = true;
@@ -187,9 +154,9 @@ impl Environments for TaskEnvironments {
     }
 
     fn finish(&mut self, group: usize) -> Result<&[Step], EnvError> {
-        self.index(group, 0)?;
+        self.spec.check_exists([self.groups(), self.group_size], group, 0)?;
         if !std::mem::take(&mut self.started[group]) {
-            return Err(self.out_of_turn("finish", group, "no step of it was started"));
+            return Err(self.spec.out_of_turn("finish", group, "no step was started"));
         }
         let range = self.range(group);
         let slots = self.slots[range.clone()].iter_mut().zip(&self.actions[range.clone()]);
@@ -208,42 +175,28 @@ impl Environments for TaskEnvironments {
     }
 
     fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError> {
-        let index = self.index(group, env)?;
-        self.check_idle("save", group)?;
-        let slot = &self.slots[index];
+        let slot = &self.slots[self.idle_index("save", group, env)?];
         if !slot.is_playing {
-            return Err(self.out_of_turn("save", group, "no episode has begun"));
+            return Err(self.spec.out_of_turn("save", group, "no episode has begun"));
         }
-        let progress = Progress {
-            run_seed: slot.run_seed,
-            environment: slot.environment,
-            episodes_begun: slot.episodes_begun,
-            frames: slot.frames,
-            score: slot.score,
-            state: slot.task.save(),
-        };
-        Ok(saved::seal(&saved::label(&self.spec), &progress.to_bytes()))
+        let content = postcard::to_stdvec(&(slot.progress, slot.task.save()));
+        Ok(saved::seal(&saved::label(&self.spec), &content.expect("numbers always serialize")))
     }
 
-    /// The environment takes over the saved one's seed and index too, so that its later episodes are the same as well.
+    /// Takes over seed and index as well, so that later episodes are those of the saved environment too.
     fn restore(&mut self, group: usize, env: usize, saved: &[u8]) -> Result<(), EnvError> {
-        let index = self.index(group, env)?;
-        self.check_idle("restore", group)?;
+        let slot = self.idle_index("restore", group, env)?;
         let spec = &self.spec;
         let foreign = |reason| EnvError::Foreign { name: spec.name.clone(), reason };
         let content = saved::open(&saved::label(spec), saved).map_err(foreign)?;
-        let progress = Progress::from_bytes(content).map_err(foreign)?;
-        let slot = &mut self.slots[index];
+        let (progress, state): (TaskProgress, Vec<u32>) =
+            postcard::from_bytes(content).map_err(|error| foreign(format!("it is malformed ({error})")))?;
+        let slot = &mut self.slots[slot];
         let plausible = progress.episodes_begun > 0 && progress.score.is_finite();
-        if !plausible || slot.task.restore(&progress.state).is_err() {
-            return Err(foreign("it is in a state that no episode has".to_owned()));
+        if !plausible || slot.task.restore(&state).is_err() {
+            return Err(foreign("its state is impossible".to_owned()));
         }
-        slot.run_seed = progress.run_seed;
-        slot.environment = progress.environment;
-        slot.episodes_begun = progress.episodes_begun;
-        slot.is_playing = true;
-        slot.frames = progress.frames;
-        slot.score = progress.score;
+        (slot.progress, slot.is_playing) = (progress, true);
         Ok(())
     }
 
@@ -261,8 +214,17 @@ mod tests {
 
     const NAMES: [&str; 5] = ["catch", "memory", "deep_sea:14", "key_door:5", "key_door"];
 
+    fn configured(name: &str, edit: impl FnOnce(&mut WorkerConfig)) -> TaskEnvironments {
+        let mut config = WorkerConfig::new(name.parse().unwrap(), "", "");
+        edit(&mut config);
+        TaskEnvironments::new(name, &config).unwrap()
+    }
+
     fn set(name: &str, groups: usize, group_size: usize) -> TaskEnvironments {
-        TaskEnvironments::new(name, TaskSet { groups, group_size, run_seed: 11, first_environment: 5 }).unwrap()
+        configured(name, |config| {
+            (config.groups, config.environments) = (groups, groups * group_size);
+            (config.seed, config.first_index) = (11, 5);
+        })
     }
 
     fn observe(envs: &TaskEnvironments, group: usize, env: usize) -> Vec<u8> {
@@ -271,26 +233,26 @@ mod tests {
         image
     }
 
-    /// A step, the observation to act on, and the one that ended the episode.
+    /// A step, the observation after it, and the one that ended the episode.
     type Seen = (Step, Vec<u8>, Option<Vec<u8>>);
 
     #[test]
-    fn skipped_episodes_are_never_played() {
+    fn never_plays_skipped_episodes() {
         let (mut played, mut skipped) = (set("catch", 1, 2), set("catch", 1, 2));
         for _ in 0..4 {
             played.reset().unwrap();
         }
         skipped.skip_episodes(0, 1, 3);
-        assert!(skipped.start(0, &[0, 0]).is_err(), "nothing has begun yet");
+        assert!(skipped.start(0, &[0, 0]).is_err(), "no episode has begun");
         skipped.reset().unwrap();
         assert_eq!([0, 1].map(|env| skipped.episodes_begun(0, env)), [1, 4]);
         assert_eq!(observe(&skipped, 0, 1), observe(&played, 0, 1));
-        // It never goes back.
+        // The number never falls.
         skipped.skip_episodes(0, 1, 2);
         assert_eq!(skipped.episodes_begun(0, 1), 4);
     }
 
-    /// What each environment goes through under actions drawn from a seed of its own.
+    /// Returns all steps of each environment under random actions of its own seed.
     fn transcript(envs: &mut TaskEnvironments, steps: usize) -> Vec<Vec<Seen>> {
         let actions = envs.spec().actions();
         let count = envs.groups() * envs.group_size();
@@ -317,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn episodes_do_not_depend_on_the_grouping() {
+    fn episodes_do_not_depend_on_grouping() {
         for name in NAMES {
             let [mut one, mut two] = [(1, 4), (2, 2)].map(|(groups, size)| set(name, groups, size));
             one.reset().unwrap();
@@ -327,10 +289,11 @@ mod tests {
     }
 
     #[test]
-    fn episodes_depend_on_the_index_in_the_run() {
+    fn episodes_depend_on_index_in_run() {
         let first_images = |first_environment, group_size| {
-            let set = TaskSet { groups: 1, group_size, run_seed: 11, first_environment };
-            let mut envs = TaskEnvironments::new("catch", set).unwrap();
+            let mut envs = configured("catch", |config| {
+                (config.environments, config.seed, config.first_index) = (group_size, 11, first_environment);
+            });
             envs.reset().unwrap();
             (0..group_size).map(|env| observe(&envs, 0, env)).collect::<Vec<_>>()
         };
@@ -342,8 +305,7 @@ mod tests {
     #[test]
     fn different_seeds_give_different_episodes() {
         let first_images = |run_seed| {
-            let set = TaskSet { groups: 1, group_size: 20, run_seed, first_environment: 0 };
-            let mut envs = TaskEnvironments::new("catch", set).unwrap();
+            let mut envs = configured("catch", |config| (config.environments, config.seed) = (20, run_seed));
             envs.reset().unwrap();
             (0..20).map(|env| observe(&envs, 0, env)).collect::<Vec<_>>()
         };
@@ -352,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_environment_goes_on_as_the_saved_one() {
+    fn restored_environments_continue_like_the_saved_one() {
         for name in NAMES {
             for steps in [0, 1, 5, 13, 60] {
                 let mut envs = set(name, 2, 2);
@@ -362,8 +324,9 @@ mod tests {
                 let images: Vec<_> = (0..4).map(|at| observe(&envs, at / 2, at % 2)).collect();
                 let expected = transcript(&mut envs, 150);
 
-                let set = TaskSet { groups: 2, group_size: 2, run_seed: 99, first_environment: 0 };
-                let mut other = TaskEnvironments::new(name, set).unwrap();
+                let mut other = configured(name, |config| {
+                    (config.groups, config.environments, config.seed) = (2, 4, 99);
+                });
                 for (at, saved) in saved.iter().enumerate() {
                     other.restore(at / 2, at % 2, saved).unwrap();
                     assert_eq!(observe(&other, at / 2, at % 2), images[at], "{name} after {steps}");
@@ -375,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_an_episode_comes_with_score_length_and_both_images() {
+    fn reports_score_length_and_both_images_at_an_episodes_end() {
         let mut envs = set("key_door:5", 1, 1);
         envs.reset().unwrap();
         let first = observe(&envs, 0, 0);
@@ -393,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_spec_says_what_the_agent_sees() {
+    fn spec_describes_observations_and_actions() {
         let envs = set("key_door", 1, 1);
         assert_eq!(envs.spec().name, "key_door:9");
         assert_eq!(envs.spec().observation_shape, [11, 11]);
@@ -403,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_of_the_caller_are_refused() {
+    fn refuses_invalid_calls() {
         let out_of_turn = |result: Result<(), EnvError>, what: &str| match result {
             Err(EnvError::OutOfTurn { request, state, .. }) => assert_eq!(format!("{request}: {state}"), what),
             other => panic!("{what}: {other:?}"),
@@ -412,15 +375,15 @@ mod tests {
         out_of_turn(envs.start(0, &[0, 0]), "start: no episode has begun");
         out_of_turn(envs.save(1, 0).map(drop), "save: no episode has begun");
         envs.reset().unwrap();
-        out_of_turn(envs.finish(1).map(drop), "finish: no step of it was started");
+        out_of_turn(envs.finish(1).map(drop), "finish: no step was started");
 
         let before = observe(&envs, 0, 0);
         let refused = envs.start(0, &[0, 3]);
         assert!(matches!(refused, Err(EnvError::ActionOutOfRange { action: 3, actions: 3, .. })), "{refused:?}");
-        assert_eq!(observe(&envs, 0, 0), before, "a refused step moves nothing");
+        assert_eq!(observe(&envs, 0, 0), before, "a refused step changes nothing");
         let before = observe(&envs, 1, 0);
         envs.start(1, &[0, 0]).unwrap();
-        assert_eq!(observe(&envs, 1, 0), before, "nor does one that is not finished");
+        assert_eq!(observe(&envs, 1, 0), before, "neither does an unfinished one");
         envs.finish(1).unwrap();
         assert_ne!(observe(&envs, 1, 0), before);
         let refused = envs.start(0, &[0]);
@@ -431,18 +394,19 @@ mod tests {
         assert!(matches!(refused, Err(EnvError::NoSuchEnvironment { env: 2, group_size: 2, .. })), "{refused:?}");
 
         envs.start(0, &[0, 0]).unwrap();
-        out_of_turn(envs.start(0, &[0, 0]), "start: a step of it is not finished");
-        out_of_turn(envs.reset(), "reset: a step of it is not finished");
-        out_of_turn(envs.save(0, 1).map(drop), "save: a step of it is not finished");
-        out_of_turn(envs.restore(0, 1, &[]), "restore: a step of it is not finished");
+        out_of_turn(envs.start(0, &[0, 0]), "start: its step is not finished");
+        out_of_turn(envs.reset(), "reset: its step is not finished");
+        out_of_turn(envs.save(0, 1).map(drop), "save: its step is not finished");
+        out_of_turn(envs.restore(0, 1, &[]), "restore: its step is not finished");
 
-        let empty = TaskSet { groups: 0, group_size: 3, run_seed: 0, first_environment: 0 };
-        let refused = TaskEnvironments::new("catch", empty).map(drop).unwrap_err();
-        assert_eq!(refused.to_string(), "groups is 0, and must be at least 1");
+        let mut empty = WorkerConfig::new("catch".parse().unwrap(), "", "");
+        empty.groups = 0;
+        let refused = TaskEnvironments::new("catch", &empty).map(drop).unwrap_err();
+        assert_eq!(refused.to_string(), "groups is 0, expected 1 or 2");
     }
 
     #[test]
-    fn a_foreign_save_is_refused_and_changes_nothing() {
+    fn refuses_foreign_saves_without_changes() {
         let mut sea = set("deep_sea:10", 1, 1);
         sea.reset().unwrap();
         transcript(&mut sea, 3);
@@ -458,17 +422,18 @@ mod tests {
         assert_eq!(other.save(0, 0).unwrap(), before);
 
         let label = saved::label(sea.spec());
-        let progress = Progress::from_bytes(saved::open(&label, &of_the_sea).unwrap()).unwrap();
-        let changes: [fn(&mut Progress); 3] = [
-            |progress| progress.state = vec![3, 4],
-            |progress| progress.episodes_begun = 0,
-            |progress| progress.score = f64::NAN,
+        type Saved = (TaskProgress, Vec<u32>);
+        let progress: Saved = postcard::from_bytes(saved::open(&label, &of_the_sea).unwrap()).unwrap();
+        let changes: [fn(&mut Saved); 3] = [
+            |(_, state)| *state = vec![3, 4],
+            |(progress, _)| progress.episodes_begun = 0,
+            |(progress, _)| progress.score = f64::NAN,
         ];
         for change in changes {
             let mut impossible = progress.clone();
             change(&mut impossible);
-            let refusal = said(sea.restore(0, 0, &saved::seal(&label, &impossible.to_bytes())));
-            assert!(refusal.ends_with(": it is in a state that no episode has"), "{refusal}");
+            let refusal = said(sea.restore(0, 0, &saved::seal(&label, &postcard::to_stdvec(&impossible).unwrap())));
+            assert!(refusal.ends_with(": its state is impossible"), "{refusal}");
             assert_eq!(sea.save(0, 0).unwrap(), of_the_sea);
         }
     }
