@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Regenerates the golden files of tests/golden into a temporary folder and compares them with the committed ones, one
-# line a file. The first run makes .venv-golden.
+# Regenerates the golden files of tests/golden into a temporary folder, compares them with the committed ones, one line
+# per file, and checks the PyTorch peer of bench/ against them. The first run creates .venv-golden.
 #
 # --write      replaces the committed files instead
-# PYTHON=...   the Python to make .venv-golden from (default: python3)
+# PYTHON=...   the Python to create .venv-golden with (default: python3)
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
@@ -14,14 +14,14 @@ write=0
 case "${1:-}" in
     "") ;;
     --write) write=1 ;;
-    *) fail "unknown option $1; there is --write, which replaces the committed files." ;;
+    *) fail "unknown option $1; the only one is --write, which replaces the committed files." ;;
 esac
 
 golden=tests/golden
 requirements=$golden/requirements.txt
 stamp=.venv-golden/installed.txt
 if [ -d .venv-golden ] && ! .venv-golden/bin/python -c 'import pip' 2>/dev/null; then
-    say ".venv-golden is not usable any more; making it anew."
+    say ".venv-golden is no longer usable; recreating it."
     rm -rf .venv-golden
 fi
 if [ ! -d .venv-golden ]; then
@@ -29,14 +29,14 @@ if [ ! -d .venv-golden ]; then
     command -v "$python" >/dev/null || fail "$python was not found; on Debian: apt install python3 python3-venv"
     "$python" -c 'import venv, ensurepip' 2>/dev/null ||
         fail "$python has no venv module; on Debian: apt install python3-venv"
-    say "making .venv-golden with $("$python" --version)"
+    say "creating .venv-golden with $("$python" --version)"
     "$python" -m venv .venv-golden || { rm -rf .venv-golden; fail "$python -m venv failed."; }
 fi
 if ! cmp -s "$requirements" "$stamp"; then
-    say "downloading the packages of $requirements (about 2.7 GB, 4.7 GB unpacked:" \
-        "PyTorch's wheel wants the CUDA libraries to import; no GPU is used)"
+    say "downloading the packages in $requirements (about 2.7 GB, 4.7 GB unpacked:" \
+        "PyTorch's wheel needs the CUDA libraries to import; no GPU is used)"
     .venv-golden/bin/python -m pip install --quiet --disable-pip-version-check --requirement "$requirements" ||
-        fail "the packages could not be installed; what pip said is above. Run the same command again to go on."
+        fail "pip could not install the packages, see above; run the same command again to continue."
     cp "$requirements" "$stamp"
 fi
 
@@ -51,6 +51,7 @@ if [ "$write" = 1 ]; then
 else
     say "comparing with the committed files"
     .venv-golden/bin/python -B "$golden/compare_golden.py" "$golden" "$made" ||
-        fail "the committed files are not what the script makes; scripts/golden.sh --write replaces them."
-    say "all files are what the script makes"
+        fail "the committed files differ from the regenerated ones; scripts/golden.sh --write replaces them."
+    say "all files match"
 fi
+.venv-golden/bin/python -B bench/check_torch_peer.py || fail "bench/torch_peer.py does not match the golden files."

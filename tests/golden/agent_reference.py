@@ -78,6 +78,13 @@ def gamma_ladder(policies, gamma_max, gamma_min):
     return [1 - math.exp(((policies - 1 - i) * low + i * high) / (policies - 1)) for i in range(policies)]
 
 
+def ladders(config, policies, dtype):
+    """β_j and γ_j as tensors [N]."""
+    beta = beta_ladder(policies, config["beta_im"])
+    gamma = gamma_ladder(policies, config["gamma_max"], config["gamma_min"])
+    return torch.tensor(beta, dtype=dtype), torch.tensor(gamma, dtype=dtype)
+
+
 # ---------------------------------------------------------------------------------------------------------- returns
 
 
@@ -174,11 +181,11 @@ def latest_mean_std(moments):
 
 
 def valid_steps(length, trace):
-    return torch.arange(trace)[None, :] < length[:, None] - 1
+    return torch.arange(trace, device=length.device)[None, :] < length[:, None] - 1
 
 
 def valid_observations(length, trace):
-    return torch.arange(trace)[None, :] < length[:, None]
+    return torch.arange(trace, device=length.device)[None, :] < length[:, None]
 
 
 def mixture(eta, per_policy, behaviour):
@@ -194,8 +201,8 @@ def policy_losses(loss, weight, steps, policy):
     return weighted.sum(dim=(0, 1)) / count, (weighted * own[:, None, :]).sum() / count
 
 
-def td_loss(config, q_taken, q_taken_target, returns, moments, weight, steps, policy):
-    """TD error, σ, trust region, loss and new moments of one Q function for all policies."""
+def td_loss(config, q_taken, q_taken_target, returns, sigma_running, weight, steps, policy):
+    """TD error, σ, trust region, loss and moments of the batch for one Q function and all policies."""
     dtype = q_taken.dtype
     inside = steps[:, :, None].to(dtype)
     td_error = (q_taken - rescale(returns)) * inside
@@ -204,7 +211,6 @@ def td_loss(config, q_taken, q_taken_target, returns, moments, weight, steps, po
     count = steps.sum()
     mean = delta.sum(dim=(0, 1)) / count
     sigma_batch = torch.sqrt((((delta - mean) ** 2) * inside).sum(dim=(0, 1)) / count)
-    _, sigma_running = moments_mean_std(moments, config["sigma_decay"])
     sigma = torch.clamp(torch.maximum(sigma_running, sigma_batch), min=config["sigma_floor"])
 
     distance = (q_taken - q_taken_target).detach()
@@ -218,22 +224,17 @@ def td_loss(config, q_taken, q_taken_target, returns, moments, weight, steps, po
 
     step_weight = weight[:, None, None] * inside
     total_weight = step_weight.sum()
-    moments_after = update_moments(
-        moments,
-        (step_weight * delta).sum(dim=(0, 1)) / total_weight,
-        (step_weight * delta**2).sum(dim=(0, 1)) / total_weight,
-        config["sigma_decay"],
-    )
+    first = (step_weight * delta).sum(dim=(0, 1)) / total_weight
+    second = (step_weight * delta**2).sum(dim=(0, 1)) / total_weight
     return {
         "td_error": td_error,
         "sigma_batch": sigma_batch,
-        "sigma_running": sigma_running,
         "sigma": sigma,
         "trust_region_keep": keep & steps[:, :, None],
         "trust_region_distance": distance,
         "loss_td_policy": per_policy,
         "loss_td_behaviour": behaviour,
-        "moments_after": moments_after,
+        "batch_moments": (first, second),
         "scaled_error": (delta / divisor).abs(),
     }
 
@@ -264,64 +265,69 @@ def rl_loss(config, network, online, target, batch, keep, moments):
 
     moments is {"": ..} for the combined loss and {"": .., "_intrinsic": ..} for separate ones.
     """
-    dtype = online["lstm.weight_ih"].dtype
-    sequences, trace = batch["observations"].shape[:2]
-    policies = network["policies"]
-    beta = torch.tensor(beta_ladder(policies, config["beta_im"]), dtype=dtype)
-    gamma = torch.tensor(gamma_ladder(policies, config["gamma_max"], config["gamma_min"]), dtype=dtype)
+    beta, gamma = ladders(config, network["policies"], online["lstm.weight_ih"].dtype)
+    out_online = rl_network(online, network, batch, keep)
+    with torch.no_grad():
+        out_target = rl_network(target, network, batch, None)
+    decay = config["sigma_decay"]
+    sigma_running = {suffix: moments_mean_std(x, decay)[1] for suffix, x in moments.items()}
+    result = loss_of_outputs(config, beta, gamma, out_online, out_target, batch, sigma_running, lambda_returns)
+    for suffix, before in moments.items():
+        if "batch_moments" + suffix in result:
+            first, second = result.pop("batch_moments" + suffix)
+            result["moments_after" + suffix] = update_moments(before, first, second, decay)
+    return result
+
+
+def loss_of_outputs(config, beta, gamma, out_online, out_target, batch, sigma_running, returns_of):
+    """The loss from the outputs of both networks; returns_of computes what lambda_returns does."""
+    separate = config["losses"] == "separate"
+
+    def combined(out):
+        return out["q_extrinsic"] + beta[:, None] * out["q_intrinsic"] if "q_intrinsic" in out else out["q_extrinsic"]
+
+    q, q_target = combined(out_online), combined(out_target)
+    dtype, trace = q.dtype, q.shape[1]
     steps, observed = valid_steps(batch["length"], trace), valid_observations(batch["length"], trace)
     weight, policy = batch["weight"].to(dtype), batch["policy"]
 
     # What happened at observation t is entry t+1; r_NGU(x_{t+1}) is entry t+2, and past the end for t = T-1.
     action = batch["action"][:, 1:]
     probability = batch["behaviour_probability"][:, 1:].to(dtype)
-    reward_extrinsic = batch["reward_extrinsic"][:, 1:].to(dtype)
-    reward_ngu = F.pad(batch["reward_ngu"][:, 2:].to(dtype), (0, 1))
-    discount = batch["discount"][:, 1:].to(dtype)
-
-    out_online = rl_network(online, network, batch, keep)
-    with torch.no_grad():
-        out_target = rl_network(target, network, batch, None)
-
-    def combined(out):
-        if network["q_heads"] == 1:
-            return out["q_extrinsic"]
-        return out["q_extrinsic"] + beta[:, None] * out["q_intrinsic"]
-
-    q, q_target = combined(out_online), combined(out_target)
+    reward_extrinsic = batch["reward_extrinsic"][:, 1:, None].to(dtype)
+    reward_ngu = F.pad(batch["reward_ngu"][:, 2:].to(dtype), (0, 1))[:, :, None]
+    discount = batch["discount"][:, 1:, None].to(dtype)
 
     # Returns: no gradient flows through anything below until the TD error.
     out_source = out_online if config["bootstrap"] == "online" else out_target
-    q_source = combined(out_source).detach()
-    logits_source = out_source["logits"].detach() if config["distillation"] else None
-    target_policy = return_policy(config, q_source, logits_source)
+    out_source = {name: x.detach() for name, x in out_source.items()}
+    q_source = combined(out_source)
+    target_policy = return_policy(config, q_source, out_source.get("logits"))
     trace_lambda = trace_coefficients(config, q_source, target_policy, action, probability)
     trace_lambda = trace_lambda * steps[:, :, None].to(dtype)
 
-    if config["losses"] == "separate":
+    # By suffix of the golden names: online, target and bootstrapped Q, the reward, and its share in the priorities.
+    if separate:
+        heads = {"": ("q_extrinsic", reward_extrinsic, 1.0), "_intrinsic": ("q_intrinsic", reward_ngu, beta)}
         functions = {
-            "": (out_online["q_extrinsic"], out_target["q_extrinsic"], out_source["q_extrinsic"],
-                 reward_extrinsic[:, :, None].expand(-1, -1, policies)),
-            "_intrinsic": (out_online["q_intrinsic"], out_target["q_intrinsic"], out_source["q_intrinsic"],
-                           reward_ngu[:, :, None].expand(-1, -1, policies)),
+            suffix: (out_online[head], out_target[head], out_source[head], reward.expand(-1, -1, q.shape[2]), share)
+            for suffix, (head, reward, share) in heads.items()
         }
     else:
-        reward = reward_extrinsic[:, :, None] + beta * reward_ngu[:, :, None]
-        functions = {"": (q, q_target, q_source, reward)}
+        functions = {"": (q, q_target, q_source, reward_extrinsic + beta * reward_ngu, 1.0)}
 
-    result = {}
-    loss_td = torch.zeros((), dtype=dtype)
-    scaled_error = torch.zeros(sequences, trace, policies, dtype=dtype)
-    for suffix, (q_own, q_own_target, q_own_source, reward) in functions.items():
-        value = (target_policy * rescale_inverse(q_own_source.detach())).sum(dim=-1)
+    result, loss_td, scaled_error = {}, 0.0, 0.0
+    for suffix, (q_own, q_own_target, q_own_source, reward, share) in functions.items():
+        value = (target_policy * rescale_inverse(q_own_source)).sum(dim=-1)
         baseline = value
         if config["return"] == "retrace":
-            baseline = rescale_inverse(taken(q_own_source.detach(), action))
-        returns = lambda_returns(reward, discount[:, :, None], gamma, value, baseline, trace_lambda, batch["length"])
+            baseline = rescale_inverse(taken(q_own_source, action))
+        returns = returns_of(reward, discount, gamma, value, baseline, trace_lambda, batch["length"])
         q_taken, q_taken_target = taken(q_own, action), taken(q_own_target, action)
-        td = td_loss(config, q_taken, q_taken_target, returns, moments[suffix], weight, steps, policy)
-        scaled_error = scaled_error + (beta if suffix else 1.0) * td.pop("scaled_error")
+        td = td_loss(config, q_taken, q_taken_target, returns, sigma_running[suffix], weight, steps, policy)
+        scaled_error = scaled_error + share * td.pop("scaled_error")
         loss_td = loss_td + mixture(config["eta"], td["loss_td_policy"], td["loss_td_behaviour"])
+        td["sigma_running"] = sigma_running[suffix]
         td["value"] = value * observed[:, :, None].to(dtype)
         td["returns"] = returns
         result.update({name + suffix: x for name, x in td.items()})
@@ -332,12 +338,11 @@ def rl_loss(config, network, online, target, batch, keep, moments):
         for name in ("log_policy", "log_policy_target"):
             distillation[name] = distillation[name] * per_observation
     else:
-        distillation = {"loss_distillation": torch.zeros((), dtype=dtype)}
+        distillation = {"loss_distillation": torch.zeros_like(loss_td)}
 
-    own = scaled_error[torch.arange(sequences), :, policy]  # [B, T], zero where the step is not valid
+    own = (scaled_error * F.one_hot(policy, q.shape[2])[:, None, :]).sum(dim=-1)  # [B, T], zero at invalid steps
     mean_error = own.sum(dim=1) / steps.sum(dim=1)
-    share = config["priority_max_weight"]
-
+    max_weight = config["priority_max_weight"]
     result.update(
         {
             "q": q * per_observation,
@@ -348,7 +353,7 @@ def rl_loss(config, network, online, target, batch, keep, moments):
             "loss_td": loss_td,
             **distillation,
             "loss_total": loss_td + config["distillation_weight"] * distillation["loss_distillation"],
-            "priority": share * own.max(dim=1).values + (1 - share) * mean_error,
+            "priority": max_weight * own.max(dim=1).values + (1 - max_weight) * mean_error,
         }
     )
     return result
@@ -390,7 +395,7 @@ def leaves(parameters, dtype):
     return {name: x.detach().clone().to(dtype).requires_grad_(True) for name, x in parameters.items()}
 
 
-def adamw(config, parameters, learning_rate, weight_decay):
+def adamw(config, parameters, learning_rate, weight_decay, fused=False):
     """AdamW with decay on matrices and kernels only: gains, biases and skip gains have rank 1."""
     return torch.optim.AdamW(
         [
@@ -401,6 +406,7 @@ def adamw(config, parameters, learning_rate, weight_decay):
         betas=(config["adam_beta1"], config["adam_beta2"]),
         eps=config["adam_epsilon"],
         foreach=False,
+        fused=fused,
     )
 
 

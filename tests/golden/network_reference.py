@@ -23,15 +23,17 @@ def linear(p, name, x):
     return F.linear(x, p[name + ".weight"], p[name + ".bias"])
 
 
-def standardised_convolution(p, name, x, stride, padding):
-    """Convolution with gain (W - mean) / sqrt(max(var fan_in, 1e-4)), mean and variance per output channel."""
+def standardised_kernel(p, name):
+    """gain (W - mean) / sqrt(max(var fan_in, 1e-4)), mean and variance per output channel."""
     weight = p[name + ".weight"]
     fan_in = weight[0].numel()
-    mean = weight.mean(dim=(1, 2, 3), keepdim=True)
-    variance = ((weight - mean) ** 2).mean(dim=(1, 2, 3), keepdim=True)
+    variance, mean = torch.var_mean(weight, dim=(1, 2, 3), correction=0, keepdim=True)
     gain = p[name + ".gain"].reshape(-1, 1, 1, 1)
-    standardised = gain * (weight - mean) / torch.sqrt(torch.clamp(variance * fan_in, min=1e-4))
-    return F.conv2d(x, standardised, p[name + ".bias"], stride=stride, padding=padding)
+    return gain * (weight - mean) / torch.sqrt(torch.clamp(variance * fan_in, min=1e-4))
+
+
+def standardised_convolution(p, name, x, stride, padding):
+    return F.conv2d(x, standardised_kernel(p, name), p[name + ".bias"], stride=stride, padding=padding)
 
 
 def scaled_activation(kind, x):
