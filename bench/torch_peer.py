@@ -3,7 +3,7 @@
 
     python bench/torch_peer.py --mode compile            # the whole torso, the heads and the loss compiled
     python bench/torch_peer.py --mode eager --json       # kernel by kernel; one JSON line at the end
-    python bench/torch_peer.py --device cpu --sequences 2 --trace 8
+    python bench/torch_peer.py --device cpu --sequences 2 --trace 8 --environments 8
     python bench/torch_peer.py --device cpu --size tiny  # does it run at all?
 
 Parameters, loss and optimizer are those of the golden reference in tests/golden; only the network and the returns are
@@ -275,6 +275,7 @@ def main():
     parser.add_argument("--size", choices=tuple(SIZES), default="paper", help="shapes (default: those of the paper)")
     parser.add_argument("--sequences", type=int, help="sequences per update, if not those of --size")
     parser.add_argument("--trace", type=int, help="observations per sequence, if not those of --size")
+    parser.add_argument("--environments", type=int, nargs="+", help="batch sizes of inference, if not those of --size")
     parser.add_argument("--updates", type=int, default=20, help="measured updates (default: 20)")
     parser.add_argument("--json", action="store_true", help="one JSON line on stdout, everything else on stderr")
     options = parser.parse_args()
@@ -312,7 +313,7 @@ def main():
     del batch
     learner.optimizer.zero_grad(set_to_none=True)
     inference = []
-    for environments in environment_counts:
+    for environments in options.environments or environment_counts:
         acting = Acting(learner, environments)
         for _ in range(WARM_UP):
             acting.round_trip()

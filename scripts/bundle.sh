@@ -23,7 +23,7 @@ cp -r python/meme_worker "$bundle/python/meme_worker"
 cp -r python/requirements "$bundle/python/requirements"
 cp -r configs "$bundle/configs"
 cp bench/*.sh bench/comparison.py bench/torch_peer.py bench/peer_network.py "$bundle/bench/"
-cp tests/golden/agent_reference.py tests/golden/network_reference.py tests/golden/golden_inputs.py "$bundle/tests/golden/"
+cp tests/golden/{agent_reference,network_reference,golden_inputs}.py "$bundle/tests/golden/"
 cp scripts/all_games.sh scripts/gpu_check.sh scripts/gpu_gone.c "$bundle/scripts/"
 # The pages that the README points to, without curves and pictures.
 (cd docs && find . -name '*.md' -exec cp --parents {} "$OLDPWD/$bundle/docs/" \;)

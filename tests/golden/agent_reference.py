@@ -1,11 +1,10 @@
 """The agent in plain PyTorch: returns, losses and one learner step, on the networks of `network_reference.py`.
 
-Written to be read beside the equations and to be trusted, not to be fast: every quantity has one line, time is a loop,
-gradients come from autograd and the optimizers are PyTorch's own. Everything follows the dtype of the parameters;
-running the same call in float64 tells how well-conditioned a case is. `README.md` beside this file lists the decisions
-behind it.
+Written to be compared with the equations, not to be fast: every quantity has one line, time is a loop, gradients come
+from autograd and the optimizers are PyTorch's own. Everything follows the dtype of the parameters; the same call in
+float64 shows how well-conditioned a case is. `README.md` beside this file lists the decisions behind it.
 
-Shapes: B sequences, T observations a sequence, N policies, A actions.
+Shapes: B sequences, T observations per sequence, N policies, A actions.
 """
 
 import math
@@ -22,7 +21,7 @@ LEARNER = {
     "trust_region": True,
     "td_normalization": True,
     "distillation": True,  # without it there is no policy head
-    "losses": "combined",  # or separate: each Q head has its own return and loss
+    "losses": "combined",  # or separate: one return and loss per Q head
     "q_heads": 2,  # 1: only the extrinsic head exists and learns the combined reward
     "eta": 0.5,
     "lambda": 0.95,
@@ -111,12 +110,12 @@ def taken(x, action):
 
 
 def trace_coefficients(config, q, policy, action, behaviour_probability):
-    """λ_t [B, T, N], everything at step t."""
+    """λ_t [B, T, N]; all arguments are those of step t."""
     q_taken = taken(q, action)
     if config["return"] == "peng":
         cut = torch.ones_like(q_taken)
     elif config["return"] == "retrace":
-        # Steps that are not valid carry probability 0; they are masked out later.
+        # Invalid steps carry probability 0; they are masked out later.
         mu = behaviour_probability.clamp(min=1e-30)[:, :, None]
         cut = (taken(policy, action) / mu).clamp(max=1.0)
     elif config["return"] == "watkins":
@@ -165,7 +164,7 @@ def moments_mean_std(moments, decay):
 
 
 def update_latest_moments(moments, first, second, decay):
-    """Of RND's errors, which begin orders of magnitude too large: of about the last fifth of all updates at first."""
+    """For RND errors, which start orders of magnitude too large: at first over about the last fifth of updates."""
     decay = min(decay, moments["count"] / (moments["count"] + 4))
     after = update_moments(moments, first, second, decay)
     after["weight"] = decay * moments.get("weight", 0.0) + (1 - decay)
@@ -240,7 +239,7 @@ def td_loss(config, q_taken, q_taken_target, returns, sigma_running, weight, ste
 
 
 def distillation_loss(config, q, logits, logits_target, weight, steps, policy):
-    """Cross-entropy of π_dist to the ε-greedy policy of the online Q, where KL(π_dist,T || π_dist) is in its bound."""
+    """Cross-entropy of π_dist to the ε-greedy policy of the online Q, where KL(π_dist,T || π_dist) is within bounds."""
     dtype = q.dtype
     log_policy, log_policy_target = torch.log_softmax(logits, dim=-1), torch.log_softmax(logits_target, dim=-1)
     kl = (log_policy_target.exp() * (log_policy_target - log_policy.detach())).sum(dim=-1)
@@ -306,7 +305,7 @@ def loss_of_outputs(config, beta, gamma, out_online, out_target, batch, sigma_ru
     trace_lambda = trace_coefficients(config, q_source, target_policy, action, probability)
     trace_lambda = trace_lambda * steps[:, :, None].to(dtype)
 
-    # By suffix of the golden names: online, target and bootstrapped Q, the reward, and its share in the priorities.
+    # By suffix of the golden names: online, target and bootstrap Q, the reward, and the weight in the priorities.
     if separate:
         heads = {"": ("q_extrinsic", reward_extrinsic, 1.0), "_intrinsic": ("q_intrinsic", reward_ngu, beta)}
         functions = {
@@ -391,7 +390,7 @@ def intrinsic_loss(config, network, p, batch):
 
 
 def leaves(parameters, dtype):
-    """Fresh trainable copies."""
+    """Trainable copies."""
     return {name: x.detach().clone().to(dtype).requires_grad_(True) for name, x in parameters.items()}
 
 
