@@ -1,4 +1,4 @@
-//! All that a step is fed besides the observations, in one piece of the GPU's memory.
+//! The input of a step besides the observations, packed into one buffer.
 
 use std::ops::Range;
 
@@ -9,20 +9,20 @@ use crate::error::Result;
 use crate::networks::Networks;
 use crate::rescaling::rescale_value;
 
-/// Parts begin at multiples of this many bytes, so that kernels may read them in wide words.
+/// Alignment of the parts in bytes, so that kernels can read them in wide words.
 const ALIGNMENT: usize = 256;
 
-/// Where the parts of a step's input lie, in bytes.
+/// Byte ranges of the parts of a step's input.
 #[derive(Clone, Debug)]
 pub(super) struct Packing {
-    /// Rows that there is room for.
+    /// Capacity in rows.
     pub rows: usize,
-    /// Rows of the state table, i64: where the state before the step is.
+    /// Rows of the state table to read before the step, i64.
     from: Range<usize>,
-    /// The same, i64: where the state after the step goes.
+    /// Rows of the state table to write after the step, i64.
     to: Range<usize>,
     policy: Range<usize>,
-    /// Rows of the table of observations, i64.
+    /// Rows of the observation table, i64.
     seen: Range<usize>,
     /// The action one-hot, the rescaled rewards and the embedding, f32.
     features: Range<usize>,
@@ -45,7 +45,7 @@ pub(super) struct Unpacked {
 }
 
 impl Packing {
-    /// For so many rows.
+    /// A packing with room for `rows` rows.
     pub fn new(networks: &Networks, rows: usize) -> Self {
         let mut end = 0usize;
         let mut part = |bytes: usize| {
@@ -65,12 +65,12 @@ impl Packing {
         }
     }
 
-    /// Bytes of all parts.
+    /// Total size in bytes.
     pub fn bytes(&self) -> usize {
         self.features.end
     }
 
-    /// The parts of `bytes`, a tensor of so many.
+    /// Views of the parts in a byte tensor.
     pub fn unpack(&self, bytes: &Tensor) -> Result<Unpacked> {
         let rows = self.rows as i64;
         let part = |range: &Range<usize>, kind: Kind| -> Result<Tensor> {
@@ -87,8 +87,9 @@ impl Packing {
         })
     }
 
-    /// Writes the rows to `bytes`, whose observations are in these rows of their table, and after them rows that see
-    /// what is in row `blank`, begin with zeros and write to nobody's state.
+    /// Writes the rows to `bytes`; `observations` are their rows in the observation table.
+    ///
+    /// Padding rows read observation `blank` and a zero state, and write to the scratch state.
     pub fn pack(
         &self,
         rows: &[ActingRow<'_>],
@@ -142,7 +143,7 @@ mod tests {
     const ENVIRONMENTS: usize = 5;
 
     #[test]
-    fn what_was_packed_is_there_unpacked_and_the_rest_reads_zeros_and_writes_to_nobody() {
+    fn unpacks_what_was_packed_and_pads_with_zero_and_scratch_rows() {
         let config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
         let spec = ObservationSpec { shape: vec![4], kind: ObservationKind::F32 };
         let networks = Networks::new(&config, &spec, ACTIONS).unwrap();
@@ -161,7 +162,7 @@ mod tests {
         };
         let rows = [row(4, false, 1, 2), row(1, true, 0, 0), row(0, false, 2, 1)];
         let (blank, zero, scratch) = (10, ENVIRONMENTS as i64, ENVIRONMENTS as i64 + 1);
-        // Something is left from a larger batch.
+        // The buffer still holds a larger batch.
         let packing = Packing::new(&networks, 4);
         let mut bytes = vec![7; packing.bytes()];
         packing.pack(&rows, &[9, 1, 7], blank, &states, &mut bytes);
