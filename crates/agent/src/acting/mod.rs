@@ -124,27 +124,25 @@ enum Backend {
 
 /// A step that has begun.
 #[must_use = "`finish` returns the outputs"]
-pub struct Step<'a>(Progress<'a>);
-
-enum Progress<'a> {
-    Done(ActingOutput),
-    Pending { captured: &'a mut Captured, pending: PendingStep },
+pub struct Step<'a> {
+    /// The outputs, unless they are pending.
+    output: ActingOutput,
+    pending: Option<(&'a mut Captured, PendingStep)>,
 }
 
 impl Step<'_> {
     /// Waits for the outputs, which are all finite.
     pub fn finish(mut self) -> Result<ActingOutput> {
-        let output = match std::mem::replace(&mut self.0, Progress::Done(ActingOutput::default())) {
-            Progress::Done(output) => output,
-            Progress::Pending { captured, pending } => captured.finish(pending)?,
-        };
-        output.checked()
+        match self.pending.take() {
+            Some((captured, pending)) => captured.finish(pending)?.checked(),
+            None => std::mem::take(&mut self.output).checked(),
+        }
     }
 }
 
 impl Drop for Step<'_> {
     fn drop(&mut self) {
-        if let Progress::Pending { captured, .. } = &mut self.0 {
+        if let Some((captured, _)) = &mut self.pending {
             // The observations may be overwritten from now on. If waiting fails, the GPU is lost.
             let _ = captured.settle();
         }
@@ -230,16 +228,16 @@ impl ActingNetwork {
     /// not share an environment.
     pub fn begin(&mut self, rows: &[ActingRow<'_>], states: &mut RecurrentStates) -> Result<Step<'_>> {
         self.check(rows, states)?;
-        if rows.is_empty() {
-            return Ok(Step(Progress::Done(ActingOutput::default())));
-        }
-        Ok(Step(match &mut self.backend {
-            Backend::Plain(plain) => Progress::Done(plain.step(&self.networks, &self.beta, rows, states)?),
+        let mut step = Step { output: ActingOutput::default(), pending: None };
+        match &mut self.backend {
+            _ if rows.is_empty() => {}
+            Backend::Plain(plain) => step.output = plain.step(&self.networks, &self.beta, rows, states)?,
             Backend::Captured(captured) => {
                 let pending = captured.begin(&self.networks, rows, states)?;
-                Progress::Pending { captured, pending }
+                step.pending = Some((captured, pending));
             }
-        }))
+        }
+        Ok(step)
     }
 
     /// GPU time of the last finished step without copies; `None` without a GPU.

@@ -17,13 +17,8 @@ const ALIGNMENT: usize = 256;
 pub(super) struct Packing {
     /// Capacity in rows.
     pub rows: usize,
-    /// Rows of the state table to read before the step, i64.
-    from: Range<usize>,
-    /// Rows of the state table to write after the step, i64.
-    to: Range<usize>,
-    policy: Range<usize>,
-    /// Rows of the observation table, i64.
-    seen: Range<usize>,
+    /// Four parts of i64: rows of the state table to read and to write, policies, and rows of the observation table.
+    indices: [Range<usize>; 4],
     /// The action one-hot, the rescaled rewards and the embedding, f32.
     features: Range<usize>,
     actions: usize,
@@ -56,10 +51,7 @@ impl Packing {
         let features = networks.actions() + PREVIOUS_REWARDS + networks.embedding_length();
         Self {
             rows,
-            from: part(size_of::<i64>()),
-            to: part(size_of::<i64>()),
-            policy: part(size_of::<i64>()),
-            seen: part(size_of::<i64>()),
+            indices: std::array::from_fn(|_| part(size_of::<i64>())),
             features: part(features * size_of::<f32>()),
             actions: networks.actions(),
         }
@@ -78,13 +70,9 @@ impl Packing {
             Ok(part.f_view_dtype(kind)?.f_view([rows, -1])?)
         };
         let flat = |range: &Range<usize>| -> Result<Tensor> { Ok(part(range, Kind::Int64)?.f_view([rows])?) };
-        Ok(Unpacked {
-            from: flat(&self.from)?,
-            to: flat(&self.to)?,
-            policy: flat(&self.policy)?,
-            seen: flat(&self.seen)?,
-            features: part(&self.features, Kind::Float)?,
-        })
+        let [from, to, policy, seen] = self.indices.each_ref().map(flat);
+        let features = part(&self.features, Kind::Float)?;
+        Ok(Unpacked { from: from?, to: to?, policy: policy?, seen: seen?, features })
     }
 
     /// Writes the rows to `bytes`; `observations` are their rows in the observation table.
@@ -99,25 +87,18 @@ impl Packing {
         bytes: &mut [u8],
     ) {
         let mut features = Vec::with_capacity(self.features.len() / size_of::<f32>());
-        let mut places = [vec![], vec![], vec![], vec![]];
-        let mut add = |from: usize, to: usize, policy: usize, seen: usize| {
-            for (list, value) in places.iter_mut().zip([from, to, policy, seen]) {
-                list.push(value as i64);
-            }
-        };
+        let mut indices = Vec::with_capacity(self.rows);
         for (row, &seen) in rows.iter().zip(observations) {
             let from = if row.first { states.zero_row() } else { row.environment };
-            add(from, row.environment, row.policy, seen);
+            indices.push([from, row.environment, row.policy, seen]);
             features.extend((0..self.actions).map(|action| if action as i64 == row.action { 1.0 } else { 0.0 }));
             features.extend(row.rewards.in_order().map(|x| rescale_value(f64::from(x)) as f32));
             features.extend(row.embedding.iter().map(|value| value.to_f32()));
         }
-        for _ in rows.len()..self.rows {
-            add(states.zero_row(), states.scratch_row(), 0, blank);
-        }
-        for (range, values) in [&self.from, &self.to, &self.policy, &self.seen].into_iter().zip(&places) {
-            for (to, value) in bytes[range.clone()].chunks_exact_mut(size_of::<i64>()).zip(values) {
-                to.copy_from_slice(&value.to_ne_bytes());
+        indices.resize(self.rows, [states.zero_row(), states.scratch_row(), 0, blank]);
+        for (i, range) in self.indices.iter().enumerate() {
+            for (to, values) in bytes[range.clone()].chunks_exact_mut(size_of::<i64>()).zip(&indices) {
+                to.copy_from_slice(&(values[i] as i64).to_ne_bytes());
             }
         }
         for (to, value) in bytes[self.features.clone()].chunks_exact_mut(size_of::<f32>()).zip(&features) {
