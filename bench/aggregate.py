@@ -1,14 +1,14 @@
-"""Scores of many games in a few numbers, as in the paper's first table.
+"""Aggregate scores over many games, as in the paper's first table.
 
     python bench/aggregate.py [docs/results/games]
 
-reads the NAME.json that bench/result.py leaves, and prints for the games that are there: how many are above human, and
-capped mean, mean, median, 25th and 5th percentile of the human-normalised scores in percent, beside those of the
+Reads the NAME.json files that bench/result.py wrote and prints, for the games found: how many are above human, and
+the capped mean, mean, median, 25th and 5th percentile of the human-normalised scores in percent, beside those of the
 paper's agents on the same games.
 
-A game's score is the mean of its runs. In brackets are 95 % intervals: of each game's runs as many are drawn with
-replacement, and of each drawn run's episodes, 10 000 times. The paper's mean takes 0 for random play of video_pinball,
-which published tables have at 16 256.9: with that game there are two means.
+A game's score is the mean of its runs. Brackets hold 95 % bootstrap intervals: 10 000 times, the runs of each game are
+resampled with replacement, and so are the episodes of each resampled run. The paper's mean assumes a random score of 0
+for video_pinball, where published tables have 16 256.9: with that game, two means are printed.
 """
 
 import argparse
@@ -31,18 +31,18 @@ def main():
 
 
 def results(folder):
-    """All that bench/result.py has left there."""
+    """Reads every result of bench/result.py in a folder."""
     found = {path: parsed(path, read(path)) for path in sorted(folder.glob("*.json"))}
     if not found:
-        sys.exit(f"there is no NAME.json of bench/result.py in {folder}")
+        sys.exit(f"no results of bench/result.py in {folder}")
     for path, facts in found.items():
         if "game" not in facts or not facts.get("evaluation", {}).get("scores"):
-            sys.exit(f"{path} is no NAME.json of bench/result.py: it has no game, or no scores")
+            sys.exit(f"{path} is not a result of bench/result.py: it has no game or no scores")
     return list(found.values())
 
 
 def table(all_facts):
-    """The statistics of all runs, a row each."""
+    """The statistics of all runs, one per row."""
     games = {facts["game"]["rom"]: facts["game"] for facts in all_facts}
     runs = {rom: [facts["evaluation"]["scores"] for facts in all_facts if facts["game"]["rom"] == rom] for rom in games}
     found = statistics(games, {rom: numpy.mean([numpy.mean(run) for run in runs[rom]]) for rom in games})
@@ -60,7 +60,7 @@ def table(all_facts):
 
 
 def statistics(games, scores):
-    """Each statistic of the games' scores; of arrays of scores, arrays of it."""
+    """Each statistic of the games' scores; arrays of scores give arrays of statistics."""
 
     def normalised(random):
         each = [(scores[rom] - random(game)) / (game["human"] - random(game)) for rom, game in games.items()]
@@ -86,7 +86,7 @@ def intervals(games, runs):
     for rom, of_game in runs.items():
         means = numpy.stack([source.choice(scores, (DRAWS, len(of_game), len(scores))).mean(-1) for scores in of_game])
         chosen = source.integers(len(of_game), size=(DRAWS, len(of_game)))
-        # Of every draw, for every place, the chosen run's own draw of episodes for that place.
+        # For each draw and place: the mean of the episodes resampled from the run chosen for that place.
         drawn[rom] = means[chosen, numpy.arange(DRAWS)[:, None], numpy.arange(len(of_game))].mean(-1)
     found = statistics(games, drawn)
     ends = {name: numpy.percentile(values, [2.5, 97.5]) for name, values in found.items()}

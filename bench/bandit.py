@@ -1,12 +1,12 @@
-"""What the bandit would have chosen in a run, had it remembered more or fewer episodes.
+"""Simulates which policies the bandit would have chosen with other discounts.
 
     .venv/bin/python bench/bandit.py METRICS --scatter 3 [--discounts 0.999 0.997]
 
-goes through the curves of `actor/score_by_policy` in METRICS (metrics.jsonl of a run, or a part of it in .jsonl.gz) as
-if they had come about by themselves: the policy of every episode is chosen as `crates/agent/src/bandit.rs` does,
-with as many others under way as there are environments, and its return is what the policy scored at the time, give or
-take the scatter. For each discount it prints the score of the policy for evaluation in the last quarter of the run, and
-that of what actors played in all of it; beside them the best policy's.
+Replays the curves of `actor/score_by_policy` in METRICS (metrics.jsonl of a run, or an excerpt in .jsonl.gz) as if
+they did not depend on the bandit. Each episode's policy is chosen as in `crates/agent/src/bandit.rs`, with as many
+episodes running at once as there are environments; its return is the policy's score at that time plus noise of the
+given scatter. Prints for each discount the score of the evaluation policy in the last quarter of the run, the score of
+the policies that the actors played over the whole run, and the best policy's score.
 """
 
 import argparse
@@ -22,13 +22,13 @@ BONUS, EPSILON = 1.0, 0.5
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("metrics", type=Path)
-    parser.add_argument("--scatter", type=float, required=True, help="deviation of an episode's return, in points")
+    parser.add_argument("--scatter", type=float, required=True, help="standard deviation of episode returns, in points")
     parser.add_argument("--discounts", type=float, nargs="+", default=[0.999, 0.998, 0.997, 0.995, 0.99])
     parser.add_argument("--environments", type=int, default=128)
     parser.add_argument("--repetitions", type=int, default=32)
     args = parser.parse_args()
     ended, scores = curves(args.metrics)
-    print("| discount | policy for evaluation, last quarter | actors' policies | best policy, last quarter |")
+    print("| discount | evaluation policy, last quarter | actors' policies | best policy, last quarter |")
     print("|---:|---:|---:|---:|")
     for discount in args.discounts:
         runs = [
@@ -41,7 +41,7 @@ def main():
 
 
 def curves(path):
-    """Episodes that had ended, and the score of each policy then."""
+    """Numbers of ended episodes, and the score of each policy at those times."""
     with gzip.open(path, "rt") if path.suffix == ".gz" else path.open() as lines:
         rows = [json.loads(line) for line in lines if line.strip()]
     known = [row for row in rows if None not in row.get("actor/score_by_policy", [None])]
@@ -49,32 +49,32 @@ def curves(path):
 
 
 def replay(ended, scores, discount, scatter, environments, random):
-    """Of every episode, when it ends: the score of the policy for evaluation, the best one's, and its own."""
+    """For each episode, when it ends: the scores of the evaluation policy, of the best policy and of its own."""
     arms = scores.shape[1]
     episodes, returns, squares = np.zeros(arms), np.zeros(arms), np.zeros(arms)
-    under_way, told = [], []
+    running, rows = [], []
     for episode in range(int(ended[-1])):
         now = scores[min(np.searchsorted(ended, episode), len(ended) - 1)]
         if not episodes.all():
-            under_way.append(random.choice(np.flatnonzero(episodes == 0)))
+            running.append(random.choice(np.flatnonzero(episodes == 0)))
         elif random.random() < EPSILON:
-            under_way.append(random.integers(arms))
+            running.append(random.integers(arms))
         else:
-            under_way.append(np.argmax(upper_bounds(episodes, returns, squares)))
-        if len(under_way) < environments:
+            running.append(np.argmax(upper_bounds(episodes, returns, squares)))
+        if len(running) < environments:
             continue
-        arm = under_way.pop(0)
+        arm = running.pop(0)
         value = now[arm] + scatter * random.normal()
         for sums, more in [(episodes, 1.0), (returns, value), (squares, value**2)]:
             sums *= discount
             sums[arm] += more
         means = np.divide(returns, episodes, out=np.full(arms, -np.inf), where=episodes > 0)
-        told.append((now[np.argmax(means)], now.max(), now[arm]))
-    return np.transpose(told)
+        rows.append((now[np.argmax(means)], now.max(), now[arm]))
+    return np.transpose(rows)
 
 
 def upper_bounds(episodes, returns, squares):
-    """UCB-Tuned's score of each arm."""
+    """The UCB-Tuned score of each arm."""
     means, n = returns / episodes, episodes.sum()
     scale2 = max(squares.sum() / n - (returns.sum() / n) ** 2, 0.0)
     rate = max(np.log(n), 0.0) / episodes

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes the table of `compare.sh` out of what the programs printed: `comparison.py FOLDER MEME_VERSION`.
+"""Prints the table of `compare.sh` from the measurements: `comparison.py FOLDER MEME_VERSION`.
 
-FOLDER holds ROUND.NAME.json of the names below, the same ones in every round.
+FOLDER holds ROUND.NAME.json for the names below, the same names in every round.
 """
 
 import datetime
@@ -19,25 +19,25 @@ LEARNERS = {
 }
 INFERENCE = "meme-inference"
 BASELINE = "peer-compile"
-# That an action is held for.
-FRAMES_A_STEP = 4
+# Emulator frames per action.
+FRAMES_PER_STEP = 4
 
 
 class Missing(Exception):
-    """A file or field that is not there or not what it should be."""
+    """A missing or invalid file or field."""
 
 
 def read_rounds(folder):
-    """One dictionary from name to document for each round, in their order."""
+    """One dictionary from name to document per round, in order."""
     rounds = {}
     for path in sorted(Path(folder).glob("*.json")):
         number, name, _ = path.name.split(".")
         try:
             rounds.setdefault(int(number), {})[name] = json.loads(path.read_text())
         except json.JSONDecodeError as error:
-            raise Missing(f"{path.name} is no JSON document: {error}") from error
+            raise Missing(f"{path.name} is not valid JSON: {error}") from error
     if not rounds:
-        raise Missing(f"{folder} holds no measurements")
+        raise Missing(f"no measurements in {folder}")
     measured = {name for documents in rounds.values() for name in documents}
     for number, documents in rounds.items():
         for name in (*LEARNERS, INFERENCE):
@@ -49,12 +49,12 @@ def read_rounds(folder):
 def number(document, name, field):
     value = document.get(field) if isinstance(document, dict) else None
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise Missing(f"{name} says nothing usable for {field}: {value!r}")
+        raise Missing(f"{name} has an invalid {field}: {value!r}")
     return value
 
 
 def inference_times(documents, name):
-    """From number of environments to (milliseconds on the device, milliseconds of the round trip)."""
+    """Milliseconds on the device and of the round trip, by number of environments."""
     document = documents[name]
     rows = document.get("inference") if name in PEERS else document
     if not isinstance(rows, list) or not rows:
@@ -84,7 +84,7 @@ def inference_rows(rounds):
         for name, label in labels.items():
             device, trip = means[name]
             ratios = [f"{base / own:.2f}" for base, own in zip(means[BASELINE], means[name])]
-            frames = round(environments * FRAMES_A_STEP * 1e3 / trip)
+            frames = round(environments * FRAMES_PER_STEP * 1e3 / trip)
             yield f"| {environments} | {label} | {device:.3f} | {trip:.3f} | {frames} | {' / '.join(ratios)} |"
 
 
@@ -93,16 +93,16 @@ def table(rounds, meme, date):
     peer = rounds[0][BASELINE]
     for field in ("device", "torch"):
         if not peer.get(field):
-            raise Missing(f"{BASELINE} does not say its {field}")
+            raise Missing(f"{BASELINE} has no {field}")
     return "\n".join([
-        f"`bench/compare.sh`, {date}, {peer['device']}, PyTorch {peer['torch']}, {meme}. Medians after warm-up;",
-        f"means of {len(rounds)} rounds, in each of which every program ran once, one after another.",
+        f"`bench/compare.sh`, {date}, {peer['device']}, PyTorch {peer['torch']}, {meme}. Medians after",
+        f"warm-up; means of {len(rounds)} rounds, in which every program ran once, one after another.",
         "",
-        "| learner, 64 x 160 frames | ms an update | updates/s | updates/s of each round | times torch.compile |",
+        "| learner, 64 x 160 frames | ms per update | updates/s | updates/s of each round | times torch.compile |",
         "|---|---:|---:|---|---:|",
         *learner_rows(rounds),
         "",
-        "| environments | inference, 18 actions | ms on the GPU | ms round trip | frames/s in it "
+        "| environments | inference, 18 actions | ms on the GPU | ms round trip | frames/s of round trips "
         "| times torch.compile (GPU / trip) |",
         "|---:|---|---:|---:|---:|---:|",
         *inference_rows(rounds),

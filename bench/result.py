@@ -1,12 +1,12 @@
-"""Writes down what a run on an Atari game reached, beside the scores of others.
+"""Publishes the result of a run on an Atari game beside published scores.
 
     python bench/result.py runs/pong-paper-1 [--episodes 10] [--evaluation FILE] [--online FILE] [--commit HASH]
-        --machine WORDS
+        --machine DESCRIPTION
 
-evaluates the run greedily (or takes what `meme eval --json` printed elsewhere, such as the evaluation-*.json that
-bench/game.sh leaves in a run), and leaves in docs/results/games:
-NAME.json with all facts, NAME.jsonl.gz with a part of its metrics, NAME.svg with its curves, and NAME.md. Then the
-tables of docs/results/games.md are made anew from all NAME.json that are there; its other text stays as it is.
+Evaluates the run greedily, or reads reports of `meme eval --json` such as the evaluation-*.json files of
+bench/game.sh. Writes to docs/results/games: NAME.json with all facts, NAME.jsonl.gz with an excerpt of the metrics,
+NAME.svg with the curves, and NAME.md. Then rebuilds the tables of docs/results/games.md from all NAME.json files there
+and leaves the rest of that page alone.
 """
 
 import argparse
@@ -21,27 +21,27 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parent.parent
 BEGIN, END = "<!-- tables: made by bench/result.py -->", "<!-- end of tables -->"
 EMPTY = f"""# Atari games
-What runs on real games reached. *Score* is the mean and deviation of greedy episodes with the averaged parameters of
-the last checkpoint; random and human scores and those of the paper's agents are means from published tables. The page
-of each run has its command, its protocol, its curves and what they say.
+Results of runs on Atari games. *Score* is the mean and standard deviation over greedy episodes with the averaged
+parameters of the last checkpoint; random and human scores and those of the paper's agents are means from published
+tables. The page of each run has its command, protocol and curves.
 
 {BEGIN}
 {END}
 """
 # The paper's agents in the tables, by their keys in `meme games --json`.
 OTHERS = {"meme_200m": "MEME 200M", "meme_1b": "MEME 1B", "agent57_1b": "Agent57 1B"}
-# So many rows of metrics are kept, evenly over the run, with so many digits.
+# Rows of metrics to keep, evenly over the run, and their significant digits.
 ROWS, DIGITS = 120, 5
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("run", type=Path, help="the folder of a run")
+    parser.add_argument("run", type=Path, help="folder of a run")
     parser.add_argument("--episodes", type=int, default=10)
-    parser.add_argument("--evaluation", type=Path, help="a report of `meme eval --json` of this run")
+    parser.add_argument("--evaluation", type=Path, help="report of `meme eval --json` for this run")
     parser.add_argument("--online", type=Path, help="the same with --parameters online")
-    parser.add_argument("--commit", help="what was trained with [default: what is checked out]")
-    parser.add_argument("--machine", required=True, help="where it was trained, such as 'one H200'")
+    parser.add_argument("--commit", help="commit of the binary that trained [default: HEAD]")
+    parser.add_argument("--machine", required=True, help="machine that trained, such as 'one H200'")
     parser.add_argument("--meme", default=str(HOME / "target/release/meme"))
     parser.add_argument("--out", type=Path, default=HOME / "docs/results/games")
     arguments = parser.parse_args()
@@ -49,18 +49,18 @@ def main():
 
 
 def write(arguments):
-    """Writes the files of one run, and the tables of all."""
+    """Writes the files of one run and updates the tables."""
     run, out = arguments.run, arguments.out
     name = run.resolve().name
     description = parsed(run / "run.json", read(run / "run.json"))
     metrics = run / "metrics.jsonl"
-    # A last line without its end is being written.
+    # A last line without a newline is still being written.
     rows = [parsed(metrics, line) for line in read(metrics).split("\n")[:-1]]
     if not rows or "learner/updates" not in rows[-1]:
-        sys.exit(f"{metrics} has no row of a run that has begun to learn")
+        sys.exit(f"{metrics} has no row with learner/updates: the run has not started to learn")
     games = {game["rom"]: game for game in json.loads(meme(arguments, "games", "--json"))}
     if description["task"] not in games:
-        sys.exit(f"{run} trains on {description['task']}, which is no Atari game")
+        sys.exit(f"{run} trains on {description['task']}, which is not an Atari game")
     if arguments.evaluation:
         evaluation = evaluated(arguments.evaluation, description["task"], "ema")
     else:
@@ -83,16 +83,16 @@ def write(arguments):
         facts["online"] = evaluated(arguments.online, description["task"], "online")
     out.mkdir(parents=True, exist_ok=True)
     (out / f"{name}.json").write_text(json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
-    # Without a time in its header, the same metrics make the same file.
+    # Without a timestamp in the header, equal metrics give equal files.
     with open(out / f"{name}.jsonl.gz", "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
         packed.write("".join(json.dumps(row) + "\n" for row in thinned(rows)).encode())
-    said = meme(arguments, "plot", str(run), "--out", str(out / f"{name}.svg"))
-    (out / f"{name}.md").write_text(page(facts, said))
+    findings = meme(arguments, "plot", str(run), "--out", str(out / f"{name}.svg"))
+    (out / f"{name}.md").write_text(page(facts, findings))
     update_tables(out)
 
 
 def read(path):
-    """A file's text."""
+    """The text of a file."""
     try:
         return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
@@ -100,22 +100,22 @@ def read(path):
 
 
 def parsed(path, text):
-    """An object in JSON that a file holds."""
+    """The JSON object in the text of a file."""
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         sys.exit(f"{path} is damaged: {error}")
     if not isinstance(value, dict):
-        sys.exit(f"{path} is damaged: it holds no object")
+        sys.exit(f"{path} is damaged: not a JSON object")
     return value
 
 
 def evaluated(path, game, parameters):
-    """The report of an evaluation of that game with those parameters."""
+    """Reads a report of `meme eval --json` for a game and a set of parameters."""
     report = parsed(path, read(path))
     protocol = report.get("protocol")
     if not isinstance(protocol, dict) or "scores" not in report:
-        sys.exit(f"{path} is no report of `meme eval --json`")
+        sys.exit(f"{path} is not a report of `meme eval --json`")
     if protocol.get("environment") != game:
         sys.exit(f"{path} is an evaluation of {protocol.get('environment')}, not of {game}")
     if protocol.get("parameters") != parameters:
@@ -124,28 +124,28 @@ def evaluated(path, game, parameters):
 
 
 def meme(arguments, *words):
-    """What a command of `meme` prints."""
+    """The output of a `meme` command."""
     try:
         done = subprocess.run([arguments.meme, *words], stdout=subprocess.PIPE, text=True)
     except OSError as error:
-        sys.exit(f"{arguments.meme} can't be run ({error.strerror}): `make build` makes it, --meme names another")
+        sys.exit(f"{arguments.meme} can't be run ({error.strerror}): run `make build`, or set --meme")
     if done.returncode:
-        sys.exit(f"`meme {shlex.join(words)}` failed; what it said is above")
+        sys.exit(f"`meme {shlex.join(words)}` failed, see above")
     return done.stdout
 
 
 def checked_out():
-    """The commit that is checked out, and whether anything was changed since."""
+    """The commit checked out, and whether there are uncommitted changes."""
     git = ["git", "-C", str(HOME)]
     commit = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True)
     if commit.returncode:
-        sys.exit("this is no git checkout: say with --commit what was trained with")
+        sys.exit("not a git checkout: name the commit with --commit")
     changed = subprocess.run([*git, "diff", "--quiet", "HEAD"]).returncode
     return commit.stdout.strip() + (" with changes" if changed else "")
 
 
 def command(description, differences):
-    """What starts the same run, from what it says of itself and where its config differs from its preset."""
+    """The command that starts the same run, from its description and its differences from its preset."""
     words = ["meme", "train", description["task"], "--preset", description["preset"]]
     words += ["--seed", str(description["seed"])]
     for difference in differences:
@@ -158,7 +158,7 @@ def command(description, differences):
 
 
 def toml(value):
-    """A value of the config as TOML."""
+    """A config value as TOML."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{key} = {toml(entry)}" for key, entry in value.items()) + " }"
     if isinstance(value, list):
@@ -167,7 +167,7 @@ def toml(value):
 
 
 def thinned(rows):
-    """At most ROWS of the rows, the last one included, with DIGITS digits."""
+    """At most ROWS of the rows, including the last, with DIGITS digits."""
     every = -(-len(rows) // ROWS)
     kept = rows[::-1][::every][::-1]
     return [{name: shortened(value) for name, value in row.items()} for row in kept]
@@ -180,13 +180,13 @@ def shortened(value):
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
-def page(facts, said):
+def page(facts, findings):
     """The page of one run."""
     evaluation, protocol = facts["evaluation"], facts["evaluation"]["protocol"]
     atari = protocol["atari"]
     name = facts["name"]
     scores = " ".join(f"{score:g}" for score in evaluation["scores"])
-    checks = "\n".join(line for line in said.splitlines()[1:] if not line.endswith(".svg"))
+    checks = "\n".join(line for line in findings.splitlines()[1:] if not line.endswith(".svg"))
     return f"""# {name}
 
 ```
@@ -208,14 +208,14 @@ policy {protocol["policy"]} of {protocol["policies"]}, epsilon {protocol["epsilo
 {atari["noop_max"]} no-ops, sticky actions {atari["sticky_probability"]:g}, {atari["action_set"]} action set, action \
 repeat {atari["action_repeat"]}, cap {grouped(atari["frame_cap"])} frames |
 
-What `meme plot` says of it:
+Findings of `meme plot`:
 ```
 {checks}
 ```
 
 ![curves]({name}.svg)
 
-A part of its metrics is in [{name}.jsonl.gz]({name}.jsonl.gz):
+An excerpt of the metrics is in [{name}.jsonl.gz]({name}.jsonl.gz):
 ```
 zcat {name}.jsonl.gz | meme plot /dev/stdin --game {facts["game"]["rom"]} --out x.svg
 ```
@@ -223,20 +223,20 @@ zcat {name}.jsonl.gz | meme plot /dev/stdin --game {facts["game"]["rom"]} --out 
 
 
 def update_tables(out):
-    """Makes the tables of the page beside `out` anew."""
+    """Rebuilds the tables of the page beside `out`."""
     found = sorted(out.glob("*.json"))
     all_facts = [parsed(path, read(path)) for path in found]
     all_facts.sort(key=lambda facts: (facts["game"]["rom"], facts["frames"], facts["name"]))
     index = out.with_suffix(".md")
     text = index.read_text() if index.exists() else EMPTY
     if text.count(BEGIN) != 1 or text.count(END) != 1:
-        sys.exit(f"{index} has not the two lines `{BEGIN}` and `{END}` that the tables belong between")
+        sys.exit(f"{index} needs exactly one line `{BEGIN}` and one line `{END}` around the tables")
     before, rest = text.split(BEGIN)
     index.write_text(before + BEGIN + "\n" + tables(all_facts, out.name) + END + rest.split(END)[1])
 
 
 def tables(all_facts, folder):
-    """The scores beside those of others, and how each run was made."""
+    """The scores beside published ones, and how each run was made."""
     lines = [
         "| game | run | score | with online parameters | random | human | " + " | ".join(OTHERS.values()) + " |",
         "|---|---|---:|---:|---:|---:|" + "---:|" * len(OTHERS),
@@ -259,23 +259,23 @@ def tables(all_facts, folder):
 
 
 def minutes(facts):
-    """How long it trained."""
+    """The training time."""
     return "unknown" if facts["seconds"] is None else f"{facts['seconds'] / 60:.1f} min"
 
 
 def online(facts):
-    """The score with online parameters, where it was looked at."""
+    """The score with online parameters, if evaluated."""
     evaluation = facts.get("online")
     return f"{evaluation['mean']:.2f}{deviation(evaluation)}" if evaluation else "unknown"
 
 
 def deviation(evaluation):
-    """The deviation over episodes, of more than one."""
+    """The standard deviation over episodes, if there are several."""
     return "" if evaluation["std"] is None else f" ± {evaluation['std']:.2f}"
 
 
 def grouped(number):
-    """A whole number in groups of three digits."""
+    """An integer in groups of three digits."""
     return f"{number:_}".replace("_", " ")
 
 

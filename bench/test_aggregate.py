@@ -19,7 +19,7 @@ def facts(game, scores):
 
 
 class Aggregate(unittest.TestCase):
-    def test_the_papers_table_comes_from_its_scores(self):
+    def test_reproduces_the_papers_table_from_its_scores(self):
         found = {
             key: aggregate.statistics(games(), {rom: game[key]["mean"] for rom, game in games().items()})
             for key in aggregate.OTHERS
@@ -28,27 +28,27 @@ class Aggregate(unittest.TestCase):
         self.assertEqual((early["games above human"], late["games above human"]), (54, 57))
         self.assertEqual((round(early["capped mean"]), round(late["capped mean"])), (98, 100))
         self.assertEqual((round(early[aggregate.PAPERS_MEAN]), round(late["5th percentile"])), (3305, 119))
-        # The paper averages over subsets of its seeds, so the others are near.
+        # The paper averages over subsets of its seeds, so the others are only close.
         self.assertAlmostEqual(late[aggregate.PAPERS_MEAN], 4087, delta=10)
         for name, value in {"median": 848, "25th percentile": 282, "5th percentile": 100}.items():
             self.assertAlmostEqual(early[name], value, delta=0.05 * value)
 
-    def test_intervals_are_of_runs_and_of_their_episodes(self):
+    def test_intervals_resample_runs_and_their_episodes(self):
         pong = games()["pong"]
         runs = {"pong": [[14.6, 14.6], [14.6, 14.6]]}
         low, high = aggregate.intervals({"pong": pong}, runs)
         self.assertAlmostEqual(low["mean"], 100)
         self.assertAlmostEqual(high["mean"], 100)
-        # One run of two episodes, half-way to human and as far beyond: a quarter of the draws has one of them twice.
+        # One run of two episodes, at 50 % and 150 % of human: a quarter of the draws holds one of them twice.
         low, high = aggregate.intervals({"pong": pong}, {"pong": [[-3.05, 32.25]]})
         self.assertAlmostEqual(low["mean"], 50)
         self.assertAlmostEqual(high["mean"], 150)
-        # Two runs that differ, of episodes that do not.
+        # Two different runs, each of equal episodes.
         low, high = aggregate.intervals({"pong": pong}, {"pong": [[-3.05] * 3, [32.25] * 3]})
         self.assertAlmostEqual(low["mean"], 50)
         self.assertAlmostEqual(high["mean"], 150)
 
-    def test_a_game_counts_once_however_many_runs_it_has(self):
+    def test_counts_a_game_once_regardless_of_its_number_of_runs(self):
         every = games()
         all_facts = [facts(every["pong"], [14.6]), facts(every["pong"], [14.6]), facts(every["breakout"], [1.7])]
         table = aggregate.table(all_facts)
@@ -59,7 +59,7 @@ class Aggregate(unittest.TestCase):
         pinball = [facts(every["video_pinball"], [17667.9])]
         self.assertIn(f"| {aggregate.PAPERS_MEAN} | 100 (100, 100) |", aggregate.table(pinball))
 
-    def test_bad_input_is_refused_with_a_sentence(self):
+    def test_explains_bad_input(self):
         def refusal(folder):
             with self.assertRaises(SystemExit) as refused:
                 aggregate.results(folder)
@@ -67,12 +67,12 @@ class Aggregate(unittest.TestCase):
 
         with tempfile.TemporaryDirectory() as name:
             folder = Path(name)
-            self.assertEqual(refusal(folder), f"there is no NAME.json of bench/result.py in {folder}")
+            self.assertEqual(refusal(folder), f"no results of bench/result.py in {folder}")
             (folder / "pong.json").write_text("{")
             self.assertIn(f"{folder}/pong.json is damaged: ", refusal(folder))
             for other in [{}, {"game": games()["pong"]}, facts(games()["pong"], [])]:
                 (folder / "pong.json").write_text(json.dumps(other))
-                self.assertIn("pong.json is no NAME.json of bench/result.py", refusal(folder))
+                self.assertIn("pong.json is not a result of bench/result.py", refusal(folder))
             (folder / "pong.json").write_text(json.dumps(facts(games()["pong"], [1.0])))
             self.assertEqual(len(aggregate.results(folder)), 1)
 

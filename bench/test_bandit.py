@@ -11,8 +11,8 @@ import bandit
 
 
 class Bandit(unittest.TestCase):
-    def test_less_memory_sees_sooner_who_has_become_the_best(self):
-        # Policy 0 has 5 points throughout; policy 1 none until half-time, then 10.
+    def test_smaller_discount_finds_a_new_best_policy_sooner(self):
+        # Policy 0 scores 5 throughout; policy 1 scores 0 until half-time, then 10.
         ended, scores = [500, 501, 1000], np.array([[5.0, 0.0], [5.0, 10.0], [5.0, 10.0]])
         late = {}
         for discount in (0.999, 0.98):
@@ -22,14 +22,14 @@ class Bandit(unittest.TestCase):
             late[discount] = evaluated[500:].mean()
         self.assertGreater(late[0.98], late[0.999] + 1.0)
 
-    def test_upper_bounds_are_those_of_the_formula(self):
-        # Of all 4 returns: mean 2, variance 1.5; of the first arm: mean 1, variance 0; of the second: 3 and 1.
+    def test_upper_bounds_follow_the_formula(self):
+        # All 4 returns: mean 2, variance 1.5. First arm: mean 1, variance 0. Second arm: mean 3, variance 1.
         found = bandit.upper_bounds(np.array([2.0, 2.0]), np.array([2.0, 6.0]), np.array([2.0, 20.0]))
         rate = np.log(4.0) / 2.0
         wanted = [1 + np.sqrt(rate * np.sqrt(2 * rate) * 1.5), 3 + np.sqrt(rate * (1 + np.sqrt(2 * rate) * 1.5))]
         np.testing.assert_allclose(found, wanted)
 
-    def test_rows_that_do_not_know_all_policies_are_left_out(self):
+    def test_skips_rows_without_a_score_for_every_policy(self):
         rows = [{}, {"actor/score_by_policy": [1, None]}, {"actor/score_by_policy": [1, 2], "actor/episodes": 9}]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "metrics.jsonl"

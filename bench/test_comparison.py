@@ -37,7 +37,7 @@ class Table(unittest.TestCase):
     def lines(self, rounds):
         return comparison.table(rounds, "meme 0.1.0", "2026-11-15").splitlines()
 
-    def test_ratios_are_those_of_the_means_of_the_rounds(self):
+    def test_ratios_compare_means_over_rounds(self):
         second = measurements()
         second["meme-every-branch"]["updates_per_second"] = 5.2
         second["peer-compile"]["inference"] = inference((128, 1.75, 2.1), (512, 3.4, 3.8))
@@ -47,23 +47,23 @@ class Table(unittest.TestCase):
         self.assertIn("| 128 | meme | 1.000 | 1.200 | 426667 | 1.50 / 1.50 |", lines)
         self.assertIn("| 512 | PyTorch, eager | 5.600 | 6.000 | 341333 | 0.61 / 0.63 |", lines)
 
-    def test_it_says_what_it_was_measured_with(self):
+    def test_names_device_versions_and_date(self):
         head = " ".join(self.lines([measurements()])[:2])
         for part in ("2026-11-15", "NVIDIA H200", "PyTorch 2.11.0", "meme 0.1.0", "1 rounds"):
             self.assertIn(part, head)
 
-    def test_every_row_has_the_columns_of_its_table(self):
+    def test_every_row_has_as_many_columns_as_its_table(self):
         rows = [line.count("|") for line in self.lines([measurements()]) if line.startswith("|")]
         self.assertEqual(rows, [6] * 7 + [7] * 8)
 
-    def test_a_field_that_is_missing_or_no_time_is_named(self):
+    def test_names_a_missing_or_invalid_field(self):
         for value in (None, 0, -1.0, "4.0", True, float("nan")):
             broken = measurements()
             broken["meme-flat"]["updates_per_second"] = value
             with self.assertRaisesRegex(comparison.Missing, "meme-flat .*updates_per_second"):
                 self.lines([broken])
 
-    def test_a_batch_size_that_only_the_peer_has_is_named(self):
+    def test_names_a_batch_size_that_only_the_peer_has(self):
         broken = measurements()
         broken["meme-inference"].pop()
         with self.assertRaisesRegex(comparison.Missing, "meme-inference .* 512"):
@@ -80,19 +80,19 @@ class Folder(unittest.TestCase):
         for name, document in measurements().items():
             (self.folder / f"{number}.{name}.json").write_text(json.dumps(document, indent=2))
 
-    def test_rounds_come_in_their_order(self):
+    def test_sorts_rounds_by_number(self):
         for number in (2, 10, 1):
             self.write(number)
         (self.folder / "10.meme-paper.json").write_text('{"updates_per_second": 9}')
         rates = [r["meme-paper"]["updates_per_second"] for r in comparison.read_rounds(self.folder)]
         self.assertEqual(rates, [5.0, 5.0, 9])
 
-    def test_what_is_not_there_or_torn_is_named(self):
+    def test_names_missing_and_torn_files(self):
         with self.assertRaisesRegex(comparison.Missing, "no measurements"):
             comparison.read_rounds(self.folder)
         self.write(1)
         (self.folder / "1.meme-flat.json").write_text('{"updates')
-        with self.assertRaisesRegex(comparison.Missing, "1.meme-flat.json is no JSON"):
+        with self.assertRaisesRegex(comparison.Missing, "1.meme-flat.json is not valid JSON"):
             comparison.read_rounds(self.folder)
         self.write(2)
         for name in ("meme-flat", "peer-compile"):
@@ -102,7 +102,7 @@ class Folder(unittest.TestCase):
             self.write(1)
 
 
-# Stands for both programs: answers from a folder of canned documents and writes down how it was called.
+# Stands in for both programs: answers from a folder of canned documents and records its calls.
 PROGRAM = """#!/bin/sh
 echo "$(basename "$0") $*" >>"{folder}/calls"
 case "$*" in
@@ -145,7 +145,7 @@ class Script(unittest.TestCase):
         self.assertEqual(done.stdout, "")
         self.assertRegex(done.stderr.splitlines()[-1], sentence)
 
-    def test_every_program_runs_twice_in_turns_and_the_table_alone_is_printed(self):
+    def test_runs_every_program_twice_in_turns_and_prints_only_the_table(self):
         done = self.compare()
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(done.stdout.startswith("`bench/compare.sh`"), done.stdout)
@@ -155,7 +155,7 @@ class Script(unittest.TestCase):
         self.assertEqual(len(runs), 12)
         self.assertEqual(runs[:6], runs[6:])
 
-    def test_what_is_not_wanted_does_not_run(self):
+    def test_runs_only_the_selected_programs(self):
         done = self.compare(PROGRAMS="meme-flat meme-inference", ROUNDS="1")
         self.assertEqual(done.returncode, 0, done.stderr)
         calls = (self.folder / "calls").read_text()
@@ -164,21 +164,21 @@ class Script(unittest.TestCase):
         flat = "| meme, flat drop rate of 25 %, dropped branches skipped"
         self.assertEqual(rows[1:3], ["| PyTorch, torch.compile", flat])
         self.assertEqual(rows[4:], ["| 128", "| 128", "| 512", "| 512"])
-        self.assert_fails(self.compare(PROGRAMS="meme"), "compare: PROGRAMS has meme in it; there are peer-eager ")
+        self.assert_fails(self.compare(PROGRAMS="meme"), "compare: unknown program meme in PROGRAMS; choose from peer-")
 
-    def test_a_program_that_fails_is_named_with_its_command(self):
+    def test_names_a_failing_program_and_its_command(self):
         (self.folder / "meme-flat").unlink()
-        self.assert_fails(self.compare(), r"compare: meme-flat failed; .*bench learner .*schedule=flat")
+        self.assert_fails(self.compare(), r"compare: meme-flat failed, .*bench learner .*schedule=flat")
 
-    def test_a_program_or_torch_or_gpu_that_is_not_there_gives_a_sentence(self):
-        self.assert_fails(self.compare(MEME="/nowhere/meme"), r"compare: no meme was found at /nowhere/meme;")
-        self.assert_fails(self.compare(PYTHON="/nowhere/python"), r"compare: no Python was found at /nowhere/python;")
+    def test_explains_a_missing_program_torch_or_gpu(self):
+        self.assert_fails(self.compare(MEME="/nowhere/meme"), r"compare: meme not found at /nowhere/meme;")
+        self.assert_fails(self.compare(PYTHON="/nowhere/python"), r"compare: Python not found at /nowhere/python;")
         self.install('exec "{}" -S -I -'.format(sys.executable))  # a Python without any package
         self.assert_fails(self.compare(), r"compare: .* cannot import torch .*set PYTHON")
         torch = 'class cuda: is_available = lambda: False\n__version__ = "2.11.0"\n'
         (self.folder / "torch.py").write_text(torch)
         self.install('PYTHONPATH="{}" exec "{}" -'.format(self.folder, sys.executable))
-        self.assert_fails(self.compare(), r"compare: torch 2.11.0 of .* sees no GPU here")
+        self.assert_fails(self.compare(), r"compare: torch 2.11.0 of .* sees no GPU")
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def facts(name="pong-paper-2", mean=15.5, frames=20_000_000):
 
 
 class Result(unittest.TestCase):
-    def test_the_command_makes_the_same_run(self):
+    def test_command_reproduces_the_run(self):
         changed = {"run.frames": 20_000_000, "run.seed": 2, "env.ram": [3, 42], "replay.minimum_fill": 2000}
         changed |= {"run.lockstep": True, "run.device": "cpu", "agent.x": [{"stride": 2, "rate": 5e-05}]}
         differences = [{"path": path, "left": 1, "right": value} for path, value in changed.items()]
@@ -44,7 +44,7 @@ class Result(unittest.TestCase):
         )
         self.assertEqual(result.command(DESCRIPTION, differences), expected)
 
-    def test_a_long_run_keeps_its_shape_and_its_last_row(self):
+    def test_thinning_keeps_even_spacing_and_the_last_row(self):
         rows = [{"frames": i, "a": 1 / 3, "b": [2 / 3, None]} for i in range(1, 1001)]
         kept = result.thinned(rows)
         self.assertLessEqual(len(kept), result.ROWS)
@@ -52,9 +52,9 @@ class Result(unittest.TestCase):
         self.assertEqual(kept[1]["frames"] - kept[0]["frames"], 9)
         self.assertEqual(len(result.thinned(rows[:5])), 5)
 
-    def test_the_page_says_what_the_score_depends_on(self):
-        said = "pong: 3 rows\n  the learner waits for data 40 % of its time\n27 charts in x.svg\n"
-        page = result.page(facts(), said)
+    def test_page_names_everything_the_score_depends_on(self):
+        findings = "pong: 3 rows\n  the learner waits for data 40 % of its time\n27 charts in x.svg\n"
+        page = result.page(facts(), findings)
         for expected in [
             "meme train pong\n",
             "| 20 000 000, 30 000 |",
@@ -67,10 +67,10 @@ class Result(unittest.TestCase):
             "| with online parameters | unknown |",
         ]:
             self.assertIn(expected, page)
-        page = result.page({**facts(), "online": {"mean": 14.0, "std": None}}, said)
+        page = result.page({**facts(), "online": {"mean": 14.0, "std": None}}, findings)
         self.assertIn("| with online parameters | 14.00 |", page)
 
-    def test_the_tables_are_made_anew_and_the_text_around_them_stays(self):
+    def test_rebuilds_tables_and_keeps_the_text_around_them(self):
         with tempfile.TemporaryDirectory() as folder:
             out = Path(folder) / "games"
             out.mkdir()
@@ -90,9 +90,9 @@ class Result(unittest.TestCase):
             index.write_text("# Another page\n")
             with self.assertRaises(SystemExit) as refused:
                 result.update_tables(out)
-            self.assertIn("has not the two lines", str(refused.exception))
+            self.assertIn("needs exactly one line", str(refused.exception))
 
-    def test_bad_input_is_refused_with_a_sentence(self):
+    def test_explains_bad_input(self):
         with tempfile.TemporaryDirectory() as folder:
             run, report = Path(folder) / "pong", Path(folder) / "report.json"
             arguments = argparse.Namespace(run=run, out=Path(folder) / "games", meme="no-such-meme", evaluation=report)
@@ -109,16 +109,16 @@ class Result(unittest.TestCase):
             self.assertIn("run.json is damaged: Expecting property name", refusal(result.write, arguments))
             (run / "run.json").write_text(json.dumps(DESCRIPTION))
             (run / "metrics.jsonl").write_text('{"frames": 4}\n{"fra')
-            nothing = f"{run}/metrics.jsonl has no row of a run that has begun to learn"
+            nothing = f"{run}/metrics.jsonl has no row with learner/updates: the run has not started to learn"
             self.assertEqual(refusal(result.write, arguments), nothing)
             (run / "metrics.jsonl").write_text('{"frames": 4, "learner/updates": 1}\n')
-            no_binary = "no-such-meme can't be run (No such file or directory): `make build` makes it, --meme names"
+            no_binary = "no-such-meme can't be run (No such file or directory): run `make build`, or set"
             self.assertIn(no_binary, refusal(result.write, arguments))
             report.write_text("[]")
-            damaged = f"{report} is damaged: it holds no object"
+            damaged = f"{report} is damaged: not a JSON object"
             self.assertEqual(refusal(result.evaluated, report, "pong", "ema"), damaged)
             report.write_text("{}")
-            none = f"{report} is no report of `meme eval --json`"
+            none = f"{report} is not a report of `meme eval --json`"
             self.assertEqual(refusal(result.evaluated, report, "pong", "ema"), none)
             report.write_text('{"scores": [], "protocol": {"environment": "breakout"}}')
             other = f"{report} is an evaluation of breakout, not of pong"

@@ -14,14 +14,16 @@ cargo build --workspace --release --locked --features meme/cuda
 tests=$(cargo test --release --locked -p agent --features cuda --test gpu --no-run --message-format=json |
     sed -n 's/.*"executable":"\([^"]*\)".*/\1/p')
 rm -rf "$bundle" "$bundle.tar.gz"
-mkdir -p "$bundle/bin" "$bundle/python" "$bundle/bench" "$bundle/scripts" "$bundle/docs"
+mkdir -p "$bundle/bin" "$bundle/python" "$bundle/bench" "$bundle/scripts" "$bundle/docs" \
+    "$bundle/tests/golden"
 cp target/release/meme "$bundle/bin/meme"
 strip -o "$bundle/bin/gpu_tests" "$tests"
 cp scripts/bundle_launcher.sh "$bundle/meme"
 cp -r python/meme_worker "$bundle/python/meme_worker"
 cp -r python/requirements "$bundle/python/requirements"
 cp -r configs "$bundle/configs"
-cp bench/*.sh bench/comparison.py bench/torch_peer.py bench/peer_*.py "$bundle/bench/"
+cp bench/*.sh bench/comparison.py bench/torch_peer.py bench/peer_network.py "$bundle/bench/"
+cp tests/golden/{agent_reference,network_reference,golden_inputs}.py "$bundle/tests/golden/"
 cp scripts/all_games.sh scripts/gpu_check.sh scripts/gpu_gone.c "$bundle/scripts/"
 # The pages that the README links to, without curves and pictures.
 (cd docs && find . -name '*.md' -exec cp --parents {} "$OLDPWD/$bundle/docs/" \;)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Regenerates the golden files of tests/golden in a temporary directory and compares them with the committed ones, one
-# line per file. The first run creates .venv-golden.
+# Regenerates the golden files of tests/golden into a temporary folder, compares them with the committed ones, one line
+# per file, and checks the PyTorch peer of bench/ against them. The first run creates .venv-golden.
 #
-# --write      replace the committed files instead
-# PYTHON=...   the Python for .venv-golden (default: python3)
+# --write      replaces the committed files instead
+# PYTHON=...   the Python to create .venv-golden with (default: python3)
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
@@ -21,7 +21,7 @@ golden=tests/golden
 requirements=$golden/requirements.txt
 stamp=.venv-golden/installed.txt
 if [ -d .venv-golden ] && ! .venv-golden/bin/python -c 'import pip' 2>/dev/null; then
-    say ".venv-golden is broken; creating it again."
+    say ".venv-golden is no longer usable; recreating it."
     rm -rf .venv-golden
 fi
 if [ ! -d .venv-golden ]; then
@@ -54,3 +54,4 @@ else
         fail "the committed files differ from the regenerated ones; scripts/golden.sh --write replaces them."
     say "all files match"
 fi
+.venv-golden/bin/python -B bench/check_torch_peer.py || fail "bench/torch_peer.py does not match the golden files."

@@ -1,11 +1,10 @@
 """The agent in plain PyTorch: returns, losses and one learner step, on the networks of `network_reference.py`.
 
-Written to be read beside the equations and to be trusted, not to be fast: every quantity has one line, time is a loop,
-gradients come from autograd and the optimizers are PyTorch's own. Everything follows the dtype of the parameters;
-running the same call in float64 tells how well-conditioned a case is. `README.md` beside this file lists the decisions
-behind it.
+Written to be compared with the equations, not to be fast: every quantity has one line, time is a loop, gradients come
+from autograd and the optimizers are PyTorch's own. Everything follows the dtype of the parameters; the same call in
+float64 shows how well-conditioned a case is. `README.md` beside this file lists the decisions behind it.
 
-Shapes: B sequences, T observations a sequence, N policies, A actions.
+Shapes: B sequences, T observations per sequence, N policies, A actions.
 """
 
 import math
@@ -22,7 +21,7 @@ LEARNER = {
     "trust_region": True,
     "td_normalization": True,
     "distillation": True,  # without it there is no policy head
-    "losses": "combined",  # or separate: each Q head has its own return and loss
+    "losses": "combined",  # or separate: one return and loss per Q head
     "q_combination": "sum",  # or returns: h(h^-1(Qe) + beta h^-1(Qi))
     "q_heads": 2,  # 1: only the extrinsic head exists and learns the combined reward
     "eta": 0.5,
@@ -79,6 +78,13 @@ def gamma_ladder(policies, gamma_max, gamma_min):
     return [1 - math.exp(((policies - 1 - i) * low + i * high) / (policies - 1)) for i in range(policies)]
 
 
+def ladders(config, policies, dtype):
+    """β_j and γ_j as tensors [N]."""
+    beta = beta_ladder(policies, config["beta_im"])
+    gamma = gamma_ladder(policies, config["gamma_max"], config["gamma_min"])
+    return torch.tensor(beta, dtype=dtype), torch.tensor(gamma, dtype=dtype)
+
+
 # ---------------------------------------------------------------------------------------------------------- returns
 
 
@@ -105,12 +111,12 @@ def taken(x, action):
 
 
 def trace_coefficients(config, q, policy, action, behaviour_probability):
-    """λ_t [B, T, N], everything at step t."""
+    """λ_t [B, T, N]; all arguments are those of step t."""
     q_taken = taken(q, action)
     if config["return"] == "peng":
         cut = torch.ones_like(q_taken)
     elif config["return"] == "retrace":
-        # Steps that are not valid carry probability 0; they are masked out later.
+        # Invalid steps carry probability 0; they are masked out later.
         mu = behaviour_probability.clamp(min=1e-30)[:, :, None]
         cut = (taken(policy, action) / mu).clamp(max=1.0)
     elif config["return"] == "watkins":
@@ -159,7 +165,7 @@ def moments_mean_std(moments, decay):
 
 
 def update_latest_moments(moments, first, second, decay):
-    """Of RND's errors, which begin orders of magnitude too large: of about the last fifth of all updates at first."""
+    """For RND errors, which start orders of magnitude too large: at first over about the last fifth of updates."""
     decay = min(decay, moments["count"] / (moments["count"] + 4))
     after = update_moments(moments, first, second, decay)
     after["weight"] = decay * moments.get("weight", 0.0) + (1 - decay)
@@ -175,11 +181,11 @@ def latest_mean_std(moments):
 
 
 def valid_steps(length, trace):
-    return torch.arange(trace)[None, :] < length[:, None] - 1
+    return torch.arange(trace, device=length.device)[None, :] < length[:, None] - 1
 
 
 def valid_observations(length, trace):
-    return torch.arange(trace)[None, :] < length[:, None]
+    return torch.arange(trace, device=length.device)[None, :] < length[:, None]
 
 
 def mixture(eta, per_policy, behaviour):
@@ -195,8 +201,8 @@ def policy_losses(loss, weight, steps, policy):
     return weighted.sum(dim=(0, 1)) / count, (weighted * own[:, None, :]).sum() / count
 
 
-def td_loss(config, q_taken, q_taken_target, returns, moments, weight, steps, policy):
-    """TD error, σ, trust region, loss and new moments of one Q function for all policies."""
+def td_loss(config, q_taken, q_taken_target, returns, sigma_running, weight, steps, policy):
+    """TD error, σ, trust region, loss and moments of the batch for one Q function and all policies."""
     dtype = q_taken.dtype
     inside = steps[:, :, None].to(dtype)
     td_error = (q_taken - rescale(returns)) * inside
@@ -205,7 +211,6 @@ def td_loss(config, q_taken, q_taken_target, returns, moments, weight, steps, po
     count = steps.sum()
     mean = delta.sum(dim=(0, 1)) / count
     sigma_batch = torch.sqrt((((delta - mean) ** 2) * inside).sum(dim=(0, 1)) / count)
-    _, sigma_running = moments_mean_std(moments, config["sigma_decay"])
     sigma = torch.clamp(torch.maximum(sigma_running, sigma_batch), min=config["sigma_floor"])
 
     distance = (q_taken - q_taken_target).detach()
@@ -219,28 +224,23 @@ def td_loss(config, q_taken, q_taken_target, returns, moments, weight, steps, po
 
     step_weight = weight[:, None, None] * inside
     total_weight = step_weight.sum()
-    moments_after = update_moments(
-        moments,
-        (step_weight * delta).sum(dim=(0, 1)) / total_weight,
-        (step_weight * delta**2).sum(dim=(0, 1)) / total_weight,
-        config["sigma_decay"],
-    )
+    first = (step_weight * delta).sum(dim=(0, 1)) / total_weight
+    second = (step_weight * delta**2).sum(dim=(0, 1)) / total_weight
     return {
         "td_error": td_error,
         "sigma_batch": sigma_batch,
-        "sigma_running": sigma_running,
         "sigma": sigma,
         "trust_region_keep": keep & steps[:, :, None],
         "trust_region_distance": distance,
         "loss_td_policy": per_policy,
         "loss_td_behaviour": behaviour,
-        "moments_after": moments_after,
+        "batch_moments": (first, second),
         "scaled_error": (delta / divisor).abs(),
     }
 
 
 def distillation_loss(config, q, logits, logits_target, weight, steps, policy):
-    """Cross-entropy of π_dist to the ε-greedy policy of the online Q, where KL(π_dist,T || π_dist) is in its bound."""
+    """Cross-entropy of π_dist to the ε-greedy policy of the online Q, where KL(π_dist,T || π_dist) is within bounds."""
     dtype = q.dtype
     log_policy, log_policy_target = torch.log_softmax(logits, dim=-1), torch.log_softmax(logits_target, dim=-1)
     kl = (log_policy_target.exp() * (log_policy_target - log_policy.detach())).sum(dim=-1)
@@ -265,66 +265,73 @@ def rl_loss(config, network, online, target, batch, keep, moments):
 
     moments is {"": ..} for the combined loss and {"": .., "_intrinsic": ..} for separate ones.
     """
-    dtype = online["lstm.weight_ih"].dtype
-    sequences, trace = batch["observations"].shape[:2]
-    policies = network["policies"]
-    beta = torch.tensor(beta_ladder(policies, config["beta_im"]), dtype=dtype)
-    gamma = torch.tensor(gamma_ladder(policies, config["gamma_max"], config["gamma_min"]), dtype=dtype)
-    steps, observed = valid_steps(batch["length"], trace), valid_observations(batch["length"], trace)
-    weight, policy = batch["weight"].to(dtype), batch["policy"]
-
-    # What happened at observation t is entry t+1; r_NGU(x_{t+1}) is entry t+2, and past the end for t = T-1.
-    action = batch["action"][:, 1:]
-    probability = batch["behaviour_probability"][:, 1:].to(dtype)
-    reward_extrinsic = batch["reward_extrinsic"][:, 1:].to(dtype)
-    reward_ngu = F.pad(batch["reward_ngu"][:, 2:].to(dtype), (0, 1))
-    discount = batch["discount"][:, 1:].to(dtype)
-
+    beta, gamma = ladders(config, network["policies"], online["lstm.weight_ih"].dtype)
     out_online = rl_network(online, network, batch, keep)
     with torch.no_grad():
         out_target = rl_network(target, network, batch, keep)  # the same blocks dropped, so that only parameters differ
+    decay = config["sigma_decay"]
+    sigma_running = {suffix: moments_mean_std(x, decay)[1] for suffix, x in moments.items()}
+    result = loss_of_outputs(config, beta, gamma, out_online, out_target, batch, sigma_running, lambda_returns)
+    for suffix, before in moments.items():
+        if "batch_moments" + suffix in result:
+            first, second = result.pop("batch_moments" + suffix)
+            result["moments_after" + suffix] = update_moments(before, first, second, decay)
+    return result
+
+
+def loss_of_outputs(config, beta, gamma, out_online, out_target, batch, sigma_running, returns_of):
+    """The loss from the outputs of both networks; returns_of computes what lambda_returns does."""
+    separate = config["losses"] == "separate"
 
     def combined(out):
-        if network["q_heads"] == 1:
+        if "q_intrinsic" not in out:
             return out["q_extrinsic"]
         if config["q_combination"] == "returns":
             return rescale(rescale_inverse(out["q_extrinsic"]) + beta[:, None] * rescale_inverse(out["q_intrinsic"]))
         return out["q_extrinsic"] + beta[:, None] * out["q_intrinsic"]
 
     q, q_target = combined(out_online), combined(out_target)
+    dtype, trace = q.dtype, q.shape[1]
+    steps, observed = valid_steps(batch["length"], trace), valid_observations(batch["length"], trace)
+    weight, policy = batch["weight"].to(dtype), batch["policy"]
+
+    # What happened at observation t is entry t+1; r_NGU(x_{t+1}) is entry t+2, and past the end for t = T-1.
+    action = batch["action"][:, 1:]
+    probability = batch["behaviour_probability"][:, 1:].to(dtype)
+    reward_extrinsic = batch["reward_extrinsic"][:, 1:, None].to(dtype)
+    reward_ngu = F.pad(batch["reward_ngu"][:, 2:].to(dtype), (0, 1))[:, :, None]
+    discount = batch["discount"][:, 1:, None].to(dtype)
 
     # Returns: no gradient flows through anything below until the TD error.
     out_source = out_online if config["bootstrap"] == "online" else out_target
-    q_source = combined(out_source).detach()
-    logits_source = out_source["logits"].detach() if config["distillation"] else None
-    target_policy = return_policy(config, q_source, logits_source)
+    out_source = {name: x.detach() for name, x in out_source.items()}
+    q_source = combined(out_source)
+    target_policy = return_policy(config, q_source, out_source.get("logits"))
     trace_lambda = trace_coefficients(config, q_source, target_policy, action, probability)
     trace_lambda = trace_lambda * steps[:, :, None].to(dtype)
 
-    if config["losses"] == "separate":
+    # By suffix of the golden names: online, target and bootstrap Q, the reward, and the weight in the priorities.
+    if separate:
+        heads = {"": ("q_extrinsic", reward_extrinsic, 1.0), "_intrinsic": ("q_intrinsic", reward_ngu, beta)}
         functions = {
-            "": (out_online["q_extrinsic"], out_target["q_extrinsic"], out_source["q_extrinsic"],
-                 reward_extrinsic[:, :, None].expand(-1, -1, policies)),
-            "_intrinsic": (out_online["q_intrinsic"], out_target["q_intrinsic"], out_source["q_intrinsic"],
-                           reward_ngu[:, :, None].expand(-1, -1, policies)),
+            suffix: (out_online[head], out_target[head], out_source[head], reward.expand(-1, -1, q.shape[2]), share)
+            for suffix, (head, reward, share) in heads.items()
         }
     else:
-        reward = reward_extrinsic[:, :, None] + beta * reward_ngu[:, :, None]
-        functions = {"": (q, q_target, q_source, reward)}
+        functions = {"": (q, q_target, q_source, reward_extrinsic + beta * reward_ngu, 1.0)}
 
-    result = {}
-    loss_td = torch.zeros((), dtype=dtype)
-    scaled_error = torch.zeros(sequences, trace, policies, dtype=dtype)
-    for suffix, (q_own, q_own_target, q_own_source, reward) in functions.items():
-        value = (target_policy * rescale_inverse(q_own_source.detach())).sum(dim=-1)
+    result, loss_td, scaled_error = {}, 0.0, 0.0
+    for suffix, (q_own, q_own_target, q_own_source, reward, share) in functions.items():
+        value = (target_policy * rescale_inverse(q_own_source)).sum(dim=-1)
         baseline = value
         if config["return"] == "retrace":
-            baseline = rescale_inverse(taken(q_own_source.detach(), action))
-        returns = lambda_returns(reward, discount[:, :, None], gamma, value, baseline, trace_lambda, batch["length"])
+            baseline = rescale_inverse(taken(q_own_source, action))
+        returns = returns_of(reward, discount, gamma, value, baseline, trace_lambda, batch["length"])
         q_taken, q_taken_target = taken(q_own, action), taken(q_own_target, action)
-        td = td_loss(config, q_taken, q_taken_target, returns, moments[suffix], weight, steps, policy)
-        scaled_error = scaled_error + (beta if suffix else 1.0) * td.pop("scaled_error")
+        td = td_loss(config, q_taken, q_taken_target, returns, sigma_running[suffix], weight, steps, policy)
+        scaled_error = scaled_error + share * td.pop("scaled_error")
         loss_td = loss_td + mixture(config["eta"], td["loss_td_policy"], td["loss_td_behaviour"])
+        td["sigma_running"] = sigma_running[suffix]
         td["value"] = value * observed[:, :, None].to(dtype)
         td["returns"] = returns
         result.update({name + suffix: x for name, x in td.items()})
@@ -335,12 +342,11 @@ def rl_loss(config, network, online, target, batch, keep, moments):
         for name in ("log_policy", "log_policy_target"):
             distillation[name] = distillation[name] * per_observation
     else:
-        distillation = {"loss_distillation": torch.zeros((), dtype=dtype)}
+        distillation = {"loss_distillation": torch.zeros_like(loss_td)}
 
-    own = scaled_error[torch.arange(sequences), :, policy]  # [B, T], zero where the step is not valid
+    own = (scaled_error * F.one_hot(policy, q.shape[2])[:, None, :]).sum(dim=-1)  # [B, T], zero at invalid steps
     mean_error = own.sum(dim=1) / steps.sum(dim=1)
-    share = config["priority_max_weight"]
-
+    max_weight = config["priority_max_weight"]
     result.update(
         {
             "q": q * per_observation,
@@ -351,7 +357,7 @@ def rl_loss(config, network, online, target, batch, keep, moments):
             "loss_td": loss_td,
             **distillation,
             "loss_total": loss_td + config["distillation_weight"] * distillation["loss_distillation"],
-            "priority": share * own.max(dim=1).values + (1 - share) * mean_error,
+            "priority": max_weight * own.max(dim=1).values + (1 - max_weight) * mean_error,
         }
     )
     return result
@@ -389,11 +395,11 @@ def intrinsic_loss(config, network, p, batch):
 
 
 def leaves(parameters, dtype):
-    """Fresh trainable copies."""
+    """Trainable copies."""
     return {name: x.detach().clone().to(dtype).requires_grad_(True) for name, x in parameters.items()}
 
 
-def adamw(config, parameters, learning_rate, weight_decay):
+def adamw(config, parameters, learning_rate, weight_decay, fused=False):
     """AdamW with decay on matrices and kernels only: gains, biases and skip gains have rank 1."""
     return torch.optim.AdamW(
         [
@@ -404,6 +410,7 @@ def adamw(config, parameters, learning_rate, weight_decay):
         betas=(config["adam_beta1"], config["adam_beta2"]),
         eps=config["adam_epsilon"],
         foreach=False,
+        fused=fused,
     )
 
 

@@ -1,7 +1,7 @@
-"""Compares two folders of golden files, one line a file: `python compare_golden.py WANT GOT`.
+"""Compares two folders of golden files, one line per file: `python compare_golden.py WANT GOT`.
 
-Integers have to be equal, real numbers equal to TOLERANCE relative to the largest of their tensor: another processor
-may add in another order.
+Integers must be equal, real numbers equal to TOLERANCE relative to the largest of their tensor: processors differ in
+the order of additions.
 """
 
 import json
@@ -24,11 +24,11 @@ def difference(want, got):
 
 
 def compare_tensors(want, got):
-    """What is wrong, as sentences, and the largest difference found."""
+    """Problems found, and the largest difference."""
     problems, worst = [], 0.0
     for name in sorted(want.keys() | got.keys()):
         if name not in got:
-            problems.append(f"{name} is no longer made")
+            problems.append(f"{name} is missing")
         elif name not in want:
             problems.append(f"{name} is new")
         elif want[name].shape != got[name].shape or want[name].dtype != got[name].dtype:
@@ -49,7 +49,7 @@ def main(want_folder, got_folder):
     for name in sorted(names):
         want, got = want_folder / name, got_folder / name
         if not want.exists() or not got.exists():
-            problems, worst = ["only " + ("made now" if got.exists() else "committed")], 0.0
+            problems, worst = ["only in the " + ("regenerated" if got.exists() else "committed") + " files"], 0.0
         else:
             problems, worst = compare_tensors(load_file(want), load_file(got))
         failed = failed or bool(problems)

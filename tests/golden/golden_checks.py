@@ -1,14 +1,14 @@
-"""What a golden case has to pass before it is written: it is well-conditioned, and every decision in it is clear."""
+"""Checks of a golden case before it is written: well-conditioned, with every decision clear of its boundary."""
 
 import torch
 
 import agent_reference as agent
 
 AGREEMENT = 2e-5  # f32 against f64: max|difference| / max|value| of a tensor
-CHANGE_AGREEMENT = 2e-4  # the same of the change of a parameter over ten updates ...
-ROUNDING = 1e-6  # ... plus this much of the parameter's size, because each update rounds to a multiple of 6e-8 of it
+CHANGE_AGREEMENT = 2e-4  # the same for the change of a parameter over ten updates ...
+ROUNDING = 1e-6  # ... plus this share of the parameter's size, since each update rounds to a multiple of 6e-8 of it
 MARGIN = 1e-3  # distance of every decision from its boundary
-MASKED = (0.1, 0.9)  # the share of steps that trust region and KL bound mask has to lie in here
+MASKED = (0.1, 0.9)  # range for the share of steps that trust region and KL bound mask
 
 
 def difference(got, want):
@@ -19,7 +19,7 @@ def difference(got, want):
 
 
 def check_agreement(file, single, double):
-    """f32 and f64 results agree: real numbers to AGREEMENT, decisions exactly. Returns the largest difference."""
+    """Asserts that f32 and f64 agree: reals to AGREEMENT, decisions exactly. Returns the largest difference."""
     worst, where = 0.0, "-"
     for name, x in single.items():
         if not x.is_floating_point():
@@ -33,7 +33,7 @@ def check_agreement(file, single, double):
 
 
 def check_changes(file, start, single, double):
-    """How far the parameters moved agrees too: their own size would hide an error in it."""
+    """Asserts that the change of the parameters agrees too: their own size would hide an error in it."""
     for name, before in start.items():
         change = double[f"end.online.{name}"] - before.double()
         distance = (single[f"end.online.{name}"].double() - double[f"end.online.{name}"]).abs().max()
@@ -42,7 +42,7 @@ def check_changes(file, start, single, double):
 
 
 def decision_margins(config, out, batch):
-    """Smallest distance to the other side over all decisions of a loss, by decision."""
+    """Smallest distance to the boundary over all decisions of a loss, by kind of decision."""
     trace = batch["observations"].shape[1]
     steps = agent.valid_steps(batch["length"], trace)
     observed = agent.valid_observations(batch["length"], trace)
@@ -58,14 +58,14 @@ def decision_margins(config, out, batch):
         margins["KL"] = (out["kl"] - config["kl_bound"])[steps].abs().min().item()
     q = out["q_source"]
     slack = agent.taken(q, action)[..., None] - (q - config["kappa"] * q.abs())
-    other = action[:, :, None, None] != torch.arange(q.shape[-1])  # an action compared with itself is no decision
+    other = action[:, :, None, None] != torch.arange(q.shape[-1])  # comparing an action with itself decides nothing
     margins["lambda"] = slack[(other & steps[:, :, None, None]).expand_as(slack)].abs().min().item()
     for suffix in ("", "_intrinsic"):
         if "td_error" + suffix in out:
             distance = out["trust_region_distance" + suffix]
             outside = distance.abs() - config["trust_region_alpha"] * out["sigma" + suffix]
             away = -torch.sign(distance) * out["td_error" + suffix].detach()
-            # Masked where both are positive; the smaller one decides.
+            # Masked where both are positive, so the smaller decides.
             margins["trust region" + suffix] = torch.minimum(outside, away)[steps].abs().min().item()
     return margins
 

@@ -1,7 +1,6 @@
-"""Made-up inputs of the golden cases: network descriptions, parameters, batches.
+"""Synthetic inputs of the golden cases: network descriptions, parameters, batches.
 
-All drawn by NumPy's seeded generator, so they are the same on every machine. Sizes are small, and odd where an odd size
-matters.
+Drawn by NumPy's seeded generator, so equal on every machine. Sizes are small, and odd where that matters.
 """
 
 import math
@@ -9,7 +8,7 @@ import math
 import numpy as np
 import torch
 
-# The two-stage torso of the loss cases: 21x17 -> stem 6x5 -> 6x5 -> 3x3, the last column of the pooling being partial.
+# The two-stage torso of the loss cases: 21x17 -> stem 6x5 -> 6x5 -> 3x3, with a partial last pooling column.
 LOSS_NETWORK = {
     "observation": [1, 21, 17],
     "actions": 4,
@@ -135,7 +134,7 @@ def rnd_shapes(network):
 def draw_parameters(rng, shapes, output_scale=1.0):
     """Random parameters of a trained network's size: no gain is 1, no bias and no skip gain is 0.
 
-    output_scale spreads the Q values and logits, so that decisions between them are clear.
+    output_scale spreads the Q values and logits so that decisions between them are clear.
     """
     parameters = {}
     for name, shape in shapes.items():
@@ -156,7 +155,7 @@ def draw_parameters(rng, shapes, output_scale=1.0):
 
 
 def perturb(rng, parameters, scale, q_scale, policy_scale):
-    """Another network near the given one; the outputs of the heads move by q_scale and policy_scale besides."""
+    """A network close to the given one; the outputs of the heads also move by q_scale and policy_scale."""
     perturbed = {}
     for name, x in parameters.items():
         noise = scale * float(x.std() if x.numel() > 1 else 0.1) * rng.normal(0.0, 1.0, tuple(x.shape))
@@ -171,7 +170,7 @@ def perturb(rng, parameters, scale, q_scale, policy_scale):
 
 
 def draw_frames(rng, count, observation):
-    """Frames of 4x4 patches with some noise, brighter and darker."""
+    """Frames of 4x4 patches with noise and varying brightness."""
     _, height, width = observation
     patches = rng.uniform(0, 1, (count, math.ceil(height / 4), math.ceil(width / 4)))
     frames = np.kron(patches, np.ones((1, 4, 4)))[:, :height, :width]
@@ -180,7 +179,7 @@ def draw_frames(rng, count, observation):
 
 
 def draw_keep(rng, block_count, sequences):
-    """One sequence dropped in every second block, two in the others: never all, never none."""
+    """Drops one sequence in even blocks and two in odd ones."""
     keep = np.ones((block_count, sequences), dtype=np.uint8)
     for k in range(block_count):
         keep[k, rng.choice(sequences, size=1 + k % 2, replace=False)] = 0
@@ -188,7 +187,7 @@ def draw_keep(rng, block_count, sequences):
 
 
 def draw_batch(rng, network, trace, sequences):
-    """A batch as replay hands it over. sequences: per sequence (length, end, starts an episode).
+    """A batch as replay returns it. sequences: per sequence (length, end, starts an episode).
 
     end is "terminated" (discount 0 on the last action), "truncated" or "running" (both bootstrap).
     """

@@ -1,8 +1,7 @@
 """Writes the golden files: `python make_golden.py FOLDER`.
 
-Every case is computed in float32, which is what is stored, and in float64. The script stops where the two differ by
-more than rounding explains, and where a decision is so close that a correct f32 implementation could take the other
-side.
+Computes every case in float32, which is stored, and in float64. Fails where the two differ by more than rounding, and
+where a decision is so close that a correct f32 implementation could take the other side.
 """
 
 import argparse
@@ -20,7 +19,7 @@ import network_reference as nets
 
 STEPS = 10
 
-# The intrinsic reward weighs more than in the paper, so that its head matters in small examples.
+# A larger intrinsic reward than in the paper, so that its head matters in small examples.
 LEARNER = {**agent.LEARNER, "beta_im": 0.5}
 
 
@@ -28,7 +27,7 @@ LEARNER = {**agent.LEARNER, "beta_im": 0.5}
 
 
 class Golden:
-    """The files written so far and what cases.json says about them."""
+    """The files written so far and their entries in cases.json."""
 
     def __init__(self, folder):
         self.folder, self.files = Path(folder), []
@@ -58,14 +57,14 @@ def prefixed(prefix, tensors):
 
 
 def gradients(parameters):
-    """By parameter name; zeros where nothing flows."""
+    """Gradients by parameter name; zeros where nothing flows."""
     return {
         f"gradient.{name}": torch.zeros_like(x) if x.grad is None else x.grad for name, x in parameters.items()
     }
 
 
 def in_both_precisions(file, compute):
-    """compute(dtype) -> tensors, in f32 and f64; returns both and a note on their agreement."""
+    """Runs compute(dtype) in f32 and f64; returns both results and a note on their agreement."""
     single, double = compute(torch.float32), compute(torch.float64)
     worst, where = checks.check_agreement(file, single, double)
     return single, double, f"f32 and f64 agree to {worst:.1e} ({where})"
@@ -235,7 +234,7 @@ LOSS_CASES = {
 
 
 class LossInputs:
-    """Everything the loss cases start from."""
+    """Inputs shared by the loss cases."""
 
     def __init__(self, seed):
         rng = np.random.default_rng(seed)
@@ -246,7 +245,7 @@ class LossInputs:
         self.rnd = inputs.draw_parameters(rng, inputs.rnd_shapes(network))
         self.batch = inputs.draw_batch(rng, network, 9, LOSS_SEQUENCES)
         self.keep = inputs.draw_keep(rng, inputs.blocks(network), len(LOSS_SEQUENCES))
-        # Running σ between half and twice a typical batch σ, so that either of the two is the larger one somewhere.
+        # Running σ between half and twice a typical batch σ, so that each of the two is larger somewhere.
         self.count = 7
         self.moments = {
             "": self.draw_moments(rng, [0.4, -0.3, 0.2, 0.1], [1.0, 4.0, 1.2, 5.0]),
@@ -290,7 +289,7 @@ class LossInputs:
 def loss_case(golden, file, given, changes):
     config = {**LEARNER, **changes}
     network = {**inputs.LOSS_NETWORK, "q_heads": config["q_heads"], "policy_head": config["distillation"]}
-    kept = inputs.rl_shapes(network)  # heads that a case does without are left out
+    kept = inputs.rl_shapes(network)  # without the heads that the case does not use
     notes = {}
 
     def compute(dtype):
@@ -315,7 +314,7 @@ def loss_case(golden, file, given, changes):
 
     outputs, _, note = in_both_precisions(file, compute)
     margin = checks.check_margins(file, notes["margins"])
-    assert notes["sigma"], f"{file}: one of running and batch σ is never the larger one"
+    assert notes["sigma"], f"{file}: running or batch σ is never the larger one"
     for mask, share in notes["shares"].items():
         if mask == "kl_keep" or config["trust_region"]:
             assert checks.MASKED[0] < share < checks.MASKED[1], f"{file}: {mask} masks {share:.0%} of the steps"
@@ -347,8 +346,8 @@ def loss_intrinsic(golden, file, given):
 # ----------------------------------------------------------------------------------------------------- learner steps
 
 # Larger learning rates than the paper's, so that ten updates change the parameters visibly; a target copied twice; a
-# clip that bites on some updates. Adam's ε is above the rounding error of a gradient: Adam divides a gradient by its
-# own size, so with 1e-8 an entry that is all rounding error would move as far as any other, in a direction of its own.
+# clip that takes effect on some updates. Adam's ε is above the rounding error of a gradient: Adam divides a gradient by
+# its own size, so with 1e-8 an entry of pure rounding error would move as far as any other, in an arbitrary direction.
 STEPS_LEARNER = {
     **LEARNER,
     "learning_rate": 3e-3,
@@ -416,7 +415,7 @@ def learner_steps(golden, file, seed):
     assert 2 <= clipped <= STEPS - 2, f"{file}: {clipped} of {STEPS} updates are clipped"
     for mask, shares in notes["shares"].items():
         active = sum(checks.MASKED[0] < share < checks.MASKED[1] for share in shares)
-        assert active >= 3, f"{file}: {mask} is active on {active} updates only"
+        assert active >= 3, f"{file}: {mask} is active on only {active} updates"
     tensors = {
         **prefixed("start.online.", online),
         **prefixed("start.target.", target),
@@ -442,7 +441,7 @@ def main():
     forward_network(golden, "forward_network", 4)
     forward_action_prediction(golden, "forward_action_prediction", 5)
     forward_rnd(golden, "forward_rnd", 6)
-    # Seeds for which every decision of every case is clear; the checks above say so when one is not.
+    # Seeds for which every decision of every case is clear; the checks fail for others.
     given = LossInputs(13)
     given.write(golden, "loss_inputs")
     for file, changes in LOSS_CASES.items():

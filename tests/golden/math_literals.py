@@ -1,7 +1,7 @@
-"""Prints the numbers that the tests of crates/agent compare with, computed in NumPy from the equations alone.
+"""Prints the literals in the tests of crates/agent, computed in NumPy from the equations alone.
 
 Run: .venv/bin/python tests/golden/math_literals.py
-The equations are written out in the plainest way (sums and products in full, no recursion where the Rust code recurses).
+The equations are written in the plainest way: full sums and products, no recursion where the Rust code recurses.
 """
 
 import numpy as np
@@ -39,7 +39,7 @@ def ladders():
 
 
 def direct_returns(gamma, r, d, v, lam):
-    """G_t as the sum over k of the product of the coefficients, each product formed anew."""
+    """G_t as the sum over k of the product of the coefficients, each product computed from scratch."""
     last = len(v) - 1
     out = []
     for t in range(last):
@@ -112,7 +112,7 @@ def similarity(d2, mean, k):
 
 def ngu():
     show("s, r of d2 0 1/256 0.5 1.5, mean 0.5", [s := similarity([0, 1 / 256, 0.5, 1.5], 0.5, 4), 1 / s])
-    show("the same, of k = 10", [s := similarity([0, 1 / 256, 0.5, 1.5], 0.5, 10), 1 / s])
+    show("the same with k = 10", [s := similarity([0, 1 / 256, 0.5, 1.5], 0.5, 10), 1 / s])
     show("s, r of ten equal", [s := similarity([0.0] * 10, 0.0, 10), 1 / s])
     show("s of 64 equal", similarity([0.0] * 64, 0.0, 64))
     # One dimension, k = 2: entries 0, 1, 3, then 1.5. Before 1 there is 0 alone, before 3 the neighbours are 1 and 0,

@@ -3,7 +3,7 @@
 A network is a dictionary from parameter name to tensor, so the names in the golden files are the names used here.
 Everything follows the dtype of the parameters. `README.md` beside this file lists the decisions behind it.
 
-Shapes: B sequences, T observations a sequence, F frames, N policies, A actions, K residual blocks.
+Shapes: B sequences, T observations per sequence, F frames, N policies, A actions, K residual blocks.
 """
 
 import math
@@ -23,15 +23,17 @@ def linear(p, name, x):
     return F.linear(x, p[name + ".weight"], p[name + ".bias"])
 
 
-def standardised_convolution(p, name, x, stride, padding):
-    """Convolution with gain (W - mean) / sqrt(max(var fan_in, 1e-4)), mean and variance per output channel."""
+def standardised_kernel(p, name):
+    """gain (W - mean) / sqrt(max(var fan_in, 1e-4)), mean and variance per output channel."""
     weight = p[name + ".weight"]
     fan_in = weight[0].numel()
-    mean = weight.mean(dim=(1, 2, 3), keepdim=True)
-    variance = ((weight - mean) ** 2).mean(dim=(1, 2, 3), keepdim=True)
+    variance, mean = torch.var_mean(weight, dim=(1, 2, 3), correction=0, keepdim=True)
     gain = p[name + ".gain"].reshape(-1, 1, 1, 1)
-    standardised = gain * (weight - mean) / torch.sqrt(torch.clamp(variance * fan_in, min=1e-4))
-    return F.conv2d(x, standardised, p[name + ".bias"], stride=stride, padding=padding)
+    return gain * (weight - mean) / torch.sqrt(torch.clamp(variance * fan_in, min=1e-4))
+
+
+def standardised_convolution(p, name, x, stride, padding):
+    return F.conv2d(x, standardised_kernel(p, name), p[name + ".bias"], stride=stride, padding=padding)
 
 
 def scaled_activation(kind, x):
@@ -57,7 +59,7 @@ def nfnet_torso(p, torso, frames, keep):
             a = scaled_activation(torso["activation"], x) / expected_std
 
             if has_shortcut_convolution(stride, x.shape[1], stage["channels"]):
-                # A window that hangs over the edge averages the pixels it has.
+                # A window beyond the edge averages only the pixels inside.
                 pooled = F.avg_pool2d(a, stride, stride, ceil_mode=True, count_include_pad=False) * stride
                 shortcut = standardised_convolution(p, name + ".shortcut", pooled, stride=1, padding=1)
             else:
@@ -97,8 +99,8 @@ def rescale(x, epsilon=RESCALING_EPSILON):
 def rescale_inverse(x, epsilon=RESCALING_EPSILON):
     """h⁻¹(x) = sgn(x) (((sqrt(1 + 4ε(|x|+1+ε)) - 1) / 2ε)² - 1).
 
-    (sqrt(1+z) - 1) / 2ε is written as z / (2ε (sqrt(1+z) + 1)), which is the same number without the cancellation that
-    costs the printed form four digits in f32.
+    (sqrt(1+z) - 1) / 2ε is written as z / (2ε (sqrt(1+z) + 1)), which avoids the cancellation that costs the
+    printed form four digits in f32.
     """
     lifted = torch.abs(x) + 1 + epsilon
     root = 2 * lifted / (torch.sqrt(1 + 4 * epsilon * lifted) + 1)
@@ -133,9 +135,9 @@ def dueling(p, name, x, policies, actions):
 
 
 def rl_network(p, network, batch, keep):
-    """The whole RL network on B sequences of T observations. keep [K, B] of 0/1, or None to keep every branch.
+    """The RL network on B sequences of T observations. keep [K, B] of 0/1, or None to keep every branch.
 
-    Entry t of the arrays with T+1 entries is what happened before observation t: what the network is fed there.
+    Entry t of the arrays with T+1 entries is the step before observation t, which the network reads there.
     """
     dtype = p["lstm.weight_ih"].dtype
     observations = batch["observations"]
@@ -143,7 +145,7 @@ def rl_network(p, network, batch, keep):
     blocks = sum(stage["blocks"] for stage in network["torso"]["stages"])
     if keep is None:
         keep = torch.ones(blocks, sequences)
-    keep_frames = keep.to(dtype).repeat_interleave(trace, dim=1)  # one mask a sequence, for all its frames
+    keep_frames = keep.to(dtype).repeat_interleave(trace, dim=1)  # one mask per sequence, for all its frames
     torso = nfnet_torso(p, network["torso"], observations.flatten(0, 1).to(dtype), keep_frames)
     torso = torso.reshape(sequences, trace, -1)
 

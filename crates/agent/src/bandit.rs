@@ -1,30 +1,30 @@
-//! The meta-controller: which of the N policies plays the next episode.
+//! The meta-controller, which chooses the policy of each episode.
 
 use serde::{Deserialize, Serialize};
 
-/// The largest return in magnitude; its square still fits.
+/// Largest accepted magnitude of a return; its square is finite.
 const LARGEST_RETURN: f64 = 1e100;
 
-/// Below this discounted count an arm starts over as never played: nothing of its returns is left to judge it by.
+/// Discounted count below which an arm counts as never played.
 const FORGOTTEN: f64 = 1e-12;
 
-/// What the bandit refuses.
+/// Invalid arguments of the bandit.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BanditError {
     /// An arm that does not exist.
-    #[error("there is no arm {arm}: the bandit has {arms}")]
+    #[error("no arm {arm}: the bandit has {arms} arms")]
     NoSuchArm {
-        /// The arm asked for.
+        /// The requested arm.
         arm: usize,
-        /// How many there are.
+        /// Number of arms.
         arms: usize,
     },
     /// A return that is not a number, or absurdly large.
-    #[error("the episode's return of arm {arm} is {value}; it must be a number of at most 1e100 in magnitude")]
+    #[error("the episode return of arm {arm} is {value}; expected a finite number of at most 1e100 in magnitude")]
     Return {
         /// The arm that was played.
         arm: usize,
-        /// What was reported.
+        /// The reported return.
         value: f64,
     },
 }
@@ -33,7 +33,7 @@ pub enum BanditError {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct BanditParameters {
-    /// γ: how much of the past is kept from episode to episode, above 0 and at most 1.
+    /// γ, the discount per episode, above 0 and at most 1.
     pub discount: f64,
     /// Weight of the exploration bonus ("Bandit β").
     pub bonus: f64,
@@ -47,7 +47,7 @@ impl Default for BanditParameters {
     }
 }
 
-/// What is remembered of an arm.
+/// Statistics of an arm.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Arm {
     /// N_a, the discounted number of episodes.
@@ -56,17 +56,17 @@ pub struct Arm {
     pub returns: f64,
     /// Z_a, the discounted sum of squared returns.
     pub squares: f64,
-    /// Whether an episode of it was ever begun.
+    /// Whether an episode of it has begun.
     pub begun: bool,
 }
 
 impl Arm {
-    /// Whether an episode of it has ended and is not forgotten.
+    /// Whether any of its episodes is remembered.
     fn known(&self) -> bool {
         self.episodes > 0.0
     }
 
-    /// X_a / N_a, the discounted mean return; `None` while nothing is known of the arm.
+    /// X_a / N_a, the discounted mean return; `None` for an unknown arm.
     pub fn mean(&self) -> Option<f64> {
         self.known().then(|| self.returns / self.episodes)
     }
@@ -82,23 +82,22 @@ pub struct Bandit {
 }
 
 impl Bandit {
-    /// A bandit of `arms` arms that knows nothing.
+    /// A bandit of `arms` unknown arms.
     pub fn new(arms: usize, parameters: BanditParameters) -> Self {
         Self { parameters, arms: vec![Arm::default(); arms] }
     }
 
-    /// What is known of each arm.
+    /// Statistics of each arm.
     pub fn arms(&self) -> &[Arm] {
         &self.arms
     }
 
-    /// The arm for the next episode; `uniforms` are two numbers drawn evenly from [0, 1).
+    /// Chooses the arm of the next episode; `uniforms` are two draws from [0, 1).
     ///
-    /// Each arm once first, in order. Then, with probability ε (first number), any arm (second number), else the one
-    /// with the best [`Self::score`], among equals by chance (second number): before a game's first score all are equal,
-    /// and the first of them would be the one that does not explore. Many episodes run at once: an arm whose first episode is
-    /// still running has no score and comes only by chance, and while no episode has ended at all, every choice is by
-    /// chance.
+    /// First each arm once, in order. Then, with probability ε (first draw), any arm (second draw), else the arm with
+    /// the best [`Self::score`]. Ties are broken by the second draw: before a game's first score all arms are equal, and
+    /// the first does not explore. Many episodes run at once: an arm whose first episode is still running has no score,
+    /// and while no episode has ended, every choice is uniform.
     pub fn choose(&mut self, uniforms: [f64; 2]) -> usize {
         let [explore, which] = uniforms;
         if let Some(arm) = self.arms.iter().position(|arm| !arm.begun) {
@@ -110,15 +109,15 @@ impl Bandit {
         arms.get((which * arms.len() as f64) as usize).or(arms.last()).copied().unwrap_or(0)
     }
 
-    /// The arm with the largest mean return, for evaluation; the first of equals. Arm 0 while nothing is known.
+    /// The arm with the largest mean return, for evaluation: the first of equals, and arm 0 if none is known.
     pub fn greedy(&self) -> usize {
         self.best(|arm| self.arms[arm].mean()).first().copied().unwrap_or(0)
     }
 
-    /// X/N + bonus·√((ln n/N)·(Z/N − (X/N)² + √(2 ln n/N)·scale²)), n = ΣN; `None` while nothing is known of the arm.
+    /// X/N + bonus·√((ln n/N)·(Z/N − (X/N)² + √(2 ln n/N)·scale²)), n = ΣN; `None` for an unknown arm.
     ///
-    /// scale² is the variance of the returns of all arms together. UCB-Tuned's cap of 1/4 on the variance is left out:
-    /// it supposes returns in [0, 1], and scale² makes the bonus follow the game's scores instead.
+    /// scale² is the variance of the returns of all arms together. It adapts the bonus to the game's scores, where
+    /// UCB-Tuned caps the variance at 1/4 for returns in [0, 1].
     pub fn score(&self, arm: usize) -> Option<f64> {
         let (n, scale2) = self.pooled();
         let arm = self.arms.get(arm)?;
@@ -128,7 +127,7 @@ impl Bandit {
         Some(mean + self.parameters.bonus * (rate * (variance + (2.0 * rate).sqrt() * scale2)).sqrt())
     }
 
-    /// Takes in the undiscounted extrinsic return of an episode that `arm` played.
+    /// Adds the undiscounted extrinsic return of an episode played by `arm`.
     pub fn update(&mut self, arm: usize, episode_return: f64) -> Result<(), BanditError> {
         self.check(arm)?;
         if !(-LARGEST_RETURN..=LARGEST_RETURN).contains(&episode_return) {
@@ -150,7 +149,7 @@ impl Bandit {
         Ok(())
     }
 
-    /// An episode of `arm` was lost before it had a return. If it was the arm's first, the arm's turn comes again.
+    /// Drops an unfinished episode of `arm`. If it was the arm's first, the arm is tried again.
     pub fn abandon(&mut self, arm: usize) -> Result<(), BanditError> {
         self.check(arm)?;
         let arm = &mut self.arms[arm];
@@ -174,7 +173,7 @@ impl Bandit {
         (n, (squares / n - mean * mean).max(0.0))
     }
 
-    /// The arms with the largest value among those that have one.
+    /// The arms with the largest value.
     fn best(&self, value: impl Fn(usize) -> Option<f64>) -> Vec<usize> {
         let values: Vec<_> = (0..self.arms.len()).filter_map(|arm| Some((arm, value(arm)?))).collect();
         let largest = values.iter().map(|&(_, value)| value).fold(f64::NEG_INFINITY, f64::max);
@@ -198,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_pulls_try_every_arm_once_whatever_the_draw() {
+    fn tries_every_arm_once_first() {
         let mut bandit = Bandit::new(16, BanditParameters::default());
         let first: Vec<usize> = (0..16)
             .map(|episode| {
@@ -211,10 +210,10 @@ mod tests {
     }
 
     #[test]
-    fn episodes_that_run_at_once_try_different_arms_first() {
+    fn concurrent_first_episodes_try_different_arms() {
         let mut bandit = bandit(4, 0.999, 0.0);
         assert_eq!([0, 1, 2, 3].map(|_| bandit.choose(EXPLOIT)), [0, 1, 2, 3]);
-        // Nothing is known yet: by chance.
+        // Nothing is known yet: uniform.
         assert_eq!([0.1, 0.3, 0.6, 0.99].map(|which| bandit.choose([0.9, which])), [0, 1, 2, 3]);
         // Only arm 2 is known.
         bandit.update(2, -5.0).unwrap();
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn statistics_and_scores_of_literal_returns() {
+    fn statistics_and_scores_match_literals() {
         let mut bandit = bandit(3, 0.9, 0.0);
         for (arm, value) in [(0, 1.0), (1, 4.0), (2, 2.0), (1, 6.0)] {
             bandit.update(arm, value).unwrap();
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn it_recovers_after_the_best_arm_changes() {
+    fn recovers_after_the_best_arm_changes() {
         let mut bandit = Bandit::new(16, BanditParameters::default());
         let mut random = Random::seed_from_u64(11);
         let mut play = |bandit: &mut Bandit, best: usize, episodes: usize| {
@@ -287,28 +286,28 @@ mod tests {
         assert!(play(&mut bandit, 12, 1000) > 0.45);
     }
 
-    /// Play as in a run: 16 policies, and 128 episodes under way, so that the bandit hears of each one late.
+    /// Play as in a run: 16 policies and 128 concurrent episodes, so that every return arrives late.
     struct Play {
         bandit: Bandit,
         random: Random,
-        under_way: std::collections::VecDeque<usize>,
+        running: std::collections::VecDeque<usize>,
     }
 
     impl Play {
         fn new(seed: u64) -> Self {
             let bandit = Bandit::new(16, BanditParameters::default());
-            Self { bandit, random: Random::seed_from_u64(seed), under_way: std::collections::VecDeque::new() }
+            Self { bandit, random: Random::seed_from_u64(seed), running: std::collections::VecDeque::new() }
         }
 
-        /// So many episodes more, with the scores that `score` says of an arm; how many each arm began.
+        /// Plays further episodes scored by `score`; returns how many each arm began.
         fn on(&mut self, episodes: usize, score: impl Fn(usize, &mut Random) -> f64) -> [usize; 16] {
             let mut pulls = [0; 16];
             for _ in 0..episodes {
                 let arm = self.bandit.choose([self.random.random::<f64>(), self.random.random::<f64>()]);
                 pulls[arm] += 1;
-                self.under_way.push_back(arm);
-                if self.under_way.len() > 128
-                    && let Some(arm) = self.under_way.pop_front()
+                self.running.push_back(arm);
+                if self.running.len() > 128
+                    && let Some(arm) = self.running.pop_front()
                 {
                     let score = score(arm, &mut self.random);
                     self.bandit.update(arm, score).unwrap();
@@ -317,7 +316,7 @@ mod tests {
             pulls
         }
 
-        /// Episodes until an arm is the favourite and stays it for the next 200; `None` if that takes over 5 000.
+        /// Episodes until an arm becomes the favourite for at least 200; `None` if that takes over 5 000.
         fn episodes_until_favourite(&mut self, arm: usize, score: impl Fn(usize, &mut Random) -> f64) -> Option<usize> {
             let mut held = 0;
             for episodes in 1..=5_000 {
@@ -344,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn no_arm_starves_whatever_the_scores() {
+    fn no_arm_starves() {
         let (nothing, no_points) = (|_: usize, _: &mut Random| 0.0, |_: usize, _: &mut Random| -21.0);
         let far_ahead = |arm: usize, random: &mut Random| if arm == 7 { 20.0 } else { -21.0 } + random.sample::<f64, _>(StandardNormal);
         for seed in 0..5 {
@@ -362,13 +361,13 @@ mod tests {
     }
 
     #[test]
-    fn the_favourite_follows_the_best_arm_while_others_are_under_way() {
+    fn favourite_follows_the_best_arm_despite_running_episodes() {
         for seed in 0..5 {
             let mut play = Play::new(seed);
             play.on(2000, pong(None, 0.0));
             let learned = play.episodes_until_favourite(9, pong(Some(9), 4.0));
             let pulls = play.on(1000, pong(Some(9), 4.0));
-            // Another policy learns it too, and better, and the first forgets.
+            // Another policy becomes better, and the first forgets.
             let followed = play.episodes_until_favourite(4, pong(Some(4), 8.0));
             let after = play.on(1000, pong(Some(4), 8.0));
             assert!(learned.is_some_and(|episodes| episodes <= 200), "seed {seed}: {learned:?}");
@@ -378,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn greedy_is_arm_0_until_something_is_known_and_the_first_of_equals() {
+    fn greedy_is_arm_0_if_none_is_known_and_the_first_of_equals() {
         let mut bandit = bandit(3, 0.999, 0.5);
         assert_eq!(bandit.greedy(), 0);
         bandit.update(2, -4.0).unwrap();
@@ -399,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_returns_leave_no_bonus_and_no_nan_and_the_choice_to_chance() {
+    fn equal_returns_give_no_bonus_and_a_uniform_choice() {
         let mut bandit = bandit(3, 0.999, 0.0);
         for arm in [0, 1, 2, 0, 1] {
             bandit.update(arm, 0.0).unwrap();
@@ -423,20 +422,20 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_first_episode_is_played_again() {
+    fn an_abandoned_first_episode_is_played_again() {
         let mut bandit = bandit(2, 0.999, 0.0);
         assert_eq!([0, 1].map(|_| bandit.choose(EXPLOIT)), [0, 1]);
         bandit.update(0, 1.0).unwrap();
         bandit.abandon(1).unwrap();
         assert_eq!(bandit.choose(EXPLOIT), 1);
-        // Nothing of a known arm is lost with an episode.
+        // Abandoning an episode of a known arm changes nothing.
         let before = bandit.clone();
         bandit.abandon(0).unwrap();
         assert_eq!(bandit, before);
     }
 
     #[test]
-    fn a_return_that_is_no_number_is_refused_and_changes_nothing() {
+    fn refuses_an_invalid_return_and_changes_nothing() {
         let mut bandit = bandit(2, 0.999, 0.5);
         bandit.update(1, 3.0).unwrap();
         let before = bandit.clone();

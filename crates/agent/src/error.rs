@@ -8,7 +8,7 @@ pub type Result<T> = std::result::Result<T, AgentError>;
 /// Why the agent could not be built, fed, trained, saved or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Some fields hold values that can't work; all of them are listed.
+    /// Invalid fields of the configuration; all of them are listed.
     #[error("the agent's configuration can't work: {}", list(.0))]
     Config(Vec<ConfigProblem>),
     /// An array has the wrong length for the batch's shape.
@@ -16,47 +16,47 @@ pub enum AgentError {
     Length {
         /// The array.
         field: &'static str,
-        /// What it belongs to, with its shape.
+        /// Its owner and shape.
         what: String,
-        /// How many values were expected.
+        /// Expected number of values.
         expected: usize,
-        /// How many there are.
+        /// Actual number of values.
         found: usize,
     },
-    /// A value that the agent can't use.
+    /// An invalid value.
     #[error("{field} at {place} is {value}, which is not {expected}")]
     Value {
         /// The array.
         field: &'static str,
         /// Sequence and step, or row.
         place: String,
-        /// What was found.
+        /// The value.
         value: String,
-        /// What it may be.
+        /// Description of valid values.
         expected: String,
     },
-    /// Observations were to be written over while a GPU reads them.
-    #[error("row {row} of the observations can't be written to: the step that they were given to is not finished")]
+    /// A write to observations that a GPU still reads.
+    #[error("observation row {row} is still in use: finish the step that reads it first")]
     InFlight {
         /// The row.
         row: usize,
     },
-    /// A loss, gradient or priority became NaN or infinite; the learner's state is as it was before the step.
+    /// A loss, gradient or priority is NaN or infinite; the learner's state is unchanged.
     #[error("{tensor} is {value} in update {update}; the update was not applied")]
     NonFinite {
         /// Name of the tensor.
         tensor: String,
-        /// The first such value found in it.
+        /// Its first such value.
         value: f64,
-        /// The update that was being computed, counted from 1.
+        /// The failed update, counted from 1.
         update: u64,
     },
-    /// What the networks say to act by is NaN or infinite.
-    #[error("{what} of row {row} is {value}; the weights that are acted with are broken")]
+    /// An output of the acting networks is NaN or infinite.
+    #[error("{what} of row {row} is {value}; the acting weights are broken")]
     NonFiniteOutput {
         /// Which output.
         what: &'static str,
-        /// The first such value found.
+        /// Its first such value.
         value: f32,
         /// The row of the step.
         row: usize,
@@ -67,10 +67,10 @@ pub enum AgentError {
         /// The update, counted from 1.
         update: u64,
     },
-    /// Tensors of a file don't match the network; all of them are listed.
+    /// Tensors of a file that don't match the network; all of them are listed.
     #[error("the weights don't fit this network: {}", list(.0))]
     Weights(Vec<WeightsProblem>),
-    /// The bytes are not what they should be.
+    /// Malformed bytes.
     #[error("not a valid {what}: {reason}")]
     Format {
         /// What was being read.
@@ -86,27 +86,27 @@ pub enum AgentError {
     Torch(#[from] torch_ext::Error),
 }
 
-/// How one tensor of a file differs from what the network wants.
+/// How one tensor of a file differs from the network's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WeightsProblem {
-    /// The network has it, the file has not.
+    /// A tensor of the network that the file lacks.
     #[error("{name} is missing")]
     Missing {
         /// Name of the tensor.
         name: String,
     },
-    /// The file has it, the network has not.
+    /// A tensor of the file that the network lacks.
     #[error("{name} is not part of the network")]
     Extra {
         /// Name of the tensor.
         name: String,
     },
-    /// Both have it, with different shapes or element types.
+    /// A tensor with another shape or element type.
     #[error("{name} is {found}, not {expected}")]
     Shape {
         /// Name of the tensor.
         name: String,
-        /// Element type and shape that the network has.
+        /// Element type and shape in the network.
         expected: String,
         /// Element type and shape in the file.
         found: String,

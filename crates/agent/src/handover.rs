@@ -1,16 +1,16 @@
-//! Tensors that one thread computes on a device and another goes on with.
+//! Synchronisation of tensors computed by one thread and used by another.
 
 use tch::Device;
 use torch_ext::{Event, Stream};
 
 use crate::error::Result;
 
-/// A mark in a thread's work on a device. Where there is nothing to wait for, on a CPU, it is reached from the start.
+/// A point in a thread's work on a device; on a CPU it is always reached.
 #[derive(Debug)]
 pub struct Handover(Option<Event>);
 
 impl Handover {
-    /// Marks all that this thread has given to the device so far.
+    /// Marks the end of the work that this thread has queued so far.
     pub fn mark(device: Device) -> Result<Self> {
         if !device.is_cuda() || !torch_ext::available() {
             return Ok(Self(None));
@@ -20,19 +20,13 @@ impl Handover {
         Ok(Self(Some(event)))
     }
 
-    /// Whether the device has come that far.
+    /// Whether the device has reached it.
     pub fn is_reached(&self) -> Result<bool> {
-        match &self.0 {
-            Some(event) => Ok(event.done()?),
-            None => Ok(true),
-        }
+        self.0.as_ref().map_or(Ok(true), |event| Ok(event.done()?))
     }
 
-    /// Waits until it has.
+    /// Waits until the device has reached it.
     pub fn wait(&self) -> Result<()> {
-        match &self.0 {
-            Some(event) => Ok(event.synchronize()?),
-            None => Ok(()),
-        }
+        self.0.as_ref().map_or(Ok(()), |event| Ok(event.synchronize()?))
     }
 }

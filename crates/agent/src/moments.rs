@@ -1,4 +1,4 @@
-//! Running mean and standard deviation, used for TD errors and for RND errors alike.
+//! Running mean and standard deviation of TD errors and of RND errors.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Moments {
     decay: f64,
-    /// Updates by which d is held back: after n of them it is at most n/(n + lead).
+    /// Limits d to n/(n + lead) after n updates.
     lead: u64,
     first: f64,
     second: f64,
@@ -33,24 +33,24 @@ impl BatchMoments {
     /// √(E(x²) − E(x)²), the population standard deviation.
     pub fn std(&self) -> f64 {
         let variance = self.mean_square - self.mean * self.mean;
-        // Rounding may leave a little less than 0; a NaN must stay one.
+        // Rounding may leave slightly less than 0; a NaN must stay NaN.
         if variance < 0.0 { 0.0 } else { variance.sqrt() }
     }
 }
 
 impl Moments {
-    /// Moments of nothing yet, that forget by `decay` (0 ≤ d < 1) an update.
+    /// Empty moments with `decay` (0 ≤ d < 1) per update.
     pub fn new(decay: f64) -> Self {
         Self { decay, lead: 0, first: 0.0, second: 0.0, weight: 0.0, updates: 0 }
     }
 
-    /// The same for what begins orders of magnitude away from where it will be: until `decay` forgets faster, they are
-    /// of about the last fifth of all batches.
+    /// Empty moments for values that start orders of magnitude too large: while `decay` would forget more slowly, they
+    /// cover about the last fifth of all batches.
     pub fn of_the_latest(decay: f64) -> Self {
         Self { lead: 4, ..Self::new(decay) }
     }
 
-    /// Takes one batch in.
+    /// Adds one batch.
     pub fn update(&mut self, batch: BatchMoments) {
         let decay = match self.lead {
             0 => self.decay,
@@ -62,7 +62,7 @@ impl Moments {
         self.updates += 1;
     }
 
-    /// How many batches were taken in.
+    /// Number of batches so far.
     pub fn updates(&self) -> u64 {
         self.updates
     }
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn running_moments_are_unbiased_from_the_first_update_on() {
+    fn running_moments_are_unbiased_from_the_first_update() {
         let mut moments = Moments::new(0.99);
         assert_eq!((moments.mean(), moments.std(), moments.updates()), (0.0, 0.0, 0));
         moments.update(BatchMoments { mean: 2.0, mean_square: 48.0 / 7.0 });
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_are_not_drowned_by_the_first() {
+    fn latest_values_outweigh_the_first() {
         let batches = |moments: &mut Moments| {
             (0..40).for_each(|n| moments.update(batch([1000.0 * 0.7_f64.powi(n)])));
             (0..300).for_each(|_| moments.update(batch([0.5, 1.5])));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_values_have_no_deviation_whatever_their_size() {
+    fn equal_values_have_no_deviation() {
         let mut moments = Moments::new(0.999);
         for _ in 0..1000 {
             moments.update(batch([0.1, 0.1, 0.1]));

@@ -1,4 +1,6 @@
-//! All networks of the agent together, and one set of their parameters.
+//! All networks of the agent, and one set of their parameters.
+
+use std::sync::Arc;
 
 use tch::{Device, Kind};
 
@@ -8,7 +10,7 @@ use crate::error::Result;
 use crate::nets::action_prediction::ActionPrediction;
 use crate::nets::agent_net::AgentNet;
 use crate::nets::folded_intrinsic::FoldedIntrinsic;
-use crate::nets::parameters::ParameterSet;
+use crate::nets::parameters::{Layout, ParameterSet};
 use crate::nets::rnd::RndPair;
 use crate::observation::{ObservationInput, ObservationSpec};
 
@@ -48,13 +50,13 @@ impl Networks {
         Ok(self)
     }
 
-    /// f and RND as a GPU acts with them; absent where the networks compute in plain f32, or see no images of bytes.
+    /// f and RND for acting on a GPU; `None` in plain f32 or without images of bytes.
     pub fn acting_intrinsic(&self) -> Option<FoldedIntrinsic> {
         self.folded_intrinsic(Kind::Half)
     }
 
-    /// f and RND as a GPU learns them, likewise. Their gradients need the range of f32, of which tensor cores read the
-    /// first 10 bits.
+    /// f and RND for learning on a GPU, likewise. Gradients need the range of f32, of which tensor cores read the first
+    /// 10 mantissa bits.
     pub fn learning_intrinsic(&self) -> Option<FoldedIntrinsic> {
         self.folded_intrinsic(Kind::Float)
     }
@@ -64,7 +66,7 @@ impl Networks {
         self.agent.is_mixed().then(form).flatten()
     }
 
-    /// How observations become the networks' input.
+    /// Conversion of observations to the networks' input.
     pub fn input(&self) -> &ObservationInput {
         self.agent.input()
     }
@@ -106,25 +108,24 @@ pub struct NetworkParameters {
 impl NetworkParameters {
     /// Fresh parameters.
     pub fn initialised(networks: &Networks, random: &mut Random, device: Device) -> Result<Self> {
-        Ok(Self {
-            agent: ParameterSet::initialised(networks.agent.layout(), random, device)?,
-            action_prediction: ParameterSet::initialised(networks.action_prediction.layout(), random, device)?,
-            rnd_target: ParameterSet::initialised(&networks.rnd.target.layout, random, device)?,
-            rnd_predictor: ParameterSet::initialised(&networks.rnd.predictor.layout, random, device)?,
-        })
+        Self::for_each(networks, |layout| ParameterSet::initialised(layout, random, device))
     }
 
     /// All zero.
     pub fn zeros(networks: &Networks, device: Device) -> Result<Self> {
+        Self::for_each(networks, |layout| ParameterSet::zeros(layout, device))
+    }
+
+    fn for_each(networks: &Networks, mut set: impl FnMut(&Arc<Layout>) -> Result<ParameterSet>) -> Result<Self> {
         Ok(Self {
-            agent: ParameterSet::zeros(networks.agent.layout(), device)?,
-            action_prediction: ParameterSet::zeros(networks.action_prediction.layout(), device)?,
-            rnd_target: ParameterSet::zeros(&networks.rnd.target.layout, device)?,
-            rnd_predictor: ParameterSet::zeros(&networks.rnd.predictor.layout, device)?,
+            agent: set(networks.agent.layout())?,
+            action_prediction: set(networks.action_prediction.layout())?,
+            rnd_target: set(&networks.rnd.target.layout)?,
+            rnd_predictor: set(&networks.rnd.predictor.layout)?,
         })
     }
 
-    /// Takes over the values of another set.
+    /// Copies the values of another set.
     pub fn copy_from(&mut self, other: &Self) -> Result<()> {
         for (mine, theirs) in self.sets_mut().into_iter().zip(other.sets()) {
             mine.copy_from(theirs)?;
@@ -132,12 +133,12 @@ impl NetworkParameters {
         Ok(())
     }
 
-    /// The sets of the four networks.
+    /// The parameters of the four networks.
     pub fn sets(&self) -> [&ParameterSet; 4] {
         [&self.agent, &self.action_prediction, &self.rnd_target, &self.rnd_predictor]
     }
 
-    /// The same, to be changed.
+    /// The parameters of the four networks, mutable.
     pub fn sets_mut(&mut self) -> [&mut ParameterSet; 4] {
         [&mut self.agent, &mut self.action_prediction, &mut self.rnd_target, &mut self.rnd_predictor]
     }

@@ -1,4 +1,4 @@
-//! Observations: their bytes, and how these become a network's input.
+//! Observations and their conversion to a network's input.
 
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
@@ -24,7 +24,7 @@ impl ObservationKind {
         }
     }
 
-    /// The same as a tensor's element type.
+    /// Element type of tensors.
     pub fn tensor_kind(self) -> Kind {
         match self {
             Self::U8 => Kind::Uint8,
@@ -90,8 +90,8 @@ pub struct ObservationInput {
 }
 
 impl ObservationInput {
-    /// Images larger than `max_side` pixels per side are averaged down by the smallest integer factor that makes them fit.
-    /// `spec` has passed validation.
+    /// Shrinks images larger than `max_side` pixels per side by the smallest sufficient integer factor. `spec` must be
+    /// valid.
     pub fn new(spec: ObservationSpec, max_side: Option<usize>) -> Self {
         let side = if spec.shape.len() > 1 { spec.shape[0].max(spec.shape[1]) } else { 1 };
         let shrink = max_side.map_or(1, |limit| side.div_ceil(limit));
@@ -138,7 +138,7 @@ impl ObservationInput {
         let image = match self.spec.shape[..] {
             [height, width] => {
                 let (height, width) = (height as i64, width as i64);
-                // Strides that say "channels last", by which convolutions choose their layout; the bytes are the same.
+                // Channels-last strides over the same bytes: convolutions choose their layout by them.
                 values.f_as_strided([frames, 1, height, width], [height * width, 1, width, 1], None)?
             }
             [height, width, channels] => {
@@ -150,7 +150,7 @@ impl ObservationInput {
             return Ok(image);
         }
         let side = [self.shrink, self.shrink];
-        // Squares at the edge average the pixels that are there.
+        // Squares at the edge average only the pixels inside.
         Ok(image.f_avg_pool2d(side, side, [0, 0], true, false, None)?)
     }
 }

@@ -21,10 +21,10 @@ pub struct AdamConfig {
     pub weight_decay: f64,
 }
 
-/// What the gradients decide about a step. It is where they are, on the device, so that a step need not wait for it.
+/// Conditions of a step, kept on the device so that the host need not wait for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Gate<'a> {
-    /// Whether the step is made, one bool.
+    /// Whether to make the step, one bool.
     pub apply: &'a Tensor,
     /// Factor of the gradient, one f64; 1 if not given.
     pub scale: Option<&'a Tensor>,
@@ -45,7 +45,7 @@ pub struct AdamW {
 }
 
 impl AdamW {
-    /// An optimizer that has seen no gradient yet.
+    /// An optimizer without any steps.
     pub fn new(config: AdamConfig, parameters: &ParameterSet) -> Result<Self> {
         let (layout, device) = (parameters.layout(), parameters.flat().device());
         let keep = if config.weight_decay == 0.0 {
@@ -62,8 +62,9 @@ impl AdamW {
         Ok(Self { config, keep, first, second, steps: 0 })
     }
 
-    /// Moves the parameters by one step along `gradients`, then `average` (their moving average) by a share of the way
-    /// towards them; nothing, where `gate` says so. Whoever knows that it was made [counts](Self::count) the step.
+    /// Steps the parameters along `gradients`, then moves `average` towards them by a share, unless `gate` forbids it.
+    ///
+    /// The caller [counts](Self::count) the step once it knows that it was made.
     pub fn step(
         &mut self,
         parameters: &mut ParameterSet,
@@ -127,7 +128,7 @@ impl AdamW {
         self.steps
     }
 
-    /// Continues after this many steps, with moments that were put in place through [`moments_mut`](Self::moments_mut).
+    /// Sets the number of steps, after restoring the moments through [`moments_mut`](Self::moments_mut).
     pub fn set_steps(&mut self, steps: u64) {
         self.steps = steps;
     }
@@ -137,7 +138,7 @@ impl AdamW {
         [&self.first, &self.second]
     }
 
-    /// The same, to be restored.
+    /// The moving averages, mutable.
     pub fn moments_mut(&mut self) -> [&mut ParameterSet; 2] {
         [&mut self.first, &mut self.second]
     }
@@ -158,7 +159,7 @@ mod tests {
     /// torch.optim.AdamW on p = [1, -2] with gradients [0.5, -0.25] then [-1, 0.75]; lr 0.1, betas (0.9, 0.99),
     /// eps 1e-8, decay 0.5 on the matrix and 0 on the vector. Worked out by hand from the equations above.
     #[test]
-    fn two_steps_by_hand() {
+    fn two_steps_match_hand_computed_values() {
         let mut layout = Layout::default();
         let mut scope = layout.scope("p");
         let weight = scope.declare("weight", &[1, 1], Init::Constant(1.0));
@@ -185,7 +186,7 @@ mod tests {
         let before = [&parameters, adam.moments()[0], adam.moments()[1]].map(|set| set.flat().copy());
         adam.step(&mut parameters, &gradients, Gate { apply: &Tensor::from(false), scale: None }, None).unwrap();
         let after = [&parameters, adam.moments()[0], adam.moments()[1]].map(|set| set.flat().copy());
-        assert!(before.iter().zip(&after).all(|(before, after)| before == after), "a step that is not to be made");
+        assert!(before.iter().zip(&after).all(|(before, after)| before == after), "a forbidden step changed something");
         let sum = |x: &Tensor| x.abs().sum(Kind::Float).double_value(&[]);
         let weights = parameters.weights();
         let parts = sum(weights.get(weight)) + sum(weights.get(bias));

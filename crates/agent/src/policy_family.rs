@@ -2,8 +2,7 @@
 
 /// β_i, the weight of the intrinsic reward for policy i of n. Appendix "Bandit Implementation".
 ///
-/// β_0 = 0, β_{N−1} = β_IM, else β_i = β_IM · sigmoid(8 (2i − (N−2)) / (N−2)). A single policy is policy 0 and does not
-/// explore.
+/// β_0 = 0, β_{N−1} = β_IM, else β_i = β_IM · sigmoid(8 (2i − (N−2)) / (N−2)). A single policy has β_0 = 0.
 pub fn beta(policy: usize, policies: usize, beta_im: f64) -> f64 {
     if policy == 0 {
         return 0.0;
@@ -26,7 +25,7 @@ pub fn beta_ladder(policies: usize, beta_im: f64) -> Vec<f64> {
 /// γ_i = 1 − exp(((N−1−i) ln(1−γ_max) + i ln(1−γ_min)) / (N−1)): from γ_max at policy 0 down to γ_min. A single policy
 /// has γ_max.
 pub fn gamma(policy: usize, policies: usize, gamma_max: f64, gamma_min: f64) -> f64 {
-    // The ends are given, not computed: exp(ln(x)) may miss x by a bit, and ln(0) of γ = 1 would poison the sum.
+    // The ends are exact: exp(ln(x)) may differ from x, and γ = 1 would give ln(0).
     if policy == 0 {
         return gamma_max;
     }
@@ -88,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn few_policies_divide_by_nothing() {
+    fn few_policies_do_not_divide_by_zero() {
         assert_eq!(beta_ladder(0, 0.1), [0.0; 0]);
         assert_eq!(beta_ladder(1, 0.1), [0.0]);
         assert_eq!(beta_ladder(2, 0.1), [0.0, 0.1]);
@@ -101,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_undiscounted_policy_leaves_the_ladder_finite() {
+    fn ladder_with_an_undiscounted_policy_is_finite() {
         assert_eq!(gamma_ladder(3, 1.0, 0.5), [1.0, 1.0, 0.5]);
     }
 

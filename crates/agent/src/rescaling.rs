@@ -1,10 +1,10 @@
-//! Value rescaling: networks predict h(return), which compresses scores of very different size into one range.
+//! Value rescaling: networks predict h(return), which compresses scores of different magnitudes into one range.
 //!
 //! h(x) = sgn(x) (√(|x|+1) − 1) + εx, ε = 0.001. Appendix "Hyper-parameters", where x² is misprinted for |x|.
 //!
 //! h⁻¹(y) = sgn(y) [((√(1 + 4ε(|y| + 1 + ε)) − 1) / 2ε)² − 1].
 //!
-//! Both are computed without subtracting nearly equal numbers, which in the printed form costs `f32` four digits near 0:
+//! Both avoid cancellation, which costs the printed form four digits near 0 in `f32`:
 //! √(|x|+1) − 1 = |x| / (√(|x|+1) + 1); and with u = √(|x|+1) − 1, |y| = εu² + (1+2ε)u has the positive root
 //! u = 2|y| / (1+2ε + √((1+2ε)² + 4ε|y|)), from which |x| = u(u+2).
 

@@ -1,16 +1,16 @@
-//! Work beside other work on a GPU.
+//! Concurrent work on a GPU.
 
 use torch_ext::{Event, Stream};
 
 use crate::error::Result;
 
-/// Work on another stream that the current one has not waited for yet.
-#[must_use = "the current stream has to wait for the other one by `join`"]
+/// Work on another stream that the current one has yet to join.
+#[must_use = "`join` makes the current stream wait for the work"]
 pub struct Fork(Option<Event>);
 
-/// Gives work to the stream `side`, to begin when the current one has come to this point.
+/// Runs work on the stream `side`, after everything queued on the current one.
 ///
-/// Without a side stream, on a CPU, the work is done at once.
+/// Without a side stream, on a CPU, runs it at once.
 pub fn fork<T>(side: Option<&Stream>, work: impl FnOnce() -> Result<T>) -> Result<(T, Fork)> {
     let Some(side) = side else { return Ok((work()?, Fork(None))) };
     let mut forked = Event::new()?;
@@ -23,11 +23,8 @@ pub fn fork<T>(side: Option<&Stream>, work: impl FnOnce() -> Result<T>) -> Resul
 }
 
 impl Fork {
-    /// Lets the current stream wait for the forked work.
+    /// Makes the current stream wait for the forked work.
     pub fn join(self) -> Result<()> {
-        match self.0 {
-            Some(ended) => Ok(ended.block(&Stream::current()?)?),
-            None => Ok(()),
-        }
+        self.0.map_or(Ok(()), |ended| Ok(ended.block(&Stream::current()?)?))
     }
 }

@@ -1,10 +1,10 @@
-//! Parameters in and out of safetensors files, by name.
+//! Export and import of parameters as named tensors.
 
 use crate::error::{AgentError, Result, WeightsProblem};
 use crate::nets::parameters::ParameterSet;
 use crate::tensor_file::{ElementType, HostTensor, TensorFile};
 
-/// Adds a copy of every parameter of a set, its name prefixed.
+/// Adds a copy of every parameter of a set, with prefixed names.
 pub fn export(file: &mut TensorFile, prefix: &str, set: &ParameterSet) -> Result<()> {
     for (name, tensor) in set.named() {
         file.tensors.insert(format!("{prefix}{name}"), HostTensor::from_tensor(tensor)?);
@@ -12,9 +12,9 @@ pub fn export(file: &mut TensorFile, prefix: &str, set: &ParameterSet) -> Result
     Ok(())
 }
 
-/// Takes over every parameter of the given sets from a file, each set's names prefixed.
+/// Copies every parameter of the given sets from a file, with each set's prefix.
 ///
-/// Missing, extra and wrongly shaped tensors are all named in one error, and then nothing has been taken over.
+/// One error lists all missing, extra and wrongly shaped tensors; then nothing is copied.
 pub fn import(file: &TensorFile, sets: &mut [(&str, &mut ParameterSet)]) -> Result<()> {
     let mut extra = file.names();
     let mut problems = vec![];
@@ -41,7 +41,6 @@ pub fn import(file: &TensorFile, sets: &mut [(&str, &mut ParameterSet)]) -> Resu
     }
     for (prefix, set) in sets {
         for (name, view) in set.named() {
-            // Present: it was looked up above.
             if let Some(tensor) = file.tensors.get(&format!("{prefix}{name}")) {
                 let tensor = tensor.tensor()?;
                 tch::no_grad(|| view.shallow_clone().f_copy_(&tensor))?;

@@ -1,13 +1,11 @@
-//! A step on a GPU: one recorded graph for each of a few numbers of rows, on a stream of high priority.
+//! A step on a GPU: recorded graphs for a few batch sizes, on a high-priority stream.
 //!
-//! Observations go to a table on the GPU by a stream of their own, as they come or at the latest when the step begins,
-//! from where they lie and in as few copies as their places allow. Everything else is packed and sent when the step
-//! begins. Then the graph is launched, which gathers its rows from the table, and what the networks say is copied back.
-//! Rows are filled up to the next number that there is a graph for. Newer parameters go to the memory of the old ones,
-//! so that the graphs stay valid.
+//! Observations are uploaded to a table on the GPU by their own stream, as they arrive or at the latest when the step
+//! begins, in as few copies as their addresses allow. The rest of the input is packed and uploaded when the step begins.
+//! Then the graph gathers its rows from the table and runs, and the outputs are copied back. Rows are padded to the next
+//! recorded batch size. Newer parameters overwrite the old ones in place, so that the graphs stay valid.
 //!
-//! Two marks order the streams: a graph waits for all that was sent before it, and what is sent after it waits for the
-//! graph, whether the host has waited for its outcome or not.
+//! Two events order the streams: a graph waits for all uploads before it, and uploads after it wait for the graph.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -26,18 +24,19 @@ use crate::nets::core::CellStates;
 use crate::nets::folded_intrinsic::{FoldedIntrinsic, IntrinsicWeights};
 use crate::nets::parameters::{ParameterSet, Weights};
 use crate::networks::{NetworkParameters, Networks};
+use crate::streams::fork;
 
-/// The smallest number of rows that a graph is recorded for.
+/// The smallest recorded batch size.
 const LEAST_ROWS: usize = 8;
 
-/// Runs before recording: libtorch and cuDNN choose kernels and set up their memory.
+/// Runs before recording, in which libtorch and cuDNN choose kernels and allocate memory.
 const WARM_UP: usize = 3;
 
 /// A network on a GPU.
 #[derive(Debug)]
 pub(super) struct Captured {
-    /// Dropped first: it waits for what the GPU still does.
-    seat: Option<Seat>,
+    /// Dropped first, because dropping it waits for the GPU.
+    buffers: Option<Buffers>,
     streams: Streams,
     weights: DerivedWeights,
     begun: Event,
@@ -47,39 +46,39 @@ pub(super) struct Captured {
 #[derive(Debug)]
 struct Streams {
     main: Stream,
-    /// For what does not depend on the rest.
+    /// For the intrinsic networks.
     side: Stream,
     /// For observations.
     upload: Stream,
 }
 
 impl Streams {
-    /// Runs `work`, which sends observations. They may be written over what the last graph reads, so they wait for the
-    /// mark at its end: only now, since work that waits may hold up that of other streams.
+    /// Runs `work`, which uploads observations, after the last graph: they may overwrite what it reads. The wait is
+    /// queued as late as this, since a waiting stream may hold up others.
     fn uploading<T>(&self, ended: &Event, work: impl FnOnce() -> Result<T>) -> Result<T> {
         ended.block(&self.upload)?;
         self.upload.scope(work)?
     }
 }
 
-/// All networks' weights; what is no view of the parameters was derived from them.
+/// All networks' weights: views of the parameters, and tensors derived from them.
 #[derive(Debug)]
 struct DerivedWeights {
     agent: StepWeights,
-    /// Of f, RND's target and its predictor.
+    /// Weights of f, RND's target and RND's predictor.
     intrinsic: [Weights; 3],
-    /// The same in 16 bits, where the network computes in them and sees images.
+    /// The same in 16 bits, with mixed precision and images of bytes.
     folded_intrinsic: Option<(FoldedIntrinsic, IntrinsicWeights)>,
 }
 
-/// What belongs to one table of recurrent states.
+/// Buffers and graphs for one table of recurrent states.
 #[derive(Debug)]
-struct Seat {
+struct Buffers {
     observations: ObservationTable,
-    /// The way of everything else.
-    facts: Outbox,
+    /// Uploads the packed rest of the input.
+    packed: Outbox,
     inbox: Inbox,
-    /// By their number of rows.
+    /// By batch size.
     recorded: BTreeMap<usize, Recorded>,
     states: Tensor,
     most_rows: usize,
@@ -93,33 +92,30 @@ struct Recorded {
     outputs: Outputs,
 }
 
-/// What a graph writes to.
+/// Tensors that a graph writes.
 #[derive(Debug)]
 struct Outputs {
     /// `[rows, ..]` in f32: logits, action values, embedding and RND error.
-    said: Tensor,
+    values: Tensor,
     /// The recurrent states before the step, `[rows, state]` in f32.
     before: Tensor,
 }
 
-/// What is still to come of a step.
+/// A launched step whose outputs are still to be read.
 #[derive(Debug)]
-pub(super) struct Going {
+pub(super) struct PendingStep {
     wants_state: Vec<bool>,
-    /// Values of a row of each output, in their order; without distillation there are no logits.
+    /// Values per row of each output, in order; there are no logits without distillation.
     logits: usize,
     actions: usize,
     embedding: usize,
     state: usize,
 }
 
-impl Going {
-    fn said(&self) -> usize {
+impl PendingStep {
+    /// Values per row of all outputs but the state.
+    fn width(&self) -> usize {
         self.logits + self.actions + self.embedding + 1
-    }
-
-    fn rows(&self) -> usize {
-        self.wants_state.len()
     }
 }
 
@@ -138,7 +134,7 @@ impl DerivedWeights {
         })
     }
 
-    /// f(x) and RND's error of observations as uploaded, `[rows, ..]`.
+    /// f(x) and RND error of uploaded observations, `[rows, ..]`.
     fn intrinsic(&self, networks: &Networks, observations: &Tensor) -> Result<(Tensor, Tensor)> {
         if let Some((form, weights)) = &self.folded_intrinsic {
             let frames = form.frames(observations)?;
@@ -149,7 +145,7 @@ impl DerivedWeights {
         Ok((networks.action_prediction.embed(f, &frames)?, networks.rnd.error(target, predictor, &frames)?))
     }
 
-    /// Of newer parameters in the same place.
+    /// Derives the weights again, in place.
     fn renew(&mut self, networks: &Networks, parameters: &NetworkParameters, beta: &Tensor) -> Result<()> {
         let newer = Self::new(networks, parameters, beta)?;
         tch::no_grad(|| {
@@ -162,7 +158,7 @@ impl DerivedWeights {
 }
 
 impl Captured {
-    /// Networks with parameters of zero, and β on the same device.
+    /// Builds networks with all parameters zero; also returns the parameters and β on the device.
     pub fn new(networks: &Networks, beta: &Tensor, device: Device) -> Result<(Self, NetworkParameters, Tensor)> {
         let stream = || Stream::new(Priority::High);
         let streams = Streams { main: stream()?, side: stream()?, upload: stream()? };
@@ -171,12 +167,11 @@ impl Captured {
             let parameters = NetworkParameters::zeros(networks, device)?;
             Ok((DerivedWeights::new(networks, &parameters, &beta)?, parameters, beta))
         })??;
-        let captured = Self { seat: None, streams, weights, begun: Event::timing()?, ended: Event::timing()? };
+        let captured = Self { buffers: None, streams, weights, begun: Event::timing()?, ended: Event::timing()? };
         Ok((captured, parameters, beta))
     }
 
-    /// Takes newer parameters over into its own, and renews all that is derived from them. Afterwards the newer may be
-    /// freed.
+    /// Copies newer parameters and derives the weights again. Afterwards the newer ones may be freed.
     pub fn refresh(
         &mut self,
         networks: &Networks,
@@ -192,151 +187,159 @@ impl Captured {
         Ok(streams.main.synchronize()?)
     }
 
-    /// Records all graphs that steps of up to `rows` rows need.
+    /// Records the graphs for steps of up to `rows` rows.
     pub fn record(&mut self, networks: &Networks, rows: usize, states: &RecurrentStates) -> Result<()> {
         let mut size = 0;
         while size < rows {
             size = captured_rows(size + 1, states.environments());
-            let Self { seat, streams: Streams { main, side, .. }, weights, .. } = self;
-            main.scope(|| seated(seat, networks, states)?.record(networks, weights, states, size, side))??;
+            let Self { buffers, streams: Streams { main, side, .. }, weights, .. } = self;
+            main.scope(|| buffers_for(buffers, networks, states)?.record(networks, weights, states, size, side))??;
         }
         Ok(())
     }
 
-    /// Sends checked environments' observations ahead of their step.
+    /// Uploads checked observations ahead of their step.
     pub fn send(
         &mut self,
         networks: &Networks,
         observations: &[(usize, Observation<'_>)],
         states: &RecurrentStates,
     ) -> Result<()> {
-        let Self { seat, streams, ended, .. } = self;
-        let seat = streams.main.scope(|| seated(seat, networks, states))??;
-        streams.uploading(ended, || seat.observations.send(observations))
+        let Self { buffers, streams, ended, .. } = self;
+        let buffers = streams.main.scope(|| buffers_for(buffers, networks, states))??;
+        streams.uploading(ended, || buffers.observations.send(observations))
     }
 
-    /// Begins a step of checked rows, of which there are some.
-    pub fn begin(&mut self, networks: &Networks, rows: &[ActingRow<'_>], states: &RecurrentStates) -> Result<Going> {
+    /// Begins a step of checked rows, at least one.
+    pub fn begin(
+        &mut self,
+        networks: &Networks,
+        rows: &[ActingRow<'_>],
+        states: &RecurrentStates,
+    ) -> Result<PendingStep> {
         let begun = self.launch(networks, rows, states);
         if begun.is_err() {
-            // Observations may be on their way all the same. If waiting fails too, the GPU is gone.
+            // Uploads may still be running. If waiting fails too, the GPU is lost.
             let _ = self.settle();
         }
         begun
     }
 
-    fn launch(&mut self, networks: &Networks, rows: &[ActingRow<'_>], states: &RecurrentStates) -> Result<Going> {
-        let Self { seat, streams, weights, begun, ended } = self;
+    fn launch(&mut self, networks: &Networks, rows: &[ActingRow<'_>], states: &RecurrentStates) -> Result<PendingStep> {
+        let Self { buffers, streams, weights, begun, ended } = self;
         let Streams { main, side, .. } = &*streams;
         main.scope(|| {
             let size = captured_rows(rows.len(), states.environments());
-            let seat = seated(seat, networks, states)?;
-            seat.record(networks, weights, states, size, side)?;
-            let Seat { observations, facts, inbox, recorded, .. } = seat;
+            let buffers = buffers_for(buffers, networks, states)?;
+            buffers.record(networks, weights, states, size, side)?;
+            let Buffers { observations, packed, inbox, recorded, .. } = buffers;
             let Some(Recorded { graph, packing, input, outputs }) = recorded.get_mut(&size) else {
-                unreachable!("it was recorded above")
+                unreachable!("recorded above")
             };
-            // The GPU takes longest for these, and the rest is packed meanwhile.
+            // Uploading these takes longest, and the rest is packed meanwhile.
             let seen = streams.uploading(ended, || observations.complete(rows))?;
-            packing.pack(rows, &seen, observations.blank(), states, facts.fill()?);
-            facts.send(0..packing.bytes(), input)?;
+            packing.pack(rows, &seen, observations.blank(), states, packed.fill()?);
+            packed.send(0..packing.bytes(), input)?;
             observations.block(main)?;
             begun.record(main)?;
             graph.replay()?;
             ended.record(main)?;
-            let going = Going {
+            let pending = PendingStep {
                 wants_state: rows.iter().map(|row| row.wants_state).collect(),
-                logits: outputs.said.size()[1] as usize - networks.actions() - networks.embedding_length() - 1,
+                logits: outputs.values.size()[1] as usize - networks.actions() - networks.embedding_length() - 1,
                 actions: networks.actions(),
                 embedding: networks.embedding_length(),
                 state: networks.state_length(),
             };
-            let said = rows.len() * going.said() * size_of::<f32>();
-            inbox.receive(&outputs.said.f_narrow(0, 0, rows.len() as i64)?, 0..said)?;
-            let length = going.state * size_of::<f32>();
-            for stretch in stretches(&going.wants_state) {
-                let wanted = outputs.before.f_narrow(0, stretch.start as i64, stretch.len() as i64)?;
-                inbox.receive(&wanted, said + stretch.start * length..said + stretch.end * length)?;
+            let end = rows.len() * pending.width() * size_of::<f32>();
+            inbox.receive(&outputs.values.f_narrow(0, 0, rows.len() as i64)?, 0..end)?;
+            let length = pending.state * size_of::<f32>();
+            for range in ranges(&pending.wants_state) {
+                let wanted = outputs.before.f_narrow(0, range.start as i64, range.len() as i64)?;
+                inbox.receive(&wanted, end + range.start * length..end + range.end * length)?;
             }
-            Ok(going)
+            Ok(pending)
         })?
     }
 
-    /// Waits for a step's outcome.
-    pub fn finish(&mut self, going: Going) -> Result<ActingOutput> {
-        let Some(seat) = &mut self.seat else { return Ok(ActingOutput::default()) };
-        let output = unpack(&going, seat.inbox.read()?);
-        // What was said came after all that was sent, so nothing is waited for here.
-        seat.settle()?;
+    /// Waits for the outputs of a step.
+    pub fn finish(&mut self, pending: PendingStep) -> Result<ActingOutput> {
+        let Some(buffers) = &mut self.buffers else { return Ok(ActingOutput::default()) };
+        let output = unpack(&pending, buffers.inbox.read()?);
+        // The outputs came after all uploads, so this does not wait.
+        buffers.settle()?;
         Ok(output)
     }
 
-    /// Waits until the GPU has taken the observations of a step whose outcome nobody waits for.
+    /// Waits until the GPU has read the observations of an abandoned step.
     pub fn settle(&mut self) -> Result<()> {
-        self.seat.as_mut().map_or(Ok(()), Seat::settle)
+        self.buffers.as_mut().map_or(Ok(()), Buffers::settle)
     }
 
-    /// How long the GPU took for the last step, which is finished.
+    /// GPU time of the last finished step.
     pub fn milliseconds(&self) -> Result<f64> {
         Ok(self.begun.milliseconds_until(&self.ended)?)
     }
 }
 
-/// What belongs to these states, made now if it was not before. The current stream is the networks' own.
-fn seated<'a>(seat: &'a mut Option<Seat>, networks: &Networks, states: &RecurrentStates) -> Result<&'a mut Seat> {
-    if seat.as_ref().is_none_or(|seat| seat.states.data_ptr() != states.table().data_ptr()) {
-        *seat = None;
+/// Returns the buffers for these states, allocating them if needed. The current stream must be the main one.
+fn buffers_for<'a>(
+    buffers: &'a mut Option<Buffers>,
+    networks: &Networks,
+    states: &RecurrentStates,
+) -> Result<&'a mut Buffers> {
+    if buffers.as_ref().is_none_or(|buffers| buffers.states.data_ptr() != states.table().data_ptr()) {
+        *buffers = None;
     }
-    match seat {
-        Some(seat) => Ok(seat),
-        none => Ok(none.insert(Seat::new(networks, states)?)),
+    match buffers {
+        Some(buffers) => Ok(buffers),
+        none => Ok(none.insert(Buffers::new(networks, states)?)),
     }
 }
 
-/// The number of rows of the graph that does so many: a power of two, or all environments.
+/// The recorded batch size for this many rows: a power of two, or all environments.
 fn captured_rows(rows: usize, environments: usize) -> usize {
     rows.next_power_of_two().min(environments).max(LEAST_ROWS)
 }
 
-/// Unwanted rows of states between two wanted ones that are copied with them: less than another copy costs.
+/// Longest gap between wanted states to copy along: cheaper than another copy.
 const STATES_BETWEEN: usize = 8;
 
-/// The rows from the first to the last `true`, without longer stretches that have none.
-fn stretches(wanted: &[bool]) -> Vec<Range<usize>> {
-    let mut stretches: Vec<Range<usize>> = Vec::new();
+/// Ranges that cover all `true` rows, merged across short gaps.
+fn ranges(wanted: &[bool]) -> Vec<Range<usize>> {
+    let mut ranges: Vec<Range<usize>> = Vec::new();
     for row in (0..wanted.len()).filter(|&row| wanted[row]) {
-        match stretches.last_mut() {
+        match ranges.last_mut() {
             Some(last) if row - last.end <= STATES_BETWEEN => last.end = row + 1,
-            _ => stretches.push(row..row + 1),
+            _ => ranges.push(row..row + 1),
         }
     }
-    stretches
+    ranges
 }
 
-/// What a step said, from the bytes that came back.
-fn unpack(going: &Going, bytes: &[u8]) -> ActingOutput {
-    let values = |bytes: &[u8]| -> Vec<f32> { floats(bytes).collect() };
-    let (said, states) = bytes.split_at(going.rows() * going.said() * size_of::<f32>());
-    let room = |values: usize| Vec::with_capacity(going.rows() * values);
+/// Reads the outputs of a step from the downloaded bytes.
+fn unpack(pending: &PendingStep, bytes: &[u8]) -> ActingOutput {
+    let rows = pending.wants_state.len();
+    let (values, states) = bytes.split_at(rows * pending.width() * size_of::<f32>());
     let mut output = ActingOutput {
-        logits: room(going.logits),
-        q: room(going.actions),
-        embedding: room(going.embedding),
-        rnd_error: room(1),
+        logits: Vec::with_capacity(rows * pending.logits),
+        q: Vec::with_capacity(rows * pending.actions),
+        embedding: Vec::with_capacity(rows * pending.embedding),
+        rnd_error: Vec::with_capacity(rows),
         state_before: Vec::new(),
     };
-    for row in said.chunks_exact(going.said() * size_of::<f32>()) {
-        let (logits, row) = row.split_at(going.logits * size_of::<f32>());
-        let (q, row) = row.split_at(going.actions * size_of::<f32>());
-        let (embedding, error) = row.split_at(going.embedding * size_of::<f32>());
+    for row in values.chunks_exact(pending.width() * size_of::<f32>()) {
+        let (logits, row) = row.split_at(pending.logits * size_of::<f32>());
+        let (q, row) = row.split_at(pending.actions * size_of::<f32>());
+        let (embedding, error) = row.split_at(pending.embedding * size_of::<f32>());
         output.logits.extend(floats(logits));
         output.q.extend(floats(q));
         output.embedding.extend(floats(embedding));
         output.rnd_error.extend(floats(error));
     }
-    let length = going.state * size_of::<f32>();
-    let state = |(i, wanted): (usize, &bool)| wanted.then(|| values(&states[i * length..(i + 1) * length]));
-    output.state_before = going.wants_state.iter().enumerate().map(state).collect();
+    let length = pending.state * size_of::<f32>();
+    let state = |(i, wanted): (usize, &bool)| wanted.then(|| floats(&states[i * length..(i + 1) * length]).collect());
+    output.state_before = pending.wants_state.iter().enumerate().map(state).collect();
     output
 }
 
@@ -344,22 +347,22 @@ fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
     bytes.as_chunks::<{ size_of::<f32>() }>().0.iter().map(|bytes| f32::from_ne_bytes(*bytes))
 }
 
-impl Seat {
+impl Buffers {
     fn new(networks: &Networks, states: &RecurrentStates) -> Result<Self> {
         let most_rows = captured_rows(states.environments(), states.environments());
-        let said = 2 * networks.actions() + networks.embedding_length() + 1;
+        let width = 2 * networks.actions() + networks.embedding_length() + 1;
         Ok(Self {
             observations: ObservationTable::new(networks, states)?,
-            facts: Outbox::new(Packing::new(networks, most_rows).bytes())?,
-            inbox: Inbox::new(most_rows * (said + networks.state_length()) * size_of::<f32>())?,
+            packed: Outbox::new(Packing::new(networks, most_rows).bytes())?,
+            inbox: Inbox::new(most_rows * (width + networks.state_length()) * size_of::<f32>())?,
             recorded: BTreeMap::new(),
             states: states.table().shallow_clone(),
             most_rows,
         })
     }
 
-    /// Records a step of so many rows, if it was not before; no environment's state is touched. The current stream is
-    /// the networks' own.
+    /// Records a step of `rows` rows unless it exists; changes no environment's state. The current stream must be the
+    /// main one.
     fn record(
         &mut self,
         networks: &Networks,
@@ -374,10 +377,10 @@ impl Seat {
         debug_assert!(rows <= self.most_rows);
         let packing = Packing::new(networks, rows);
         let input = Tensor::f_zeros([packing.bytes() as i64], (Kind::Uint8, self.states.device()))?;
-        packing.pack(&[], &[], self.observations.blank(), states, self.facts.fill()?);
-        self.facts.send(0..packing.bytes(), &input)?;
-        let tables = Tables { observations: &self.observations, states: &self.states };
-        let work = || tch::no_grad(|| step(networks, weights, &packing.unpack(&input)?, tables, side));
+        packing.pack(&[], &[], self.observations.blank(), states, self.packed.fill()?);
+        self.packed.send(0..packing.bytes(), &input)?;
+        let (observations, table) = (&self.observations, &self.states);
+        let work = || tch::no_grad(|| step(networks, weights, &packing.unpack(&input)?, observations, table, side));
         for _ in 0..WARM_UP {
             work()?;
         }
@@ -389,58 +392,40 @@ impl Seat {
 
     fn settle(&mut self) -> Result<()> {
         self.observations.settle()?;
-        Ok(self.facts.settle()?)
+        Ok(self.packed.settle()?)
     }
 }
 
-/// What a step reads by the rows of its environments.
-#[derive(Clone, Copy)]
-struct Tables<'a> {
-    observations: &'a ObservationTable,
-    states: &'a Tensor,
-}
-
-/// All that a step computes, given to the current stream and to `side` beside it.
+/// Runs a step on the current stream, with the intrinsic networks on `side`.
 fn step(
     networks: &Networks,
     weights: &DerivedWeights,
     unpacked: &Unpacked,
-    tables: Tables<'_>,
+    observations: &ObservationTable,
+    table: &Tensor,
     side: &Stream,
 ) -> Result<Outputs> {
-    let main = Stream::current()?;
-    // Lives until `side` has joined: its memory is given to nobody before.
-    let observations = tables.observations.gather(&unpacked.seen)?;
-    let before = tables.states.f_index_select(0, &unpacked.from)?;
-    let mut fork = Event::new()?;
-    fork.record(&main)?;
-    fork.block(side)?;
-    let frames_only = side.scope(|| -> Result<_> {
-        let (embedding, error) = weights.intrinsic(networks, &observations)?;
-        let mut join = Event::new()?;
-        join.record(side)?;
-        Ok((embedding, error.f_unsqueeze(1)?, join))
-    });
-    // `side` belongs to a recording only until it has joined again, whatever happens in between.
+    // Lives until `side` has joined, so that its memory is not reused before.
+    let observations = observations.gather(&unpacked.seen)?;
+    let before = table.f_index_select(0, &unpacked.from)?;
+    let ((embedding, error), forked) = fork(Some(side), || weights.intrinsic(networks, &observations))?;
     let states = CellStates {
         before: before.shallow_clone(),
-        table: tables.states.shallow_clone(),
+        table: table.shallow_clone(),
         places: unpacked.to.shallow_clone(),
     };
-    let said = networks.agent.step(
-        &weights.agent,
-        &StepInput {
-            observations: observations.shallow_clone(),
-            features: unpacked.features.shallow_clone(),
-            states,
-            policy: unpacked.policy.shallow_clone(),
-        },
-    );
-    let (embedding, error, join) = frames_only??;
-    join.block(&main)?;
-    let said = said?;
-    let parts: Vec<_> = said.logits.into_iter().chain([said.q, embedding, error]).collect();
-    Ok(Outputs { said: Tensor::f_cat(&parts, 1)?, before })
+    let input = StepInput {
+        observations: observations.shallow_clone(),
+        features: unpacked.features.shallow_clone(),
+        states,
+        policy: unpacked.policy.shallow_clone(),
+    };
+    let output = networks.agent.step(&weights.agent, &input);
+    // A recording is valid only if `side` has joined again, even when the step failed.
+    forked.join()?;
+    let output = output?;
+    let parts: Vec<_> = output.logits.into_iter().chain([output.q, embedding, error.f_unsqueeze(1)?]).collect();
+    Ok(Outputs { values: Tensor::f_cat(&parts, 1)?, before })
 }
 
 #[cfg(test)]
@@ -448,21 +433,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_are_fetched_in_few_copies_that_hold_all_wanted_ones() {
+    fn copies_all_wanted_states_in_few_ranges() {
         let wanted = |rows: &[usize], count: usize| (0..count).map(|row| rows.contains(&row)).collect::<Vec<_>>();
-        assert_eq!(stretches(&[]), []);
-        assert_eq!(stretches(&[false; 5]), []);
-        assert_eq!(stretches(&[true; 128]), std::slice::from_ref(&(0..128)));
-        assert_eq!(stretches(&wanted(&[0, 127], 128)), [0..1, 127..128]);
-        assert_eq!(stretches(&wanted(&[3, 12, 22], 30)), [3..13, 22..23]);
+        assert_eq!(ranges(&[]), []);
+        assert_eq!(ranges(&[false; 5]), []);
+        assert_eq!(ranges(&[true; 128]), std::slice::from_ref(&(0..128)));
+        assert_eq!(ranges(&wanted(&[0, 127], 128)), [0..1, 127..128]);
+        assert_eq!(ranges(&wanted(&[3, 12, 22], 30)), [3..13, 22..23]);
     }
 
     #[test]
-    fn what_comes_back_is_told_row_by_row() {
-        let going = Going { wants_state: vec![false, true], logits: 2, actions: 2, embedding: 3, state: 4 };
-        let values: Vec<f32> = (0..2 * going.said() + 2 * going.state).map(|i| i as f32).collect();
+    fn unpacks_outputs_row_by_row() {
+        let pending = PendingStep { wants_state: vec![false, true], logits: 2, actions: 2, embedding: 3, state: 4 };
+        let values: Vec<f32> = (0..2 * pending.width() + 2 * pending.state).map(|i| i as f32).collect();
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
-        let output = unpack(&going, &bytes);
+        let output = unpack(&pending, &bytes);
         let expected = ActingOutput {
             logits: vec![0.0, 1.0, 8.0, 9.0],
             q: vec![2.0, 3.0, 10.0, 11.0],

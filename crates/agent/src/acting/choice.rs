@@ -1,6 +1,6 @@
 //! Action selection.
 
-/// An action and the probability that it had.
+/// An action and its probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ChosenAction {
     /// The action.
@@ -9,10 +9,10 @@ pub struct ChosenAction {
     pub probability: f32,
 }
 
-/// ε-greedy on one row of [`preferences`](super::ActingOutput::preferences): with probability ε a uniform action, else
-/// the first best.
+/// Chooses ε-greedily from one row of [`preferences`](super::ActingOutput::preferences).
 ///
-/// `uniforms` are two draws from [0, 1): whether to explore, and where to.
+/// With probability ε a uniform action, else the first best. `uniforms` are two draws from [0, 1): whether to explore,
+/// and which action.
 pub fn choose_action(preferences: &[f32], epsilon: f64, uniforms: [f64; 2]) -> ChosenAction {
     let actions = preferences.len();
     let greedy = argmax(preferences);
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_of_equal_maxima_is_greedy() {
+    fn argmax_is_the_first_of_equal_maxima() {
         assert_eq!(argmax(&[1.0, 3.0, 3.0, 2.0]), 1);
         assert_eq!(argmax(&[0.0; 5]), 0);
         assert_eq!(argmax(&[-2.0]), 0);

@@ -17,27 +17,27 @@ use crate::error::{AgentError, Result};
 use crate::networks::{NetworkParameters, Networks};
 use crate::observation::ObservationSpec;
 use crate::policy_family::beta_ladder;
-use captured::{Captured, Going};
+use captured::{Captured, PendingStep};
 use plain::Plain;
 
 pub use choice::{ChosenAction, choose_action, softmax};
 pub use observations::{Observation, ObservationRows};
 pub use states::RecurrentStates;
 
-/// What the networks are told of one environment.
+/// One environment's input to the networks.
 #[derive(Clone, Copy, Debug)]
 pub struct ActingRow<'a> {
-    /// Which recurrent state it goes on from.
+    /// Whose recurrent state it continues.
     pub environment: usize,
-    /// Whether an episode begins here: then the recurrent state does too, whatever it was.
+    /// Whether an episode begins here, which resets the recurrent state.
     pub first: bool,
-    /// Whether the recurrent state before the step is to be told.
+    /// Whether to return the recurrent state before the step.
     pub wants_state: bool,
     /// x_t.
     pub observation: Observation<'a>,
-    /// a_{t-1}; 0 at an episode's start, as all that follows.
+    /// a_{t-1}; 0 at the start of an episode, like all fields below.
     pub action: i64,
-    /// What a_{t-1} led to.
+    /// Rewards of a_{t-1}.
     pub rewards: StepRewards,
     /// f(x_{t-1}).
     pub embedding: &'a [f16],
@@ -59,13 +59,13 @@ pub struct StepRewards {
 }
 
 impl StepRewards {
-    /// As the network is fed them.
+    /// In the order of the network's features.
     fn in_order(&self) -> [f32; 4] {
         [self.extrinsic, self.ngu, self.rnd, self.episodic]
     }
 }
 
-/// What the networks say, one row for each environment.
+/// Outputs of the networks, one row per environment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ActingOutput {
     /// Logits of the acting policy, `[rows][actions]`; empty without distillation.
@@ -76,17 +76,17 @@ pub struct ActingOutput {
     pub embedding: Vec<f32>,
     /// RND error of x_t.
     pub rnd_error: Vec<f32>,
-    /// The recurrent state before the step, of the rows that want it.
+    /// The recurrent state before the step, for the rows that want it.
     pub state_before: Vec<Option<Vec<f32>>>,
 }
 
 impl ActingOutput {
-    /// What the acting policy is greedy to: logits, or action values without distillation. `[rows][actions]`.
+    /// What the greedy action maximises: logits, or action values without distillation. `[rows][actions]`.
     pub fn preferences(&self) -> &[f32] {
         if self.logits.is_empty() { &self.q } else { &self.logits }
     }
 
-    /// The same, if all of it is finite: no action is chosen by a NaN, and none is remembered.
+    /// Returns the output if all of it is finite, so that no NaN chooses an action or reaches replay.
     fn checked(self) -> Result<Self> {
         let rows = self.rnd_error.len();
         let parts: [(&'static str, &[f32]); 4] = [
@@ -104,10 +104,10 @@ impl ActingOutput {
     }
 }
 
-/// The networks with a copy of their parameters to act with.
+/// The networks with their own copy of the parameters, for acting.
 #[derive(Debug)]
 pub struct ActingNetwork {
-    way: Way,
+    backend: Backend,
     networks: Networks,
     parameters: NetworkParameters,
     /// β_j, `[policies, 1]`.
@@ -116,54 +116,52 @@ pub struct ActingNetwork {
 
 /// How a step is computed.
 #[derive(Debug)]
-enum Way {
+enum Backend {
     Plain(Box<Plain>),
-    /// On a GPU, as recorded graphs.
+    /// Recorded graphs on a GPU.
     Captured(Box<Captured>),
 }
 
 /// A step that has begun.
-#[must_use = "a step's outcome is told by `finish`"]
-pub struct Step<'a>(Progress<'a>);
-
-enum Progress<'a> {
-    Done(ActingOutput),
-    Going { captured: &'a mut Captured, going: Going },
+#[must_use = "`finish` returns the outputs"]
+pub struct Step<'a> {
+    /// The outputs, unless they are pending.
+    output: ActingOutput,
+    pending: Option<(&'a mut Captured, PendingStep)>,
 }
 
 impl Step<'_> {
-    /// Waits for its outcome, which is finite.
+    /// Waits for the outputs, which are all finite.
     pub fn finish(mut self) -> Result<ActingOutput> {
-        let output = match std::mem::replace(&mut self.0, Progress::Done(ActingOutput::default())) {
-            Progress::Done(output) => output,
-            Progress::Going { captured, going } => captured.finish(going)?,
-        };
-        output.checked()
+        match self.pending.take() {
+            Some((captured, pending)) => captured.finish(pending)?.checked(),
+            None => std::mem::take(&mut self.output).checked(),
+        }
     }
 }
 
 impl Drop for Step<'_> {
     fn drop(&mut self) {
-        if let Progress::Going { captured, .. } = &mut self.0 {
-            // Nobody wants the outcome, but the observations are to be written over. If waiting fails, the GPU is gone.
+        if let Some((captured, _)) = &mut self.pending {
+            // The observations may be overwritten from now on. If waiting fails, the GPU is lost.
             let _ = captured.settle();
         }
     }
 }
 
 impl ActingNetwork {
-    /// Networks whose parameters are still to be given by [`refresh`](Self::refresh).
+    /// Networks with all parameters zero until [`refresh`](Self::refresh).
     pub fn new(config: &AgentConfig, observation: &ObservationSpec, actions: usize, device: Device) -> Result<Self> {
         let networks = Networks::new(config, observation, actions)?.on(config.network.precision, device)?;
         let beta = beta_ladder(config.policies.count, config.policies.beta_max);
         let beta = Tensor::f_from_slice(&beta)?.f_to_kind(Kind::Float)?.f_view([-1, 1])?;
         if device.is_cuda() && torch_ext::available() {
             let (captured, parameters, beta) = Captured::new(&networks, &beta, device)?;
-            return Ok(Self { way: Way::Captured(Box::new(captured)), networks, parameters, beta });
+            return Ok(Self { backend: Backend::Captured(Box::new(captured)), networks, parameters, beta });
         }
         let parameters = NetworkParameters::zeros(&networks, device)?;
-        let way = Way::Plain(Box::new(Plain::new(&networks, &parameters)?));
-        Ok(Self { way, networks, parameters, beta: beta.f_to_device(device)? })
+        let backend = Backend::Plain(Box::new(Plain::new(&networks, &parameters)?));
+        Ok(Self { backend, networks, parameters, beta: beta.f_to_device(device)? })
     }
 
     /// Descriptions of the networks.
@@ -171,81 +169,82 @@ impl ActingNetwork {
         &self.networks
     }
 
-    /// Memory for observations that steps begin with: several sets of so many rows, for as many owners.
+    /// Allocates memory for observations that steps read directly: one set per entry of `rows`.
     pub fn observation_rows(&self, rows: &[usize]) -> Result<Vec<ObservationRows>> {
         let bytes = self.networks.input().spec().bytes();
-        match &self.way {
-            Way::Plain(_) => Ok(rows.iter().map(|&rows| ObservationRows::on_host(rows, bytes)).collect()),
-            Way::Captured(_) => ObservationRows::pinned(rows, bytes),
+        match &self.backend {
+            Backend::Plain(_) => Ok(rows.iter().map(|&rows| ObservationRows::on_host(rows, bytes)).collect()),
+            Backend::Captured(_) => ObservationRows::pinned(rows, bytes),
         }
     }
 
-    /// Gets ready for steps of up to `rows` rows of these states, so that none has to be got ready for later: on a GPU
-    /// that can't be done while other threads work with it.
+    /// Prepares for steps of up to `rows` rows of these states. On a GPU this can't be done later, while other threads
+    /// use it.
     pub fn prepare(&mut self, rows: usize, states: &RecurrentStates) -> Result<()> {
-        match &mut self.way {
-            Way::Captured(captured) => captured.record(&self.networks, rows, states),
+        match &mut self.backend {
+            Backend::Captured(captured) => captured.record(&self.networks, rows, states),
             _ => Ok(()),
         }
     }
 
-    /// Takes over newer parameters, which must be complete: if another thread has them computed on a GPU, it is done.
+    /// Copies newer parameters. A GPU must have finished computing them.
     pub fn refresh(&mut self, parameters: &NetworkParameters) -> Result<()> {
-        let Self { way, networks, parameters: own, beta } = self;
-        match way {
-            Way::Plain(plain) => {
+        let Self { backend, networks, parameters: own, beta } = self;
+        match backend {
+            Backend::Plain(plain) => {
                 own.copy_from(parameters)?;
                 **plain = Plain::new(networks, own)?;
                 Ok(())
             }
-            Way::Captured(captured) => captured.refresh(networks, own, beta, parameters),
+            Backend::Captured(captured) => captured.refresh(networks, own, beta, parameters),
         }
     }
 
-    /// Sends environments' observations to where steps are computed, so that they are there when the step begins that
-    /// they are for. That saves time on a GPU, for those in [`observation_rows`](Self::observation_rows); a step sends
-    /// whatever was not sent before. What was sent serves one step; of an environment's several the last one counts.
+    /// Uploads observations ahead of their step, which saves time on a GPU for those in
+    /// [`observation_rows`](Self::observation_rows); a step uploads whatever is missing. An upload serves one step; the
+    /// last one of an environment counts.
     pub fn send(&mut self, observations: &[(usize, Observation<'_>)], states: &RecurrentStates) -> Result<()> {
         for (i, (environment, observation)) in observations.iter().enumerate() {
             let what = || format!("observation {i}");
             states.check(*environment, what)?;
             self.check_observation(observation, what)?;
         }
-        match &mut self.way {
-            Way::Captured(captured) if !observations.is_empty() => captured.send(&self.networks, observations, states),
+        match &mut self.backend {
+            Backend::Captured(captured) if !observations.is_empty() => {
+                captured.send(&self.networks, observations, states)
+            }
             _ => Ok(()),
         }
     }
 
-    /// One step of every row's environment, no two rows the same: what the networks say, and the recurrent states moved
-    /// on.
+    /// Steps every row's environment, at most one row per environment, and updates the recurrent states.
     ///
-    /// Rows don't influence one another. If it fails, the states are as they were.
+    /// Rows don't influence one another. If it fails, the states are unchanged.
     pub fn step(&mut self, rows: &[ActingRow<'_>], states: &mut RecurrentStates) -> Result<ActingOutput> {
         self.begin(rows, states)?.finish()
     }
 
-    /// Begins a step, so that the caller can begin one of another network before it waits for both. Their rows have
-    /// states of their own.
+    /// Begins a step, so that the caller can begin one of another network before waiting for both. The two steps must
+    /// not share an environment.
     pub fn begin(&mut self, rows: &[ActingRow<'_>], states: &mut RecurrentStates) -> Result<Step<'_>> {
         self.check(rows, states)?;
-        if rows.is_empty() {
-            return Ok(Step(Progress::Done(ActingOutput::default())));
-        }
-        Ok(Step(match &mut self.way {
-            Way::Plain(plain) => Progress::Done(plain.step(&self.networks, &self.beta, rows, states)?),
-            Way::Captured(captured) => {
-                let going = captured.begin(&self.networks, rows, states)?;
-                Progress::Going { captured, going }
+        let mut step = Step { output: ActingOutput::default(), pending: None };
+        match &mut self.backend {
+            _ if rows.is_empty() => {}
+            Backend::Plain(plain) => step.output = plain.step(&self.networks, &self.beta, rows, states)?,
+            Backend::Captured(captured) => {
+                let pending = captured.begin(&self.networks, rows, states)?;
+                step.pending = Some((captured, pending));
             }
-        }))
+        }
+        Ok(step)
     }
 
-    /// How long the GPU took for the last finished step, copies to and from it left out; nothing without one.
+    /// GPU time of the last finished step without copies; `None` without a GPU.
     pub fn device_milliseconds(&self) -> Result<Option<f64>> {
-        match &self.way {
-            Way::Plain(_) => Ok(None),
-            Way::Captured(captured) => captured.milliseconds().map(Some),
+        match &self.backend {
+            Backend::Plain(_) => Ok(None),
+            Backend::Captured(captured) => captured.milliseconds().map(Some),
         }
     }
 

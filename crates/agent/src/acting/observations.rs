@@ -1,4 +1,4 @@
-//! Where environments' present observations lie until the networks have seen them.
+//! Memory for the environments' current observations, which a GPU reads directly.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,20 +11,19 @@ use torch_ext::upload::Piece;
 
 use crate::error::{AgentError, Result};
 
-/// The present observations of several environments, a row each. Beside networks on a GPU the GPU reads them from here
-/// by itself, so that whoever puts an observation here has made its last copy on the host.
+/// The current observations of several environments, one per row.
 ///
-/// Made by [`ActingNetwork::observation_rows`](super::ActingNetwork::observation_rows). A copy that was sent to another
-/// process is plain memory.
+/// Allocated by [`ActingNetwork::observation_rows`](super::ActingNetwork::observation_rows). A GPU reads them from here
+/// without another copy on the host. A deserialised copy is plain memory.
 #[derive(Debug, Default)]
 pub struct ObservationRows {
     memory: Memory,
     row_bytes: usize,
-    /// What was put into each row last.
+    /// Identifies the content of each row.
     stamps: Vec<Stamp>,
 }
 
-/// Tells what was put into a row from everything else that ever was in any: a GPU that was sent it has it still.
+/// Unique identifier of a row's content, by which uploads recognise observations already on the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp(u64);
 
@@ -60,7 +59,7 @@ impl Memory {
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a> {
     bytes: &'a [u8],
-    /// Where a GPU can read it.
+    /// Where a GPU can read it, if it can.
     pinned: Option<Pinned<'a>>,
 }
 
@@ -72,7 +71,7 @@ struct Pinned<'a> {
 }
 
 impl<'a> From<&'a [u8]> for Observation<'a> {
-    /// Bytes anywhere: on their way to a GPU they are copied once more.
+    /// Bytes anywhere; uploading them to a GPU takes another copy.
     fn from(bytes: &'a [u8]) -> Self {
         Self { bytes, pinned: None }
     }
@@ -86,12 +85,12 @@ impl Deref for Observation<'_> {
 }
 
 impl<'a> Observation<'a> {
-    /// Where a GPU finds it, if it can.
+    /// Its pinned memory, if any.
     pub(super) fn piece(&self) -> Option<Piece<'a>> {
         self.pinned.map(|Pinned { part, start, .. }| Piece::Of(part, start..start + self.bytes.len()))
     }
 
-    /// Tells it from others, where a GPU finds it.
+    /// Identifier of its content, if in pinned memory.
     pub(super) fn stamp(&self) -> Option<Stamp> {
         self.pinned.map(|pinned| pinned.stamp)
     }
@@ -108,8 +107,7 @@ impl ObservationRows {
         Self { memory, row_bytes, stamps: (0..rows).map(|_| Stamp::new()).collect() }
     }
 
-    /// Several sets of rows, all zero, which a GPU can read: one after the other, so that it reads those of neighbours
-    /// in one go.
+    /// Sets of rows in pinned memory, all zero, adjacent so that the GPU reads neighbouring sets in one copy.
     pub(super) fn pinned(rows: &[usize], row_bytes: usize) -> Result<Vec<Self>> {
         let lengths: Vec<usize> = rows.iter().map(|rows| rows * row_bytes).collect();
         let set = |part| Self::new(Memory::Pinned(Arc::new(part)), row_bytes);
@@ -131,8 +129,10 @@ impl ObservationRows {
         Ok(Observation { bytes: &self.memory.bytes()[start..start + self.row_bytes], pinned })
     }
 
-    /// A row to put the next observation into, which is refused while a GPU may still read from these rows: from when
-    /// the first of them was sent, or given to a step, until a step of the same network is finished or dropped.
+    /// A row to write the next observation to.
+    ///
+    /// Fails while a GPU may still read these rows: from the first upload or step with one of them until a step of the
+    /// same network is finished or dropped.
     pub fn row_mut(&mut self, row: usize) -> Result<&mut [u8]> {
         let (start, length) = (self.start(row)?, self.row_bytes);
         let bytes = match &mut self.memory {
@@ -148,7 +148,7 @@ impl ObservationRows {
         if row < rows {
             return Ok(row * self.row_bytes);
         }
-        let (place, expected) = ("the observations of a player".to_owned(), format!("one of {rows} rows"));
+        let (place, expected) = ("the observation rows".to_owned(), format!("one of {rows} rows"));
         Err(AgentError::Value { field: "row", place, value: row.to_string(), expected })
     }
 }
@@ -163,7 +163,10 @@ impl<'de> Deserialize<'de> for ObservationRows {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         let (row_bytes, bytes) = <(usize, Vec<u8>)>::deserialize(deserializer)?;
         if !bytes.len().is_multiple_of(row_bytes.max(1)) {
-            return Err(D::Error::custom(format!("{} bytes are no rows of {row_bytes}", bytes.len())));
+            return Err(D::Error::custom(format!(
+                "{} bytes are not a multiple of the row size {row_bytes}",
+                bytes.len()
+            )));
         }
         Ok(Self::new(Memory::Host(bytes), row_bytes))
     }
@@ -174,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_apart_and_travel_whole() {
+    fn rows_are_separate_and_survive_serialisation() {
         let mut rows = ObservationRows::on_host(3, 2);
         for row in 0..3 {
             rows.row_mut(row).unwrap().fill(row as u8 + 1);
@@ -190,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_into_a_row_is_told_from_all_that_was_there() {
+    fn every_write_gets_a_new_stamp() {
         let mut sets = [ObservationRows::on_host(2, 3), ObservationRows::on_host(2, 3)];
         let mut seen: Vec<Stamp> = sets.iter().flat_map(|set| set.stamps.clone()).collect();
         for write in 0..3 {
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_that_is_not_there_is_refused() {
+    fn refuses_a_missing_row() {
         let mut rows = ObservationRows::on_host(3, 2);
         let error = rows.row_mut(3).unwrap_err().to_string();
         assert!(error.contains("one of 3 rows"), "{error}");

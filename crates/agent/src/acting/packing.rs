@@ -1,4 +1,4 @@
-//! All that a step is fed besides the observations, in one piece of the GPU's memory.
+//! The input of a step besides the observations, packed into one buffer.
 
 use std::ops::Range;
 
@@ -9,21 +9,16 @@ use crate::error::Result;
 use crate::networks::Networks;
 use crate::rescaling::rescale_value;
 
-/// Parts begin at multiples of this many bytes, so that kernels may read them in wide words.
+/// Alignment of the parts in bytes, so that kernels can read them in wide words.
 const ALIGNMENT: usize = 256;
 
-/// Where the parts of a step's input lie, in bytes.
+/// Byte ranges of the parts of a step's input.
 #[derive(Clone, Debug)]
 pub(super) struct Packing {
-    /// Rows that there is room for.
+    /// Capacity in rows.
     pub rows: usize,
-    /// Rows of the state table, i64: where the state before the step is.
-    from: Range<usize>,
-    /// The same, i64: where the state after the step goes.
-    to: Range<usize>,
-    policy: Range<usize>,
-    /// Rows of the table of observations, i64.
-    seen: Range<usize>,
+    /// Four parts of i64: rows of the state table to read and to write, policies, and rows of the observation table.
+    indices: [Range<usize>; 4],
     /// The action one-hot, the rescaled rewards and the embedding, f32.
     features: Range<usize>,
     actions: usize,
@@ -45,7 +40,7 @@ pub(super) struct Unpacked {
 }
 
 impl Packing {
-    /// For so many rows.
+    /// A packing with room for `rows` rows.
     pub fn new(networks: &Networks, rows: usize) -> Self {
         let mut end = 0usize;
         let mut part = |bytes: usize| {
@@ -56,21 +51,18 @@ impl Packing {
         let features = networks.actions() + PREVIOUS_REWARDS + networks.embedding_length();
         Self {
             rows,
-            from: part(size_of::<i64>()),
-            to: part(size_of::<i64>()),
-            policy: part(size_of::<i64>()),
-            seen: part(size_of::<i64>()),
+            indices: std::array::from_fn(|_| part(size_of::<i64>())),
             features: part(features * size_of::<f32>()),
             actions: networks.actions(),
         }
     }
 
-    /// Bytes of all parts.
+    /// Total size in bytes.
     pub fn bytes(&self) -> usize {
         self.features.end
     }
 
-    /// The parts of `bytes`, a tensor of so many.
+    /// Views of the parts in a byte tensor.
     pub fn unpack(&self, bytes: &Tensor) -> Result<Unpacked> {
         let rows = self.rows as i64;
         let part = |range: &Range<usize>, kind: Kind| -> Result<Tensor> {
@@ -78,17 +70,14 @@ impl Packing {
             Ok(part.f_view_dtype(kind)?.f_view([rows, -1])?)
         };
         let flat = |range: &Range<usize>| -> Result<Tensor> { Ok(part(range, Kind::Int64)?.f_view([rows])?) };
-        Ok(Unpacked {
-            from: flat(&self.from)?,
-            to: flat(&self.to)?,
-            policy: flat(&self.policy)?,
-            seen: flat(&self.seen)?,
-            features: part(&self.features, Kind::Float)?,
-        })
+        let [from, to, policy, seen] = self.indices.each_ref().map(flat);
+        let features = part(&self.features, Kind::Float)?;
+        Ok(Unpacked { from: from?, to: to?, policy: policy?, seen: seen?, features })
     }
 
-    /// Writes the rows to `bytes`, whose observations are in these rows of their table, and after them rows that see
-    /// what is in row `blank`, begin with zeros and write to nobody's state.
+    /// Writes the rows to `bytes`; `observations` are their rows in the observation table.
+    ///
+    /// Padding rows read observation `blank` and a zero state, and write to the scratch state.
     pub fn pack(
         &self,
         rows: &[ActingRow<'_>],
@@ -98,25 +87,18 @@ impl Packing {
         bytes: &mut [u8],
     ) {
         let mut features = Vec::with_capacity(self.features.len() / size_of::<f32>());
-        let mut places = [vec![], vec![], vec![], vec![]];
-        let mut add = |from: usize, to: usize, policy: usize, seen: usize| {
-            for (list, value) in places.iter_mut().zip([from, to, policy, seen]) {
-                list.push(value as i64);
-            }
-        };
+        let mut indices = Vec::with_capacity(self.rows);
         for (row, &seen) in rows.iter().zip(observations) {
             let from = if row.first { states.zero_row() } else { row.environment };
-            add(from, row.environment, row.policy, seen);
+            indices.push([from, row.environment, row.policy, seen]);
             features.extend((0..self.actions).map(|action| if action as i64 == row.action { 1.0 } else { 0.0 }));
             features.extend(row.rewards.in_order().map(|x| rescale_value(f64::from(x)) as f32));
             features.extend(row.embedding.iter().map(|value| value.to_f32()));
         }
-        for _ in rows.len()..self.rows {
-            add(states.zero_row(), states.scratch_row(), 0, blank);
-        }
-        for (range, values) in [&self.from, &self.to, &self.policy, &self.seen].into_iter().zip(&places) {
-            for (to, value) in bytes[range.clone()].chunks_exact_mut(size_of::<i64>()).zip(values) {
-                to.copy_from_slice(&value.to_ne_bytes());
+        indices.resize(self.rows, [states.zero_row(), states.scratch_row(), 0, blank]);
+        for (i, range) in self.indices.iter().enumerate() {
+            for (to, values) in bytes[range.clone()].chunks_exact_mut(size_of::<i64>()).zip(&indices) {
+                to.copy_from_slice(&(values[i] as i64).to_ne_bytes());
             }
         }
         for (to, value) in bytes[self.features.clone()].chunks_exact_mut(size_of::<f32>()).zip(&features) {
@@ -142,7 +124,7 @@ mod tests {
     const ENVIRONMENTS: usize = 5;
 
     #[test]
-    fn what_was_packed_is_there_unpacked_and_the_rest_reads_zeros_and_writes_to_nobody() {
+    fn unpacks_what_was_packed_and_pads_with_zero_and_scratch_rows() {
         let config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
         let spec = ObservationSpec { shape: vec![4], kind: ObservationKind::F32 };
         let networks = Networks::new(&config, &spec, ACTIONS).unwrap();
@@ -161,7 +143,7 @@ mod tests {
         };
         let rows = [row(4, false, 1, 2), row(1, true, 0, 0), row(0, false, 2, 1)];
         let (blank, zero, scratch) = (10, ENVIRONMENTS as i64, ENVIRONMENTS as i64 + 1);
-        // Something is left from a larger batch.
+        // The buffer still holds a larger batch.
         let packing = Packing::new(&networks, 4);
         let mut bytes = vec![7; packing.bytes()];
         packing.pack(&rows, &[9, 1, 7], blank, &states, &mut bytes);

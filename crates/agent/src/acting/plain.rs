@@ -1,4 +1,4 @@
-//! A step by the networks' own passes, on any device: the reference.
+//! The reference step: ordinary forward passes, on any device.
 
 use half::f16;
 use tch::{Device, Kind, Tensor};
@@ -10,7 +10,7 @@ use crate::nets::features::FeatureInput;
 use crate::nets::parameters::Weights;
 use crate::networks::{NetworkParameters, Networks};
 
-/// What was derived from the parameters, once a refresh.
+/// Weights derived from the parameters, once per refresh.
 #[derive(Debug)]
 pub(super) struct Plain {
     agent: Weights,
@@ -29,7 +29,7 @@ impl Plain {
         })
     }
 
-    /// One step of checked rows, of which there are some.
+    /// Steps checked rows, at least one.
     pub fn step(
         &self,
         networks: &Networks,

@@ -1,4 +1,4 @@
-//! Every environment's recurrent state.
+//! The environments' recurrent states.
 
 use tch::{Device, Kind, Tensor};
 use torch_ext::Stream;
@@ -9,15 +9,15 @@ use crate::networks::Networks;
 /// Rows of the table that belong to no environment.
 const SPARE_ROWS: usize = 2;
 
-/// Recurrent states of a number of environments, kept beside the networks.
+/// Recurrent states of all environments, on the networks' device.
 #[derive(Debug)]
 pub struct RecurrentStates {
-    /// `[environments + 2, state]`: after the environments' rows one that stays zero, and one that may hold anything.
+    /// `[environments + 2, state]`: the environments, then a row that stays zero and a scratch row.
     table: Tensor,
 }
 
 impl RecurrentStates {
-    /// All at an episode's start.
+    /// Initial states.
     pub fn new(networks: &Networks, environments: usize, device: Device) -> Result<Self> {
         let size = [(environments + SPARE_ROWS) as i64, networks.state_length() as i64];
         let states = Self { table: Tensor::f_zeros(size, (Kind::Float, device))? };
@@ -46,17 +46,17 @@ impl RecurrentStates {
         self.settle()
     }
 
-    /// All rows, the spare ones included.
+    /// All rows, including the spare ones.
     pub(super) fn table(&self) -> &Tensor {
         &self.table
     }
 
-    /// The row that an episode begins with; nobody writes to it.
+    /// The row that stays zero, read at the start of an episode.
     pub(super) fn zero_row(&self) -> usize {
         self.environments()
     }
 
-    /// The row that is nobody's.
+    /// The row that padding writes to.
     pub(super) fn scratch_row(&self) -> usize {
         self.environments() + 1
     }
@@ -75,7 +75,7 @@ impl RecurrentStates {
         Ok(self.table.f_select(0, environment as i64)?)
     }
 
-    /// Networks act on streams of their own, which don't wait for this thread's.
+    /// Waits for this thread's stream, since networks act on other streams.
     fn settle(&self) -> Result<()> {
         if self.table.device().is_cuda() && torch_ext::available() {
             Stream::current()?.synchronize()?;

@@ -1,8 +1,8 @@
-//! The observations on the GPU: a table that they are sent to as they come, and that a step gathers its rows from.
+//! The table of observations on the GPU, from which a step gathers its rows.
 //!
-//! An environment has a row for the observation that the GPU reads from its place on the host. Those that it can't read
-//! there, such as the last of an episode, whose place has the next one's first already, have rows of their own: so both
-//! of an environment can be there at once.
+//! Each environment has a row for observations uploaded from pinned memory. Observations elsewhere, such as the last of
+//! an episode whose pinned row already holds the next episode's first, use separate rows, so that the table can hold
+//! two observations of one environment.
 
 use tch::{Device, Kind, Tensor};
 use torch_ext::Stream;
@@ -14,33 +14,33 @@ use crate::error::Result;
 use crate::networks::Networks;
 use crate::observation::ObservationSpec;
 
-/// The table and the ways to it.
+/// The table and its uploads.
 #[derive(Debug)]
 pub(super) struct ObservationTable {
-    /// From where observations lie. Dropped before the table, as the next: they wait for what is on its way to it.
-    lying: Outbox,
-    /// For those in places that the GPU can't read.
+    /// Uploads from pinned memory. Both outboxes are dropped before the table, since they wait for their uploads.
+    pinned: Outbox,
+    /// Uploads by way of an own buffer, for observations elsewhere.
     copied: Outbox,
     contents: Contents,
     rows: Rows,
 }
 
-/// Where an observation of a step is.
+/// Place of an observation of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Placed {
     /// Row of the table.
     row: usize,
-    /// Whether it was sent before.
+    /// Whether it is already there.
     there: bool,
 }
 
-/// The table itself: a row for each environment, as many for observations that are copied, and one of zeros.
+/// The table itself: a row per environment, as many for copied observations, and one of zeros.
 #[derive(Debug)]
 struct Rows {
     /// `[rows, words]`.
     words: Tensor,
     row_bytes: usize,
-    /// Of an observation's values.
+    /// Element type of observations.
     kind: Kind,
 }
 
@@ -52,35 +52,35 @@ impl Rows {
         Ok(Self { words: Tensor::f_zeros(size, (word, device))?, row_bytes, kind: spec.kind.tensor_kind() })
     }
 
-    /// The rows that `index` names, `[rows, values]`.
+    /// The rows at `index`, `[rows, values]`.
     fn gather(&self, index: &Tensor) -> Result<Tensor> {
         Ok(self.words.f_index_select(0, index)?.f_view_dtype(self.kind)?)
     }
 
-    /// Where a row begins, in bytes.
+    /// Offset of a row in bytes.
     fn start(&self, row: usize) -> usize {
         row * self.row_bytes
     }
 }
 
-/// The widest word that rows of so many bytes can be moved in: a gather has a thread for each.
+/// The widest integer that divides a row: a gather uses one thread per element.
 fn word(row_bytes: usize) -> Kind {
     let fits = |kind: &Kind| row_bytes.is_multiple_of(kind.elt_size_in_bytes());
     [Kind::Int64, Kind::Int].into_iter().find(fits).unwrap_or(Kind::Uint8)
 }
 
-/// What was sent ahead to the environments' rows, and no step has used yet.
+/// Content uploaded ahead to the environments' rows and not yet used by a step.
 #[derive(Debug)]
 struct Contents(Vec<Option<Stamp>>);
 
 impl Contents {
-    /// What an environment's row holds from now on; nothing while that is not certain.
+    /// Sets the content of an environment's row; `None` while it is uncertain.
     fn set(&mut self, environment: usize, stamp: Option<Stamp>) {
         self.0[environment] = stamp;
     }
 
-    /// Where the observations of a step go, each told by its environment and by its stamp where the GPU can read it.
-    /// What was sent ahead for these environments is used up, or written over by what is sent now.
+    /// Assigns rows to the observations of a step, given by environment and stamp (`None` outside pinned memory).
+    /// This uses up the content of these environments' rows.
     fn place(&mut self, observations: impl Iterator<Item = (usize, Option<Stamp>)>) -> Vec<Placed> {
         let mut copied = self.0.len();
         let place = |(environment, stamp): (usize, Option<Stamp>)| match stamp {
@@ -95,14 +95,14 @@ impl Contents {
 }
 
 impl ObservationTable {
-    /// For the observations of as many environments as have states. Waits for the current stream.
+    /// A table for the environments of `states`. Waits for the current stream.
     pub fn new(networks: &Networks, states: &RecurrentStates) -> Result<Self> {
         let (spec, environments) = (networks.input().spec(), states.environments());
         let rows = Rows::new(spec, environments, states.table().device())?;
-        // Observations come by another stream, which must not be earlier than the zeros.
+        // Uploads use another stream and must come after the zeros.
         Stream::current()?.synchronize()?;
         Ok(Self {
-            lying: Outbox::new(0)?,
+            pinned: Outbox::new(0)?,
             copied: Outbox::new(environments * spec.bytes())?,
             contents: Contents(vec![None; environments]),
             rows,
@@ -114,8 +114,7 @@ impl ObservationTable {
         2 * self.contents.0.len()
     }
 
-    /// Sends environments' observations ahead of the step that they are for, on the current stream; those that the GPU
-    /// can't read in their places go with the step.
+    /// Uploads observations in pinned memory ahead of their step, on the current stream; others wait for the step.
     pub fn send(&mut self, observations: &[(usize, Observation<'_>)]) -> Result<()> {
         let mut pieces = Vec::with_capacity(observations.len());
         for (environment, observation) in observations {
@@ -124,7 +123,7 @@ impl ObservationTable {
                 self.contents.set(*environment, None);
             }
         }
-        self.lying.send_pieces(&pieces, &self.rows.words)?;
+        self.pinned.send_pieces(&pieces, &self.rows.words)?;
         for (environment, observation) in observations {
             if let Some(stamp) = observation.stamp() {
                 self.contents.set(*environment, Some(stamp));
@@ -133,16 +132,15 @@ impl ObservationTable {
         Ok(())
     }
 
-    /// Sends those of a step's observations that are not there yet, on the current stream; in which rows they all are
-    /// then.
+    /// Uploads the missing observations of a step on the current stream; returns the rows of all of them.
     pub fn complete(&mut self, rows: &[ActingRow<'_>]) -> Result<Vec<usize>> {
         let placed = self.contents.place(rows.iter().map(|row| (row.environment, row.observation.stamp())));
         let missing = || rows.iter().zip(&placed).filter(|(_, placed)| !placed.there);
-        let mut lying = Vec::new();
+        let mut pinned = Vec::new();
         for (row, placed) in missing() {
-            lying.extend(row.observation.piece().map(|piece| (piece, self.rows.start(placed.row))));
+            pinned.extend(row.observation.piece().map(|piece| (piece, self.rows.start(placed.row))));
         }
-        self.lying.send_pieces(&lying, &self.rows.words)?;
+        self.pinned.send_pieces(&pinned, &self.rows.words)?;
         let mut copied = Vec::new();
         for (row, placed) in missing().filter(|(row, _)| row.observation.piece().is_none()) {
             let start = copied.len() * self.rows.row_bytes;
@@ -154,19 +152,19 @@ impl ObservationTable {
         Ok(placed.iter().map(|placed| placed.row).collect())
     }
 
-    /// Lets a stream's later work wait for everything sent so far.
+    /// Makes later work of a stream wait for all uploads so far.
     pub fn block(&self, stream: &Stream) -> Result<()> {
-        self.lying.block(stream)?;
+        self.pinned.block(stream)?;
         Ok(self.copied.block(stream)?)
     }
 
-    /// Waits until everything sent has arrived. Whoever's memory it was sent from may write there again.
+    /// Waits for all uploads, after which their source memory may be written again.
     pub fn settle(&mut self) -> Result<()> {
-        self.lying.settle()?;
+        self.pinned.settle()?;
         Ok(self.copied.settle()?)
     }
 
-    /// The rows that `index` names, `[rows, values]`.
+    /// The rows at `index`, `[rows, values]`.
     pub fn gather(&self, index: &Tensor) -> Result<Tensor> {
         self.rows.gather(index)
     }
@@ -192,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_sent_ahead_is_not_sent_again_and_serves_one_step() {
+    fn an_upload_ahead_serves_exactly_one_step() {
         let (mut contents, [one, three]) = (contents(), [Stamp::new(), Stamp::new()]);
         contents.set(3, Some(three));
         let step = [(1, Some(one)), (3, Some(three))];
@@ -201,24 +199,24 @@ mod tests {
     }
 
     #[test]
-    fn other_content_than_was_sent_is_sent() {
+    fn uploads_content_that_differs_from_the_upload_ahead() {
         let (mut contents, [old, new]) = (contents(), [Stamp::new(), Stamp::new()]);
         contents.set(0, Some(old));
         assert_eq!(contents.place([(0, Some(new))].into_iter()), [missing(0)]);
-        // The row holds the new one now.
+        // The row now holds the new one.
         assert_eq!(contents.place([(0, Some(old))].into_iter()), [missing(0)]);
-        // Sent twice: what counts is the later one.
+        // Of two uploads the later one counts.
         contents.set(0, Some(old));
         contents.set(0, Some(new));
         assert_eq!(contents.place([(0, Some(new))].into_iter()), [there(0)]);
-        // Whose sending failed is not there.
+        // A failed upload is not there.
         contents.set(0, Some(old));
         contents.set(0, None);
         assert_eq!(contents.place([(0, Some(old))].into_iter()), [missing(0)]);
     }
 
     #[test]
-    fn what_a_step_does_not_use_stays_for_the_next() {
+    fn unused_uploads_stay_for_the_next_step() {
         let (mut contents, [zero, two]) = (contents(), [Stamp::new(), Stamp::new()]);
         contents.set(0, Some(zero));
         contents.set(2, Some(two));
@@ -227,19 +225,19 @@ mod tests {
     }
 
     #[test]
-    fn the_last_observation_of_an_episode_leaves_the_first_of_the_next_alone() {
+    fn the_last_observation_of_an_episode_does_not_displace_the_next_first() {
         let (mut contents, first) = (contents(), Stamp::new());
         contents.set(1, Some(first));
         let last = [(1, None), (0, Some(Stamp::new())), (3, None)];
         assert_eq!(contents.place(last.into_iter()), [missing(ENVIRONMENTS), missing(0), missing(ENVIRONMENTS + 1)]);
         assert_eq!(contents.place([(1, Some(first))].into_iter()), [there(1)]);
-        // As many as there are environments have room, and the row of zeros comes after them.
+        // There is room for as many as there are environments, and the row of zeros follows.
         let all = contents.place((0..ENVIRONMENTS).map(|environment| (environment, None)));
         assert_eq!(all.last(), Some(&missing(2 * ENVIRONMENTS - 1)));
     }
 
     #[test]
-    fn gathered_rows_are_the_observations_as_they_were_put_there() {
+    fn gathers_rows_unchanged() {
         let specs = [
             (vec![210, 160], ObservationKind::U8, Kind::Int64),
             (vec![6], ObservationKind::F32, Kind::Int64),

@@ -1,62 +1,62 @@
-//! What an environment has shown since its episode began: embeddings, and the exact distances to the nearest of them.
+//! The embeddings of an episode, with exact nearest-neighbour distances.
 //!
-//! Layout: blocks of `LANES` entries, dimension after dimension within a block. The distances of a block's entries to
-//! a query then grow side by side in one small array, which the compiler turns into vector instructions while each
-//! distance is still summed in the order of its dimensions, exactly as a plain scan sums it.
+//! Layout: blocks of `LANES` entries, dimension by dimension within a block. The distances of a block's entries to a
+//! query accumulate side by side in one small array, which the compiler vectorises, while each distance is still summed
+//! in the order of its dimensions, exactly as in a plain scan.
 
 use serde::{Deserialize, Serialize};
 
 /// Entries in a block.
 const LANES: usize = 16;
 
-/// The largest magnitude of an embedding's component. Squared distances between such embeddings stay finite in `f32`.
+/// Largest accepted magnitude of a component, for which squared distances stay finite in `f32`.
 pub const LARGEST_COMPONENT: f32 = 1e15;
 
-/// What an episodic memory refuses.
+/// Invalid arguments of an episodic memory.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum EpisodicMemoryError {
-    /// Asked for a memory that can hold nothing, or more than there is room for.
-    #[error("there can be no episodic memory of {capacity} entries of {dimensions} dimensions")]
+    /// An empty memory, or one that can't be allocated.
+    #[error("can't allocate an episodic memory of {capacity} entries of {dimensions} dimensions")]
     Size {
-        /// Entries asked for.
+        /// Requested entries.
         capacity: usize,
-        /// Dimensions asked for.
+        /// Requested dimensions.
         dimensions: usize,
     },
     /// An embedding of another length.
-    #[error("an embedding of {found} components came to an episodic memory of {expected} dimensions")]
+    #[error("expected an embedding of {expected} components, got {found}")]
     Dimensions {
         /// Dimensions of the memory.
         expected: usize,
-        /// Components that came.
+        /// Components of the embedding.
         found: usize,
     },
     /// A component that is not a number, or too large to measure distances with.
-    #[error("component {component} of an embedding is {value}; it must be a number of at most 1e15 in magnitude")]
+    #[error("component {component} of an embedding is {value}; expected at most 1e15 in magnitude")]
     Component {
-        /// Which one.
+        /// Index of the component.
         component: usize,
-        /// What it was.
+        /// Its value.
         value: f32,
     },
-    /// A saved memory with more entries than it has room for, or with half an entry.
+    /// A saved memory with too many entries or a partial one.
     #[error(
         "a saved episodic memory of {capacity} entries of {dimensions} dimensions holds {values} values: \
-         too many, or no whole entries"
+         too many, or not a multiple of the dimensions"
     )]
     Saved {
-        /// Values found.
+        /// Saved values.
         values: usize,
         /// Dimensions of an entry.
         dimensions: usize,
-        /// Entries there is room for.
+        /// Capacity in entries.
         capacity: usize,
     },
 }
 
 /// Embeddings f(x) of one episode, with exact k-nearest-neighbour distances. Appendix "Never Give Up", M.
 ///
-/// Insertion is O(1). When the memory is full, the oldest entry makes room. [`Self::clear`] keeps the memory it has.
+/// Insertion is O(1) and replaces the oldest entry of a full memory. [`Self::clear`] keeps the allocation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(into = "SavedMemory", try_from = "SavedMemory")]
 pub struct EpisodicMemory {
@@ -73,8 +73,8 @@ impl EpisodicMemory {
     /// An empty memory of `capacity` entries of `dimensions` components.
     pub fn new(capacity: usize, dimensions: usize) -> Result<Self, EpisodicMemoryError> {
         let impossible = EpisodicMemoryError::Size { capacity, dimensions };
-        // Room for everything at once: the operating system hands pages out as they are first written, and no insertion
-        // ever copies what is there.
+        // Reserved at once: the operating system provides pages as they are first written, and insertions never
+        // reallocate.
         let mut blocks = Vec::new();
         match capacity.div_ceil(LANES).checked_mul(LANES).and_then(|lanes| lanes.checked_mul(dimensions)) {
             None | Some(0) => return Err(impossible),
@@ -83,7 +83,7 @@ impl EpisodicMemory {
         Ok(Self { capacity, dimensions, blocks, len: 0, next: 0 })
     }
 
-    /// How many embeddings it holds.
+    /// Number of embeddings.
     pub fn len(&self) -> usize {
         self.len
     }
@@ -93,14 +93,14 @@ impl EpisodicMemory {
         self.len == 0
     }
 
-    /// Forgets everything, for a new episode; frees nothing.
+    /// Removes all embeddings, for a new episode; frees nothing.
     pub fn clear(&mut self) {
         self.blocks.clear();
         self.len = 0;
         self.next = 0;
     }
 
-    /// Remembers an embedding, in place of the oldest one if the memory is full.
+    /// Adds an embedding, in place of the oldest if the memory is full.
     pub fn insert(&mut self, embedding: &[f32]) -> Result<(), EpisodicMemoryError> {
         self.check(embedding)?;
         let (block, lane) = (self.next / LANES, self.next % LANES);
@@ -117,10 +117,10 @@ impl EpisodicMemory {
         Ok(())
     }
 
-    /// The squared distances d²(f, M_i) = Σ_d (M_i,d − f_d)² to the `k` nearest entries, ascending, into `nearest`.
+    /// Fills `nearest` with the squared distances d²(f, M_i) = Σ_d (M_i,d − f_d)² to the `k` nearest entries, ascending.
     ///
-    /// All entries where there are fewer than `k`. Each distance is summed in `f32` in the order of the dimensions, so
-    /// the result is bit for bit that of [`nearest_by_scan`].
+    /// Fewer than `k` if there are fewer entries. Each distance is summed in `f32` in the order of the dimensions, so
+    /// the result equals [`nearest_by_scan`] bit for bit.
     pub fn nearest(&self, embedding: &[f32], k: usize, nearest: &mut Vec<f32>) -> Result<(), EpisodicMemoryError> {
         self.check(embedding)?;
         nearest.clear();
@@ -141,7 +141,7 @@ impl EpisodicMemory {
         Ok(())
     }
 
-    /// The entries, oldest first, one after the other.
+    /// All entries in one vector, oldest first.
     pub fn entries(&self) -> Vec<f32> {
         let oldest = if self.len == self.capacity { self.next } else { 0 };
         let mut entries = Vec::with_capacity(self.len * self.dimensions);
@@ -177,7 +177,7 @@ fn block_distances(block: &[f32], query: &[f32]) -> [f32; LANES] {
     sums
 }
 
-/// Puts a distance among the `k` smallest, which stay sorted; returns the bound below which another one would count.
+/// Inserts a distance into the `k` smallest, which stay sorted; returns the bound for further ones.
 fn keep(distance: f32, k: usize, nearest: &mut Vec<f32>) -> f32 {
     let place = nearest.partition_point(|&other| other <= distance);
     if nearest.len() == k {
@@ -187,8 +187,7 @@ fn keep(distance: f32, k: usize, nearest: &mut Vec<f32>) -> f32 {
     if nearest.len() == k { nearest[k - 1] } else { f32::INFINITY }
 }
 
-/// What [`EpisodicMemory::nearest`] computes, by the plainest means: entries one after the other in one slice, a
-/// distance each, then the smallest of them. The yardstick for tests and timings.
+/// The plain version of [`EpisodicMemory::nearest`] over entries in one slice, as a reference for tests and timings.
 pub fn nearest_by_scan(entries: &[f32], embedding: &[f32], k: usize) -> Vec<f32> {
     let mut distances: Vec<f32> = entries
         .chunks_exact(embedding.len())
@@ -202,7 +201,7 @@ pub fn nearest_by_scan(entries: &[f32], embedding: &[f32], k: usize) -> Vec<f32>
     distances
 }
 
-/// How a memory is saved: its entries only, oldest first.
+/// Serialised form of a memory: its entries, oldest first.
 #[derive(Serialize, Deserialize)]
 struct SavedMemory {
     capacity: usize,
@@ -251,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn distances_by_hand() {
+    fn distances_match_hand_computed_values() {
         let memory = memory_of(10, &[[0.0, 0.0], [3.0, 4.0], [1.0, 1.0], [-1.0, 0.0]]);
         assert_eq!(nearest(&memory, &[0.0, 0.0], 3), [0.0, 1.0, 2.0]);
         assert_eq!(nearest(&memory, &[3.0, 3.0], 2), [1.0, 8.0]);
@@ -259,13 +258,13 @@ mod tests {
     }
 
     #[test]
-    fn fewer_entries_than_neighbours() {
+    fn returns_all_distances_with_fewer_entries_than_neighbours() {
         assert_eq!(nearest(&memory_of(10, &[]), &[0.0, 0.0], 3), [0.0; 0]);
         assert_eq!(nearest(&memory_of(10, &[[3.0, 4.0], [0.0, 1.0]]), &[0.0, 0.0], 3), [1.0, 25.0]);
     }
 
     #[test]
-    fn equal_entries_count_each() {
+    fn equal_entries_all_count() {
         let memory = memory_of(40, &[[1.0, 0.0]; 33]);
         assert_eq!(nearest(&memory, &[0.0, 0.0], 10), [1.0; 10]);
     }
@@ -281,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn clearing_forgets_all_and_frees_nothing() {
+    fn clear_removes_all_and_frees_nothing() {
         let mut memory = memory_of(100, &[[1.0, 0.0]; 50]);
         let room = memory.blocks.capacity();
         let place = memory.blocks.as_ptr();
@@ -296,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_measured_is_refused() {
+    fn refuses_invalid_sizes_and_embeddings() {
         for (capacity, dimensions) in [(0, 32), (30_000, 0), (usize::MAX, 32), (usize::MAX / 64, 8)] {
             let error = EpisodicMemory::new(capacity, dimensions).unwrap_err();
             assert_eq!(error, EpisodicMemoryError::Size { capacity, dimensions });
@@ -314,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_saved_memory_is_refused() {
+    fn refuses_a_damaged_saved_memory() {
         let saved = |text: &str| serde_json::from_str::<EpisodicMemory>(text).map(|memory| memory.len());
         assert_eq!(saved(r#"{"capacity":2,"dimensions":2,"entries":[1,2,3,4]}"#).unwrap(), 2);
         assert!(saved(r#"{"capacity":1,"dimensions":2,"entries":[1,2,3,4]}"#).is_err());

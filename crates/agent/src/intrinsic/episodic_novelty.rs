@@ -1,4 +1,4 @@
-//! The intrinsic reward of Never Give Up: new within the episode, times new in the agent's life.
+//! Episodic novelty: how unusual an observation is within its episode.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use super::episodic_memory::{EpisodicMemory, EpisodicMemoryError};
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Kernel {
-    /// k, the neighbours looked at.
+    /// k, the number of neighbours.
     pub neighbours: usize,
     /// ε of K = ε / (d + ε).
     pub epsilon: f64,
@@ -16,10 +16,10 @@ pub struct Kernel {
     pub cluster_distance: f64,
     /// c, added to the similarity so that the reward stays bounded.
     pub pseudo_count: f64,
-    /// s_m: above this similarity there is no reward. With k neighbours s is at most √k + c, so 8 takes effect from
-    /// k = 64 on.
+    /// s_m: above this similarity there is no reward. With k neighbours s is at most √k + c, so 8 has an effect only from
+    /// k = 64.
     pub max_similarity: f64,
-    /// Distances after which the older ones begin to fade from d²_m.
+    /// Number of distances after which older ones fade from d²_m.
     pub mean_span: u64,
 }
 
@@ -36,8 +36,10 @@ impl Default for Kernel {
     }
 }
 
-/// d²_m, the running mean of squared neighbour distances: of all of them at first, later of about the last quarter,
-/// because f moves while it trains, most at the beginning, and the scale of its distances with it.
+/// d²_m, the running mean of squared neighbour distances.
+///
+/// Over all of them at first, later over about the last quarter: the scale of the distances changes while f trains, most
+/// at the beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct DistanceMean {
     mean: f64,
@@ -45,11 +47,12 @@ pub struct DistanceMean {
 }
 
 impl DistanceMean {
-    /// The most distances that the mean is over, unless a longer span is asked for.
+    /// Largest number of distances that the mean covers, unless the span is longer.
     const LONGEST: u64 = 100_000;
 
-    /// Takes a step's distances in, each by d²_m ← d²_m + (d² − d²_m)/n, where n is the count with it until that is
-    /// more than `span`, and then a quarter of it, but not less than `span` and not more than the constant above.
+    /// Adds the distances of a step, each by d²_m ← d²_m + (d² − d²_m)/n.
+    ///
+    /// n is the count up to `span`, and then a quarter of it, clamped between `span` and [`Self::LONGEST`].
     pub fn update(&mut self, distances: &[f32], span: u64) {
         for &distance in distances {
             self.count += 1;
@@ -66,10 +69,8 @@ impl DistanceMean {
 
 /// s = √(Σ_i K_i) + c, K_i = ε / (max(d²_i/d²_m − ξ, 0) + ε), how familiar an embedding is. Appendix "Never Give Up".
 ///
-/// Where an episode has fewer than k observations yet, those n there are stand for k: Σ_i K_i is k times their mean, so
-/// that the scale of the reward is the same from the second observation on. `distances` must hold at least one.
-///
-/// Where d²_m is 0, everything so far was the same: the distances count as 0 and each K_i is 1.
+/// With fewer than k neighbours, Σ_i K_i is k times their mean, so that the scale of the reward is the same from the
+/// second observation on. `distances` must not be empty. If d²_m is 0, all observations were equal and each K_i is 1.
 pub fn similarity(distances: &[f32], distance_mean: f64, kernel: &Kernel) -> f64 {
     let sum: f64 = distances
         .iter()
@@ -94,8 +95,8 @@ pub fn ngu_reward(episodic: f64, multiplier: f64) -> f64 {
 
 /// The episodic side of one environment: its memory and d²_m.
 ///
-/// The memory begins anew with every episode. d²_m goes on: were it the mean of the episode alone, an agent that only ever
-/// sees near-duplicates would find them as far apart as another finds new places.
+/// The memory is cleared for every episode, d²_m is not: with a mean per episode, an agent that only sees near-duplicates
+/// would rate them as novel as another agent rates new places.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EpisodicNovelty {
     kernel: Kernel,
@@ -106,19 +107,19 @@ pub struct EpisodicNovelty {
 }
 
 impl EpisodicNovelty {
-    /// An environment that has seen nothing, with room for `capacity` embeddings of `dimensions` components.
+    /// A new environment, with room for `capacity` embeddings of `dimensions` components.
     pub fn new(kernel: Kernel, capacity: usize, dimensions: usize) -> Result<Self, EpisodicMemoryError> {
         let memory = EpisodicMemory::new(capacity, dimensions)?;
         Ok(Self { kernel, memory, distance_mean: DistanceMean::default(), distances: Vec::new() })
     }
 
-    /// Forgets the last episode.
+    /// Clears the memory for a new episode.
     pub fn start_episode(&mut self) {
         self.memory.clear();
     }
 
-    /// r_episodic of f(x_t) against what came before it, which it then joins. 0 for an episode's first: there is nothing
-    /// to compare it with, and no action led to it.
+    /// Returns r_episodic of f(x_t) and adds it to the memory. The first observation of an episode has reward 0: there is
+    /// nothing to compare it with, and no action led to it.
     pub fn observe(&mut self, embedding: &[f32]) -> Result<f64, EpisodicMemoryError> {
         let reward = if self.memory.is_empty() {
             0.0
@@ -136,7 +137,7 @@ impl EpisodicNovelty {
         self.distance_mean
     }
 
-    /// Goes on with the d²_m of another environment, so that the same is as new here as it was there.
+    /// Continues with the d²_m of another environment, so that both rate novelty alike.
     pub fn take_distances(&mut self, distances: DistanceMean) {
         self.distance_mean = distances;
     }
@@ -163,13 +164,13 @@ mod tests {
     }
 
     #[test]
-    fn fewer_neighbours_stand_for_all() {
+    fn few_neighbours_are_scaled_up_to_k() {
         assert_close(similarity(&[0.0, 0.00390625, 0.5, 1.5], 0.5, &kernel(10)), 2.237143006);
         assert_eq!(similarity(&[0.5], 0.5, &kernel(10)), similarity(&[0.5; 10], 0.5, &kernel(10)));
     }
 
     #[test]
-    fn where_all_is_the_same_every_kernel_is_1() {
+    fn every_kernel_is_1_if_all_observations_are_equal() {
         let s = similarity(&[0.0; 10], 0.0, &Kernel::default());
         assert_close(s, 3.16327766);
         assert_close(episodic_reward(s, &Kernel::default()), 0.3161277976);
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn above_the_largest_similarity_there_is_no_reward() {
+    fn no_reward_above_the_largest_similarity() {
         assert_eq!(episodic_reward(8.0, &kernel(64)), 0.125);
         assert_eq!(episodic_reward(8.001, &kernel(64)), 0.0);
         // 64 equal neighbours: √64 + 0.001.
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mean_runs_over_every_distance() {
+    fn mean_covers_every_distance() {
         let mut mean = DistanceMean::default();
         assert_eq!(mean.mean(), 0.0);
         mean.update(&[4.0, 9.0], 10);
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reward_is_modulated() {
+    fn ngu_reward_is_the_product() {
         assert_eq!(ngu_reward(0.25, 3.0), 0.75);
     }
 
@@ -204,9 +205,9 @@ mod tests {
     }
 
     #[test]
-    fn an_episode_by_hand() {
+    fn an_episode_matches_hand_computed_rewards() {
         let mut novelty = novelty();
-        // Nothing to compare with, then one neighbour, which stands for k = 2.
+        // Nothing to compare with, then one neighbour, scaled up to k = 2.
         assert_eq!(novelty.observe(&[0.0]).unwrap(), 0.0);
         assert_close(novelty.observe(&[1.0]).unwrap(), 65.79670166);
         // Squared distances 4 and 9, then 0.25 and 2.25 to the memory before the embedding joins it.
@@ -215,7 +216,7 @@ mod tests {
         assert_close(novelty.distances().mean(), 3.3);
         assert_eq!(novelty.memory.len(), 4);
 
-        // The memory begins anew, d²_m goes on: 25 joins 1, 4, 9, 0.25 and 2.25.
+        // The memory is cleared, d²_m is not: 25 joins 1, 4, 9, 0.25 and 2.25.
         novelty.start_episode();
         assert_eq!(novelty.memory.len(), 0);
         assert_close(novelty.distances().mean(), 3.3);
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn with_the_distances_of_another_the_same_is_as_new() {
+    fn environments_with_equal_distance_means_rate_novelty_alike() {
         let (mut one, mut other) = (novelty(), novelty());
         for x in [0.0, 1.0, 3.0, 1.5] {
             one.observe(&[x]).unwrap();
@@ -260,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_environment_that_never_changes_is_familiar_not_nan() {
+    fn a_constant_environment_is_familiar_not_nan() {
         let mut novelty = novelty();
         let rewards: Vec<f64> = (0..4).map(|_| novelty.observe(&[7.0]).unwrap()).collect();
         assert_eq!(rewards[0], 0.0);
@@ -282,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn an_embedding_that_is_not_a_number_is_refused() {
+    fn refuses_a_nan_embedding() {
         let error = novelty().observe(&[f32::NAN]).unwrap_err();
         assert!(error.to_string().starts_with("component 0 of an embedding is NaN"), "{error}");
     }

@@ -1,18 +1,18 @@
-//! Life-long novelty: how unusual an observation's RND error is over the whole of training.
+//! Life-long novelty: how unusual an observation's RND error is over all of training.
 
 use crate::moments::Moments;
 
 /// α_t = 1 + s (err − μ_e)/σ_e, the life-long novelty. Appendix "Never Give Up", which leaves out NGU's 1 + and the
 /// table's RND scale s.
 ///
-/// 1 while σ_e is 0: nothing is known yet, or every error was the same.
+/// 1 while σ_e is 0, before the first error or if all errors are equal.
 pub fn lifelong_novelty(error: f64, mean: f64, std: f64, scale: f64) -> f64 {
     if std > 0.0 { 1.0 + scale * (error - mean) / std } else { 1.0 }
 }
 
-/// min{max{α_t, 1}, L}, what the episodic reward is multiplied with. Appendix "Never Give Up".
+/// min{max{α_t, 1}, L}, the factor of the episodic reward. Appendix "Never Give Up".
 pub fn multiplier(novelty: f64, limit: f64) -> f64 {
-    // Comparisons that a NaN fails, so that a broken predictor is seen in the reward instead of turning into 1.
+    // Unlike max and min, these comparisons keep a NaN, so that a broken predictor shows in the reward.
     let raised = if novelty < 1.0 { 1.0 } else { novelty };
     if raised > limit { limit } else { raised }
 }
@@ -35,7 +35,7 @@ mod tests {
     }
 
     #[test]
-    fn without_deviation_nothing_is_novel() {
+    fn nothing_is_novel_without_deviation() {
         assert_eq!(lifelong_novelty(3.0, 1.0, 0.0, 0.5), 1.0);
         assert_eq!(multiplier_of_error(3.0, &Moments::new(0.999), 0.5, 5.0), 1.0);
     }

@@ -21,7 +21,7 @@ pub struct ActionPrediction {
 }
 
 impl ActionPrediction {
-    /// Declares all parameters. The configuration has passed validation for these observations.
+    /// Declares all parameters. The configuration must be valid for these observations.
     pub fn new(config: &NetworkConfig, input: InputShape, actions: usize) -> Self {
         let mut layout = Layout::default();
         let mut scope = layout.scope("action_prediction");

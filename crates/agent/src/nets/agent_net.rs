@@ -33,7 +33,7 @@ pub struct AgentNet {
 /// How the network computes.
 #[derive(Clone, Debug)]
 enum Compute {
-    /// Everything in f32 by libtorch's own operations, on any device: the reference.
+    /// In f32 with libtorch's operations, on any device: the reference.
     Plain,
     /// In 16 bits with f32 master weights and f32 outputs, on a GPU.
     Mixed {
@@ -42,7 +42,7 @@ enum Compute {
     },
 }
 
-/// Input of the network: sequences of equal length, one after the other.
+/// Input of the network: concatenated sequences of equal length.
 #[derive(Debug)]
 pub struct NetInput {
     /// Observations as uploaded, `[batch · steps, values]`.
@@ -76,7 +76,7 @@ pub struct NetStages {
 }
 
 impl AgentNet {
-    /// Declares all parameters. The configuration has passed validation for these observations.
+    /// Declares all parameters. The configuration must be valid for these observations.
     pub fn new(config: &AgentConfig, input: ObservationInput, actions: usize) -> Self {
         let network = &config.network;
         let mut layout = Layout::default();
@@ -117,7 +117,7 @@ impl AgentNet {
         &self.layout
     }
 
-    /// How observations become its input.
+    /// Conversion of observations to its input.
     pub fn input(&self) -> &ObservationInput {
         &self.input
     }
@@ -159,8 +159,9 @@ impl AgentNet {
         Ok(weights)
     }
 
-    /// The stochastic-depth mask of a forward pass over sequences of `steps` observations. `keep` is `[blocks, batch]` on the
-    /// host: 0 where a block is dropped for a sequence, else 1.
+    /// The stochastic-depth mask of a forward pass over sequences of `steps` observations.
+    ///
+    /// `keep` is `[blocks, batch]` on the host: 0 where a block is dropped for a sequence, else 1.
     pub fn depth_mask(&self, keep: &Tensor, steps: i64, device: Device) -> Result<DepthMask> {
         if let Compute::Mixed { torso: Some(_) } = &self.compute {
             let rows: Vec<Vec<f32>> = Vec::try_from(keep)?;
@@ -176,7 +177,7 @@ impl AgentNet {
         self.unroll_from(weights, input, self.torso(weights, input, mask)?)
     }
 
-    /// Output of the torso for whole sequences, `[batch, steps, outputs]`: most of the work of a pass.
+    /// Output of the torso for whole sequences, `[batch, steps, outputs]`.
     pub fn torso(&self, weights: &Weights, input: &NetInput, mask: Option<&DepthMask>) -> Result<Tensor> {
         let batch = input.state.size()[0];
         let steps = if batch == 0 { 0 } else { input.observations.size()[0] / batch };
@@ -216,7 +217,7 @@ impl AgentNet {
     }
 }
 
-/// Stochastic-depth mask: which blocks a pass computes for which sequences; made by [`AgentNet::depth_mask`].
+/// Stochastic-depth mask of [`AgentNet::depth_mask`]: the blocks to compute for each sequence.
 #[derive(Debug)]
 pub enum DepthMask {
     /// For the fused torso.
@@ -242,7 +243,7 @@ impl DepthMask {
         })
     }
 
-    /// Copies a mask of the same network into this memory.
+    /// Copies a mask of the same network in place.
     pub fn copy_from(&mut self, other: &Self) -> Result<()> {
         match (self, other) {
             (Self::Fused(mine), Self::Fused(other)) => mine.take_over(other)?,

@@ -24,10 +24,8 @@ pub enum Core {
 /// One LSTM layer, gates in the order input, forget, cell, output.
 #[derive(Clone, Copy, Debug)]
 pub struct Lstm {
-    weight_ih: ParameterId,
-    weight_hh: ParameterId,
-    bias_ih: ParameterId,
-    bias_hh: ParameterId,
+    /// `weight_ih`, `weight_hh`, `bias_ih`, `bias_hh`.
+    parameters: [ParameterId; 4],
     width: i64,
 }
 
@@ -41,13 +39,14 @@ impl Core {
         let mut scope = layout.scope("lstm");
         scope.count_multiplications(4 * width * (inputs + width));
         let init = Init::fan_in_uniform(width as f64);
-        Self::Lstm(Lstm {
-            weight_ih: scope.declare("weight_ih", &[4 * width, inputs], init),
-            weight_hh: scope.declare("weight_hh", &[4 * width, width], init),
-            bias_ih: scope.declare("bias_ih", &[4 * width], init),
-            bias_hh: scope.declare("bias_hh", &[4 * width], init),
-            width,
-        })
+        let mut declare = |name, shape: &[i64]| scope.declare(name, shape, init);
+        let parameters = [
+            declare("weight_ih", &[4 * width, inputs]),
+            declare("weight_hh", &[4 * width, width]),
+            declare("bias_ih", &[4 * width]),
+            declare("bias_hh", &[4 * width]),
+        ];
+        Self::Lstm(Lstm { parameters, width })
     }
 
     /// Width of the output.
@@ -70,7 +69,7 @@ impl Core {
     pub fn pack(&self, weights: &mut Weights) -> Result<()> {
         match self {
             Self::Lstm(lstm) => {
-                let packed = torch_ext::lstm::prepare(lstm.parameters().map(|id| weights.get(id)))?;
+                let packed = torch_ext::lstm::prepare(lstm.parameters.map(|id| weights.get(id)))?;
                 weights.packed.lstm = Some(packed);
                 Ok(())
             }
@@ -88,9 +87,9 @@ impl Core {
                     return lstm.forward_fused(weights, packed, input, state);
                 }
                 let part = |start| state.f_narrow(1, start, lstm.width)?.f_unsqueeze(0)?.f_contiguous();
-                let parameters = lstm.parameters().map(|id| weights.get(id).shallow_clone());
+                let parameters = lstm.parameters.map(|id| weights.get(id).shallow_clone());
                 let initial = [part(0)?, part(lstm.width)?];
-                // On a GPU libtorch warns at every call that the weights are not one contiguous chunk.
+                // On a GPU libtorch warns at every call that the weights are not contiguous.
                 let lstm = || input.f_lstm(&initial, &parameters, true, 1, 0.0, true, false, true);
                 let (output, h, c) = torch_ext::silently(lstm)?;
                 Ok((output, Tensor::f_cat(&[h.f_squeeze_dim(0)?, c.f_squeeze_dim(0)?], 1)?))
@@ -99,12 +98,12 @@ impl Core {
     }
 }
 
-/// Weights of one step.
+/// Folded weights of a step.
 #[derive(Debug)]
 pub enum FoldedCore {
-    /// One product for all gates.
+    /// One matrix product for all gates.
     Lstm {
-        /// `[4 width, width + inputs]`: of h, then of the input.
+        /// `[4 width, width + inputs]`, for h and then the input.
         weight: Tensor,
         /// Two of `[4 width]`, in f32.
         biases: [Tensor; 2],
@@ -135,11 +134,11 @@ impl FoldedCore {
 }
 
 impl Core {
-    /// The weights of one step, which computes in `kind`, from f32 weights.
+    /// Folds f32 weights into those of a step that computes in `kind`.
     pub fn fold(&self, weights: &Weights, kind: Kind) -> Result<FoldedCore> {
         Ok(match self {
             Self::Lstm(lstm) => {
-                let [weight_ih, weight_hh, bias_ih, bias_hh] = lstm.parameters().map(|id| weights.get(id));
+                let [weight_ih, weight_hh, bias_ih, bias_hh] = lstm.parameters.map(|id| weights.get(id));
                 FoldedCore::Lstm {
                     weight: Tensor::f_cat(&[weight_hh, weight_ih], 1)?.f_to_kind(kind)?,
                     biases: [bias_ih.shallow_clone(), bias_hh.shallow_clone()],
@@ -152,8 +151,8 @@ impl Core {
         })
     }
 
-    /// One step. `x` is `[rows, width + inputs]` in the kind of the weights: its first columns get the output, the rest
-    /// is the input.
+    /// One step. `x` is `[rows, width + inputs]` in the kind of the weights: the output goes to its first columns, the
+    /// rest is the input.
     pub fn step(&self, folded: &FoldedCore, x: &Tensor, states: &CellStates) -> Result<()> {
         let width = self.width();
         let mut output = x.f_narrow(1, 0, width)?;
@@ -185,10 +184,6 @@ impl Core {
 }
 
 impl Lstm {
-    fn parameters(&self) -> [ParameterId; 4] {
-        [self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh]
-    }
-
     /// The forward pass with packed f16 weights, on a GPU.
     fn forward_fused(
         &self,
@@ -198,7 +193,7 @@ impl Lstm {
         state: &Tensor,
     ) -> Result<(Tensor, Tensor)> {
         let [h, c] = [state.f_narrow(1, 0, self.width)?, state.f_narrow(1, self.width, self.width)?];
-        let parameters = self.parameters().map(|id| weights.get(id));
+        let parameters = self.parameters.map(|id| weights.get(id));
         let (output, [h, c]) = torch_ext::lstm::lstm(input, parameters, packed, [&h, &c])?;
         Ok((output, Tensor::f_cat(&[h, c], 1)?))
     }

@@ -44,8 +44,8 @@ impl Features {
         }
     }
 
-    /// Weight and bias of one layer over the one-hot action, the rescaled rewards and the embedding: the action's embedding
-    /// is folded into it.
+    /// Weight and bias over the one-hot action, the rescaled rewards and the embedding, with the action embedding folded
+    /// in.
     pub fn fold(&self, weights: &Weights) -> Result<[Tensor; 2]> {
         let [weight, bias] = self.linear.parameters.map(|id| weights.get(id));
         let (columns, embedding) = (weight.size()[1], weights.get(self.action_embedding));
@@ -54,7 +54,7 @@ impl Features {
         Ok([Tensor::f_cat(&[action, weight.f_narrow(1, width, columns - width)?], 1)?, bias.shallow_clone()])
     }
 
-    /// `[frames, outputs]`. Rewards enter through h, so that large scores do not drown everything else.
+    /// `[frames, outputs]`. Rewards are rescaled by h, so that large scores do not dominate.
     pub fn forward(&self, weights: &Weights, input: &FeatureInput) -> Result<Tensor> {
         let action = Tensor::f_embedding(weights.get(self.action_embedding), &input.action, -1, false, false)?;
         let embedding = input.embedding.f_to_kind(Kind::Float)?;

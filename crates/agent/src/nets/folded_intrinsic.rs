@@ -1,8 +1,7 @@
-//! f and RND with folded weights, as a GPU computes them fast: in f16 for acting and in f32 for learning, with f32 outputs.
+//! f and RND with folded weights for speed on a GPU: f16 for acting, f32 for learning, with f32 outputs.
 //!
-//! Everything is channels-last. The first convolution sees one channel, which tensor cores make little use of. Where its
-//! stride divides its kernel, its squares of stride by stride pixels become channels, and it a smaller convolution of
-//! stride 1 over them.
+//! Everything is channels-last. The first convolution sees one channel, which suits tensor cores badly. Where its stride
+//! divides its kernel, squares of stride by stride pixels become channels of a smaller convolution with stride 1.
 
 use tch::{Kind, Tensor};
 
@@ -13,13 +12,13 @@ use super::rnd::RndPair;
 use crate::error::Result;
 use crate::observation::{ImageShape, InputShape, ObservationInput};
 
-/// f and RND's two networks with the shapes that they share.
+/// f and RND's two networks, which share their input.
 #[derive(Clone, Debug)]
 pub struct FoldedIntrinsic {
     /// f, RND's target and its predictor.
     networks: [EncoderLinear; 3],
     image: ImageShape,
-    /// Side of the squares that become channels; 1 where none do.
+    /// Side of the squares that become channels; 1 if none do.
     square: i64,
     kind: Kind,
 }
@@ -60,7 +59,7 @@ struct FoldedConv {
 }
 
 impl IntrinsicWeights {
-    /// Copies newer values into this memory.
+    /// Copies newer values in place.
     pub fn copy_from(&mut self, newer: &Self) -> Result<()> {
         self.tensors().zip(newer.tensors()).try_for_each(|(mine, newer)| overwrite(mine, newer))
     }
@@ -74,7 +73,7 @@ impl IntrinsicWeights {
 }
 
 impl FoldedIntrinsic {
-    /// For networks that see images of bytes; `None` for others.
+    /// `None` for networks that don't see images of bytes.
     pub fn new(f: &ActionPrediction, rnd: &RndPair, input: &ObservationInput, kind: Kind) -> Option<Self> {
         let InputShape::Image(image) = input.shape() else { return None };
         let networks = [&f.embedding, &rnd.target.layers, &rnd.predictor.layers].map(EncoderLinear::clone);
@@ -84,12 +83,12 @@ impl FoldedIntrinsic {
         input.takes_bytes().then_some(Self { networks, image, square, kind })
     }
 
-    /// Folds f32 weights of f, of RND's target and of its predictor. Gradients flow back to them.
+    /// Folds the f32 weights of f, RND's target and RND's predictor. Gradients flow to them.
     pub fn fold(&self, [f, target, predictor]: [&Weights; 3]) -> Result<IntrinsicWeights> {
         Ok(IntrinsicWeights { f: self.fold_one(&self.networks[0], f)?, rnd: self.fold_rnd([target, predictor])? })
     }
 
-    /// Folds f32 weights of RND's target and of its predictor.
+    /// Folds the f32 weights of RND's target and predictor.
     pub fn fold_rnd(&self, [target, predictor]: [&Weights; 2]) -> Result<RndWeights> {
         Ok(RndWeights {
             target: self.fold_one(&self.networks[1], target)?,

@@ -12,8 +12,7 @@ use crate::observation::{ImageShape, InputShape};
 pub enum LayerInit {
     /// Both uniform in ±1/√fan_in.
     FanIn,
-    /// Weights normal with variance 2/fan_in, of which a relu leaves half, and biases 0: a relu's output is as large as the
-    /// layer's input.
+    /// Weights normal with variance 2/fan_in, biases 0: the output of the following relu is as large as the input.
     BeforeRelu,
 }
 
@@ -43,7 +42,7 @@ impl Linear {
         Self { parameters: init.declare(&mut scope, &[outputs, inputs]) }
     }
 
-    /// Computes with weights of this kind from now on; gradients still flow to the parameters.
+    /// Converts the weights to this kind; gradients still flow to the parameters.
     pub fn convert(&self, weights: &mut Weights, kind: Kind) -> Result<()> {
         for id in self.parameters {
             let converted = weights.get(id).f_to_kind(kind)?;
@@ -132,23 +131,22 @@ impl Conv {
 pub fn convolve(x: &Tensor, weight: &Tensor, bias: &Tensor, stride: i64, padding: i64) -> Result<Tensor> {
     let (_, _, height, width) = weight.size4()?;
     if stride > 1 && (height, width, padding) == (1, 1, 0) {
-        // The pixels it sees are taken first: oneDNN's strided kernel for AVX2 writes the gradient past the end of its
-        // memory where there are 4 channels.
+        // Slices the pixels first: with 4 channels, oneDNN's strided kernel for AVX2 writes the gradient out of bounds.
         let seen = x.f_slice(2, None, None, stride)?.f_slice(3, None, None, stride)?;
         return convolve(&seen, weight, bias, 1, 0);
     }
     Ok(x.f_conv2d(weight, Some(bias), [stride, stride], [padding, padding], [1, 1], 1)?)
 }
 
-/// relu(x Wᵀ + b), which on a GPU is one kernel.
+/// relu(x Wᵀ + b), one kernel on a GPU.
 pub fn linear_relu(x: &Tensor, weight: &Tensor, bias: &Tensor) -> Result<Tensor> {
-    // The binding passes its one flag on as β, the factor of the bias: `true` is 1, and the activation stays relu.
+    // The binding passes its flag as β, the factor of the bias: `true` is 1, and the activation stays relu.
     Ok(bias.f_internal_addmm_activation(x, &weight.f_transpose(0, 1)?, true)?)
 }
 
 /// Convolutions for images, or linear layers for flat observations, with a relu after each.
 ///
-/// The body of the action prediction and RND networks and of the plainer torsos.
+/// The body of action prediction, RND and the simpler torsos.
 #[derive(Clone, Debug)]
 pub struct Encoder {
     /// Layers `conv1`, `conv2`, ...; none for flat observations.
@@ -160,7 +158,7 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Declares the layers for observations of this shape; validation has made sure that the convolutions fit.
+    /// Declares the layers for observations of this shape; the convolutions must fit.
     pub fn new(scope: &mut Scope<'_>, convolutions: &[ConvConfig], hidden: &[usize], input: InputShape) -> Self {
         let (mut encoder, init) = (Self { convolutions: vec![], linears: vec![], outputs: 0 }, LayerInit::BeforeRelu);
         match input {
@@ -230,7 +228,7 @@ mod tests {
     use crate::nets::parameters::{Layout, ParameterSet};
 
     #[test]
-    fn an_encoders_output_is_about_as_large_as_its_input() {
+    fn encoder_preserves_the_scale_of_its_input() {
         let mut layout = Layout::default();
         let convolutions = [64, 64, 64].map(|channels| ConvConfig { channels, kernel: 3, stride: 1, padding: 0 });
         let hidden = [256, 256, 256];

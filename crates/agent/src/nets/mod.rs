@@ -1,4 +1,4 @@
-//! The networks. Each is a description of its parameters and layers, which runs with any values of the parameters.
+//! The networks. Each describes its parameters and layers and runs with any set of parameter values.
 
 pub mod action_prediction;
 pub mod agent_net;

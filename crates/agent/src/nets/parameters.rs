@@ -1,8 +1,8 @@
 //! Named parameters in one flat f32 buffer.
 //!
-//! A network is a description: it holds the places of its parameters, not their values. The same description runs with
-//! the online, target, EMA and acting values. Every set of values is one contiguous buffer with a named view of each
-//! parameter, so that the optimizer, the EMA and copies between sets are single operations over the buffer.
+//! A network holds the places of its parameters, not their values, and runs with the online, target, EMA and acting
+//! values alike. Every set of values is one contiguous buffer with a named view per parameter, so that the optimizer,
+//! the EMA and copies are single operations over the buffer.
 
 use std::sync::Arc;
 
@@ -13,13 +13,13 @@ use tch::{Device, Kind, Tensor};
 use crate::Random;
 use crate::error::Result;
 
-/// Parameters start at multiples of this many elements, so that kernels may read them in wide, aligned words.
+/// Alignment of parameters in elements, so that kernels can read them in wide words.
 const ALIGNMENT: u64 = 64;
 
 /// Initial values of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Init {
-    /// All elements the same.
+    /// All elements equal.
     Constant(f32),
     /// Normal with mean 0.
     Normal {
@@ -40,7 +40,7 @@ impl Init {
     }
 }
 
-/// Place of one parameter in a [`Layout`] and in every set of values that follows it.
+/// Place of a parameter in a [`Layout`] and its sets of values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParameterId(usize);
 
@@ -52,7 +52,7 @@ pub struct Parameter {
     /// Its shape.
     pub shape: Vec<i64>,
     init: Init,
-    /// Where it begins in the buffer.
+    /// Offset in the buffer.
     pub offset: i64,
 }
 
@@ -62,7 +62,7 @@ impl Parameter {
         self.shape.iter().product()
     }
 
-    /// Whether AdamW decays it: matrices and convolution kernels do, gains, biases and scalars do not.
+    /// Whether weight decay applies: to matrices and convolution kernels, not to gains, biases and scalars.
     pub fn decays(&self) -> bool {
         let own_name = self.name.rsplit('.').next().unwrap_or_default();
         self.shape.len() >= 2 && own_name.starts_with("weight")
@@ -93,12 +93,12 @@ impl Layout {
         &self.parameters[id.0]
     }
 
-    /// Number of parameters' elements, without the gaps between them.
+    /// Number of elements, without the gaps between parameters.
     pub fn elements(&self) -> i64 {
         self.parameters.iter().map(Parameter::elements).sum()
     }
 
-    /// Floating-point operations (multiplications and additions) of the layers in one forward pass of one frame.
+    /// Floating-point operations of one forward pass of one frame.
     pub fn flops(&self) -> f64 {
         2.0 * self.multiplications as f64
     }
@@ -110,7 +110,7 @@ impl Layout {
     }
 }
 
-/// A prefix of names in a layout, under which a network declares its parameters.
+/// A name prefix under which a network declares its parameters.
 pub struct Scope<'a> {
     layout: &'a mut Layout,
     prefix: String,
@@ -122,7 +122,7 @@ impl Scope<'_> {
         Scope { prefix: format!("{}.{name}", self.prefix), layout: self.layout }
     }
 
-    /// Counts multiplications with declared parameters in one forward pass of one frame.
+    /// Adds to the multiplications of one forward pass of one frame.
     pub fn count_multiplications(&mut self, count: i64) {
         self.layout.multiplications += count;
     }
@@ -175,14 +175,14 @@ impl ParameterSet {
         Ok(set)
     }
 
-    /// The same values in a buffer of their own.
+    /// A copy in its own buffer.
     pub fn duplicate(&self) -> Result<Self> {
         let mut copy = Self::zeros(&self.layout, self.flat.device())?;
         copy.copy_from(self)?;
         Ok(copy)
     }
 
-    /// Makes gradients flow to the parameters.
+    /// Enables gradients for the parameters.
     pub fn trainable(mut self) -> Result<Self> {
         self.views = self.views.iter().map(|v| v.f_set_requires_grad(true)).collect::<std::result::Result<_, _>>()?;
         Ok(self)
@@ -193,12 +193,12 @@ impl ParameterSet {
         &self.layout
     }
 
-    /// The whole buffer, gaps included (they are and stay zero).
+    /// The whole buffer, including the gaps, which stay zero.
     pub fn flat(&self) -> &Tensor {
         &self.flat
     }
 
-    /// The whole buffer, to be changed in place.
+    /// The whole buffer, mutable.
     pub fn flat_mut(&mut self) -> &mut Tensor {
         &mut self.flat
     }
@@ -213,7 +213,7 @@ impl ParameterSet {
         Ok(self.flat.f_copy_(&other.flat)?)
     }
 
-    /// Copies the values of another set if `chosen`, one bool on the device, is set.
+    /// Copies the values of another set if `chosen`, one bool on the device, is true.
     pub fn copy_where(&mut self, chosen: &Tensor, other: &Self) -> Result<()> {
         let values = other.flat.f_where_self(chosen, &self.flat)?;
         Ok(self.flat.f_copy_(&values)?)
@@ -225,7 +225,7 @@ impl ParameterSet {
         Ok(())
     }
 
-    /// Fills the set with the gradients of `loss` for `parameters`: zero where the loss does not depend on one.
+    /// Fills the set with the gradients of `loss` for `parameters`; zero for unused parameters.
     pub fn fill_with_gradients(&mut self, loss: &Tensor, parameters: &Self) -> Result<()> {
         let gradients = Tensor::f_run_backward(&[loss], &parameters.views, false, false)?;
         let mut pairs = Vec::with_capacity(gradients.len());
@@ -244,7 +244,7 @@ impl ParameterSet {
         Ok(self.flat.f_norm()?)
     }
 
-    /// The first parameter with a NaN or an infinity in it, and that value.
+    /// The first parameter that is not finite, with its first such value.
     pub fn first_non_finite(&self) -> Result<Option<(&str, f64)>> {
         for (name, view) in self.named() {
             let values = view.f_reshape([-1])?;
@@ -266,13 +266,13 @@ impl ParameterSet {
 
 /// Parameters as a forward pass uses them, in the places of the layout.
 ///
-/// What has to be derived from a parameter (a standardised kernel) is computed once per pass, or once per refresh of the
-/// acting parameters, and takes the parameter's place here.
+/// Tensors derived from a parameter, such as a standardised kernel, are computed once per pass, or once per refresh for
+/// acting, and take the parameter's place here.
 #[derive(Debug)]
 pub struct Weights {
     values: Vec<Tensor>,
     flat: Tensor,
-    /// Weights that fused kernels derive from many parameters at once.
+    /// Weights that fused kernels derive from many parameters.
     pub packed: Packed,
 }
 
@@ -286,17 +286,17 @@ pub struct Packed {
 }
 
 impl Weights {
-    /// One parameter, or what was derived from it.
+    /// A parameter, or the tensor derived from it.
     pub fn get(&self, id: ParameterId) -> &Tensor {
         &self.values[id.0]
     }
 
-    /// Replaces a parameter by what was derived from it.
+    /// Replaces a parameter by a derived tensor.
     pub fn replace(&mut self, id: ParameterId, derived: Tensor) {
         self.values[id.0] = derived;
     }
 
-    /// Copies newer values into this memory.
+    /// Copies newer values in place.
     pub fn copy_from(&mut self, newer: &Self) -> Result<()> {
         let packed = [(&self.packed.torso, &newer.packed.torso), (&self.packed.lstm, &newer.packed.lstm)];
         let packed = packed.into_iter().filter_map(|(mine, newer)| Some((mine.as_ref()?, newer.as_ref()?)));
@@ -317,7 +317,7 @@ impl Weights {
     }
 }
 
-/// Copies values over others, unless they share their memory.
+/// Copies a tensor over another, unless they share memory.
 pub(super) fn overwrite(mine: &Tensor, newer: &Tensor) -> Result<()> {
     if mine.data_ptr() != newer.data_ptr() {
         mine.shallow_clone().f_copy_(newer)?;
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn gradients_fill_their_views_and_unused_parameters_get_zero() {
+    fn unused_parameters_get_zero_gradients() {
         let (layout, gain, weight) = layout();
         let set = ParameterSet::initialised(&layout, &mut Random::seed_from_u64(0), Device::Cpu)
             .unwrap()
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nan_is_reported_with_its_parameter() {
+    fn names_the_parameter_with_a_nan() {
         let (layout, _, weight) = layout();
         let set = ParameterSet::initialised(&layout, &mut Random::seed_from_u64(0), Device::Cpu).unwrap();
         assert!(set.first_non_finite().unwrap().is_none());
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn the_moving_average_moves_by_its_share() {
+    fn moving_average_moves_by_its_share() {
         let (layout, gain, _) = layout();
         let online = ParameterSet::initialised(&layout, &mut Random::seed_from_u64(0), Device::Cpu).unwrap();
         let mut average = ParameterSet::zeros(&layout, Device::Cpu).unwrap();

@@ -1,4 +1,4 @@
-//! Random network distillation: a frozen random network, and one that learns to predict it on what the agent sees.
+//! Random network distillation: a frozen random network and a predictor of it, trained on the agent's observations.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ pub struct RndPair {
 }
 
 impl RndPair {
-    /// Declares both networks' parameters. The configuration has passed validation for these observations.
+    /// Declares the parameters of both networks. The configuration must be valid for these observations.
     pub fn new(config: &NetworkConfig, input: InputShape) -> Self {
         let net = |name| RndNet::new(name, config, input);
         Self { target: net("rnd.target"), predictor: net("rnd.predictor") }
@@ -47,7 +47,7 @@ impl RndPair {
 
     /// err = ‖ĝ(x) − g(x)‖² for each frame. Appendix "Random Network Distillation".
     ///
-    /// Gradients flow to the predictor alone.
+    /// Gradients flow only to the predictor.
     pub fn error(&self, target: &Weights, predictor: &Weights, input: &Tensor) -> Result<Tensor> {
         let expected = self.target.layers.forward(target, input)?.f_detach()?;
         let difference = self.predictor.layers.forward(predictor, input)?.f_sub(&expected)?;

@@ -1,4 +1,4 @@
-//! The torso, which processes an observation: one of four networks, by the configuration and the observation's shape.
+//! The torso, which processes an observation: one of four networks.
 
 use tch::Tensor;
 
@@ -61,7 +61,7 @@ impl Torso {
         if let TorsoLayers::NfNet(net) = &self.layers { net.blocks() } else { 0 }
     }
 
-    /// Derives from the parameters what a forward pass needs.
+    /// Derives the weights of a forward pass.
     pub fn prepare(&self, weights: &mut Weights) -> Result<()> {
         if let TorsoLayers::NfNet(net) = &self.layers { net.prepare(weights) } else { Ok(()) }
     }

@@ -10,7 +10,7 @@ use crate::config::{Activation, TorsoConfig};
 use crate::error::Result;
 use crate::observation::ImageShape;
 
-/// Variance times fan-in below which a kernel is not scaled up any further.
+/// Lower bound of variance times fan-in in the standardisation.
 const VARIANCE_FLOOR: f64 = 1e-4;
 
 /// A convolution whose kernel is standardised before use.
@@ -40,8 +40,8 @@ impl StandardisedConv {
 
     /// scale · gain · (W - mean) / √max(var · fan_in, 1e-4), mean and population variance for each output channel.
     ///
-    /// `scale` holds the constant factors of the convolution's input: scaling the kernel is cheaper than another pass over
-    /// the activations. The kernel comes out channels-last, and so does everything computed from it.
+    /// `scale` holds constant factors of the input: scaling the kernel is cheaper than scaling the activations. The
+    /// kernel becomes channels-last, and so does everything computed from it.
     fn standardise(&self, weights: &mut Weights, scale: f64) -> Result<()> {
         let weight = weights.get(self.weight);
         let (variance, mean) = weight.f_var_mean_correction(&[1i64, 2, 3][..], 0, true)?;
@@ -115,7 +115,7 @@ impl NfNet {
 
     /// The specification of this torso for the fused GPU kernels, for images of one channel of bytes.
     ///
-    /// `layout` begins with the torso's parameters. `None` where there are no kernels for this activation or stem.
+    /// `layout` begins with the torso's parameters. `None` if there are no kernels for this activation or stem.
     pub fn fused_spec(&self, layout: &Layout, image: ImageShape) -> Option<TorsoSpec> {
         let ImageShape { height, width, .. } = image;
         let gamma = self.gamma();
@@ -217,7 +217,7 @@ impl NfNet {
         let mean = h.f_mean_dim(&[2i64, 3][..], false, Kind::Float)?;
         let gate = block.squeeze.forward(weights, &mean)?.f_relu()?;
         let gate = block.excite.forward(weights, &gate)?.f_sigmoid()?.f_mul_scalar(2.0 * self.alpha)?;
-        // One factor for each frame and channel: squeeze-excite, alpha, skip gain and stochastic depth together.
+        // One factor per frame and channel: squeeze-excite, alpha, skip gain and stochastic depth.
         let mut factor = gate.f_mul(weights.get(block.skip_gain))?;
         if let Some(keep) = keep {
             factor = factor.f_mul(&keep.f_unsqueeze(-1)?)?;
@@ -225,7 +225,7 @@ impl NfNet {
         Ok(shortcut.f_addcmul(&h, &factor.f_unsqueeze(-1)?.f_unsqueeze(-1)?)?)
     }
 
-    /// relu or gelu, without the factor [`gamma`](Self::gamma), which is in the kernels.
+    /// relu or gelu without the factor [`gamma`](Self::gamma), which is folded into the kernels.
     fn act(&self, x: &Tensor) -> Result<Tensor> {
         Ok(match self.activation {
             Activation::Relu => x.f_relu()?,

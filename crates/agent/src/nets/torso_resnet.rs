@@ -9,7 +9,7 @@ use crate::config::TorsoConfig;
 use crate::error::Result;
 use crate::observation::ImageShape;
 
-/// Layer norm over channels, rows and columns of a frame, with a gain and a bias for each channel.
+/// Layer norm over a frame, with a gain and a bias per channel.
 #[derive(Clone, Copy, Debug)]
 struct LayerNorm {
     gain: ParameterId,

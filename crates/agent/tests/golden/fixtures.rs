@@ -1,4 +1,4 @@
-//! Reading the golden files, building what they describe, and comparing.
+//! Reading golden files, building the described agents, and comparing.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -40,7 +40,7 @@ pub fn read(file: &str) -> TensorFile {
 
 /// All cases of a kind; there is at least one.
 pub fn cases(kind: &str) -> Vec<Case> {
-    // Tests run beside one another, and threads of libtorch that have to wait for a core spin meanwhile.
+    // Tests run in parallel, and waiting threads of libtorch would spin.
     tch::set_num_threads(1);
     let text = std::fs::read_to_string(folder().join("cases.json")).unwrap();
     let all: Value = serde_json::from_str(&text).unwrap();
@@ -72,7 +72,7 @@ impl Case {
         self.description["network"].get("actions").map_or(1, |n| n.as_u64().unwrap() as usize)
     }
 
-    /// The configuration a case was made with; what its description leaves out has no influence on it.
+    /// The configuration of a case; settings that its description omits have no influence.
     pub fn config(&self) -> AgentConfig {
         let network = &self.description["network"];
         let mut config = AgentConfig::default();
@@ -218,7 +218,7 @@ pub fn read_batch(file: &TensorFile, prefix: &str) -> SequenceBatch {
     }
 }
 
-/// What a golden batch has to fit.
+/// The shape that a golden batch must have.
 pub fn batch_shape(batch: &SequenceBatch, config: &AgentConfig, actions: usize) -> BatchShape {
     BatchShape {
         actions,

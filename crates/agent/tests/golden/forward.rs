@@ -50,19 +50,19 @@ fn check_torso(case: &Case, has_keep: bool) {
 }
 
 #[test]
-fn normalizer_free_torso_forward_and_gradients() {
+fn normalizer_free_torso_agrees_with_the_reference() {
     let cases = cases("forward_torso");
     assert!(cases.iter().any(|c| c.description["network"]["torso"]["activation"] == "gelu"));
     cases.iter().for_each(|case| check_torso(case, true));
 }
 
 #[test]
-fn plain_torso_forward_and_gradients() {
+fn plain_torso_agrees_with_the_reference() {
     cases("forward_torso_dqn").iter().for_each(|case| check_torso(case, false));
 }
 
 #[test]
-fn features_core_and_heads() {
+fn features_core_and_heads_agree_with_the_reference() {
     for case in cases("forward_network") {
         let config = case.config();
         let net = AgentNet::new(&config, input(&case), case.actions());
@@ -70,7 +70,7 @@ fn features_core_and_heads() {
         load(&case.file, "parameters.", &mut parameters, |_| true);
         let weights = net.prepare(&parameters).unwrap();
         let mut batch = read_batch(&case.file, "batch");
-        // The file holds the outputs for padding, too: to feed it as it is, all of it counts as valid here.
+        // The file holds outputs for padding too, so every observation counts as valid here.
         batch.sequences.iter_mut().for_each(|sequence| sequence.length = batch.trace);
         let shape = batch_shape(&batch, &config, case.actions());
         let tensors = BatchTensors::upload(&batch, &batch.observations, net.input(), &shape, Device::Cpu).unwrap();
@@ -89,7 +89,7 @@ fn features_core_and_heads() {
 }
 
 #[test]
-fn action_prediction() {
+fn action_prediction_agrees_with_the_reference() {
     for case in cases("forward_action_prediction") {
         let net = ActionPrediction::new(&case.config().network, input(&case).shape(), case.actions());
         let mut parameters = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
@@ -103,7 +103,7 @@ fn action_prediction() {
 }
 
 #[test]
-fn random_network_distillation() {
+fn random_network_distillation_agrees_with_the_reference() {
     for case in cases("forward_rnd") {
         let pair = RndPair::new(&case.config().network, input(&case).shape());
         let mut target = ParameterSet::zeros(&pair.target.layout, Device::Cpu).unwrap();

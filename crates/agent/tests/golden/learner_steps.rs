@@ -8,7 +8,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::fixtures::{Case, assert_close, batch_shape, cases, read, read_batch};
 
-/// A learner that begins with the given parameters: a fresh one's saved state, with these in their places.
+/// A fresh learner with the given parameters.
 fn learner(
     config: &AgentConfig,
     observation: &ObservationSpec,
@@ -27,7 +27,7 @@ fn learner(
 }
 
 #[test]
-fn action_prediction_and_rnd_losses() {
+fn action_prediction_and_rnd_losses_agree_with_the_reference() {
     for case in cases("loss_intrinsic") {
         let inputs = read(case.description["inputs"].as_str().unwrap());
         let config = case.config();
@@ -79,7 +79,7 @@ fn table(reports: &[StepReport], value: impl Fn(&agent::loss::statistics::Policy
 }
 
 #[test]
-fn ten_updates() {
+fn ten_updates_agree_with_the_reference() {
     for case in cases("learner_steps") {
         let config = case.config();
         let start = |name: &str| match name.split_once('.') {
@@ -127,7 +127,7 @@ fn ten_updates() {
     }
 }
 
-/// Parameters after the last update: their values, and more sharply how far they have moved.
+/// Checks the parameters after the last update, and more strictly their change.
 fn check_end(case: &Case, learner: &Learner) {
     let state = learner.save().unwrap();
     let mut compared = 0;

@@ -14,7 +14,7 @@ use tch::{Device, Kind, Tensor};
 
 use crate::fixtures::{Case, TOLERANCE, assert_close, batch_shape, cases, load, read, read_batch, valid};
 
-/// What all loss cases start from, run through one case's configuration.
+/// The shared loss inputs, evaluated with one case's configuration.
 struct Evaluated {
     case: Case,
     batch: SequenceBatch,
@@ -82,7 +82,7 @@ impl Evaluated {
         let (case, td) = (&self.case, &head.td);
         let name = |field: &str| format!("{field}{ending}");
         case.assert_close(&name("value"), &self.masked(&head.value, 0));
-        // The recursion goes through padding, too; only what is valid counts, and V stands at the end.
+        // The recursion covers padding too; only valid entries count, and V is at the end.
         let steps = valid(&self.batch, 1).unsqueeze(-1);
         let end = (valid(&self.batch, 0).unsqueeze(-1) - &steps) * &head.value;
         case.assert_close(&name("returns"), &(self.masked(&head.returns, 1) + end));
@@ -182,7 +182,7 @@ fn every_switch_agrees_with_the_reference() {
     assert_eq!(seen, expected, "the golden cases");
     evaluated.iter().for_each(Evaluated::check);
 
-    // Both masks take some steps' losses and leave others theirs.
+    // Both masks remove some steps' losses and keep others.
     let share = |keep: &Tensor, valid: &Tensor| {
         let steps = valid.unsqueeze(-1);
         let dropped: Tensor = (keep.ones_like() - keep) * &steps;
@@ -198,7 +198,7 @@ fn every_switch_agrees_with_the_reference() {
 }
 
 #[test]
-fn ladders() {
+fn ladders_agree_with_the_reference() {
     for case in cases("loss_inputs") {
         let count = case.config().policies.count;
         let (beta, gamma) = (case.tensor("beta"), case.tensor("gamma"));

@@ -225,17 +225,17 @@ fn play(config: &AgentConfig, precision: Precision, observation: &ObservationSpe
 }
 
 #[test]
-fn graphs_say_what_the_plain_path_says() {
+fn graphs_agree_with_the_plain_path() {
     play(&config(), Precision::Auto, &screen());
 }
 
 #[test]
-fn in_single_precision_too() {
+fn graphs_agree_in_single_precision() {
     play(&config(), Precision::F32, &screen());
 }
 
 #[test]
-fn without_memory_on_flat_observations_too() {
+fn graphs_agree_without_memory_on_flat_observations() {
     let mut config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
     config.network.recurrent = false;
     config.loss.q_heads = QHeads::Single;
@@ -245,7 +245,7 @@ fn without_memory_on_flat_observations_too() {
 
 /// Floats are not converted, so networks read them as they were gathered.
 #[test]
-fn on_images_of_floats_too() {
+fn graphs_agree_on_images_of_floats() {
     let config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
     play(&config, Precision::Auto, &ObservationSpec { shape: vec![24, 24], kind: ObservationKind::F32 });
 }
@@ -281,7 +281,7 @@ fn two_networks_share_a_table_of_states() {
 
 /// A table of other states: graphs that were recorded for the first must not be used.
 #[test]
-fn another_table_of_states_is_another_table() {
+fn graphs_are_recorded_again_for_another_table_of_states() {
     let observation = screen();
     let mut pair = Pair::new(&config(), Precision::Auto, &observation);
     pair.refresh(5);
@@ -298,9 +298,9 @@ fn another_table_of_states_is_another_table() {
     }
 }
 
-/// The GPU reads observations from their places while the processor goes on: nobody may write there meanwhile.
+/// The GPU reads observations in place while the host continues, so they must not be written meanwhile.
 #[test]
-fn observations_are_not_written_over_while_the_gpu_reads_them() {
+fn refuses_writes_to_observations_that_the_gpu_reads() {
     let observation = screen();
     let mut pair = Pair::new(&config(), Precision::Auto, &observation);
     pair.refresh(6);
@@ -316,7 +316,7 @@ fn observations_are_not_written_over_while_the_gpu_reads_them() {
     let found = step.finish().unwrap();
     compare(&found, &pair.plain.step(&turns.rows(), &mut states.plain).unwrap());
     turns.places[0].row_mut(1).unwrap().fill(7);
-    // A step that nobody waits for gives the places back too.
+    // A dropped step releases the rows too.
     let rows = turns.rows();
     drop(pair.captured.begin(&rows, &mut states.captured).unwrap());
     drop(rows);
@@ -348,7 +348,7 @@ fn two_views(environments: &[usize], seed: u64) -> (Pair, States, [Turns; 2], [A
 }
 
 #[test]
-fn observations_sent_ahead_are_those_that_a_step_sends_itself() {
+fn uploads_ahead_equal_uploads_by_the_step() {
     let all: Vec<usize> = (0..ENVIRONMENTS).collect();
     let (mut pair, mut states, turns, wanted) = two_views(&all, 11);
     for round in 0..4 {
@@ -367,7 +367,7 @@ fn observations_sent_ahead_are_those_that_a_step_sends_itself() {
 }
 
 #[test]
-fn of_observations_sent_twice_a_step_sees_the_one_it_is_given() {
+fn a_step_sees_its_own_observation_after_two_uploads() {
     let (mut pair, mut states, turns, wanted) = two_views(&[0, 1, 2, 3, 9, 10], 12);
     let views = [0, 1].map(|seen| turns[0].seeing(&turns[seen]));
     for (earlier, later) in [(0, 1), (1, 0), (0, 0)] {
@@ -380,7 +380,7 @@ fn of_observations_sent_twice_a_step_sees_the_one_it_is_given() {
 }
 
 #[test]
-fn what_was_sent_and_not_used_is_never_seen_in_place_of_something_else() {
+fn unused_uploads_never_replace_other_observations() {
     let (mut pair, mut states, [mut turns, other], wanted) = two_views(&[0, 1, 2], 13);
     send(&turns.rows(), &mut pair, &states);
     let refused = turns.places[0].row_mut(0).unwrap_err();
@@ -398,7 +398,7 @@ fn what_was_sent_and_not_used_is_never_seen_in_place_of_something_else() {
 
 /// An environment whose episode has ended asks twice: first with its last observation, which has no place.
 #[test]
-fn the_last_observation_of_an_episode_and_the_first_of_the_next_are_there_together() {
+fn the_last_and_the_next_first_observation_coexist() {
     let (mut pair, mut states, turns, wanted) = two_views(&[0, 1, 2], 14);
     let mut last = turns[0].rows();
     for (row, bytes) in last.iter_mut().zip(turns[0].observations.chunks(screen().bytes())) {
@@ -412,7 +412,7 @@ fn the_last_observation_of_an_episode_and_the_first_of_the_next_are_there_togeth
     }
 }
 
-/// What is sent after a step that nobody has waited for must not reach it.
+/// Uploads after a step that is still running must not reach it.
 #[test]
 fn a_step_sees_what_it_began_with() {
     let all: Vec<usize> = (0..ENVIRONMENTS).collect();

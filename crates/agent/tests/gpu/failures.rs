@@ -1,4 +1,4 @@
-//! A GPU that fails or runs out of memory, each time in a process of its own: there nothing works on it afterwards.
+//! A GPU that fails or runs out of memory, each in its own process, since the GPU is unusable there afterwards.
 
 use std::process::{Command, Output, exit};
 
@@ -10,20 +10,20 @@ use tch::{Kind, Tensor};
 
 use crate::setup::{GPU, config, screen};
 
-/// Tells a test that it is the process that fails.
+/// Marks the child process, which fails.
 const CHILD: &str = "MEME_TEST_FAILING_GPU";
 
 fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// This test in a process of its own.
+/// Runs this test in a child process.
 fn in_child(name: &str) -> Output {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args([name, "--exact", "--nocapture"]).env(CHILD, "1").output().unwrap()
 }
 
-/// It ended with a sentence that has all these words, by itself.
+/// Asserts that it ended with one message that has all these words.
 fn ended_with(output: &Output, words: &[&str]) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     println!("{said}");
@@ -44,9 +44,9 @@ fn learner() -> Learner {
 
 /// The loaded batch was used by two streams, so giving its memory back takes a call that fails: C++ ends the process.
 #[test]
-fn a_gpu_that_failed_ends_in_a_sentence() {
+fn a_failed_gpu_ends_in_an_error_message() {
     if !is_child() {
-        let name = "failures::a_gpu_that_failed_ends_in_a_sentence";
+        let name = "failures::a_failed_gpu_ends_in_an_error_message";
         return ended_with(&in_child(name), &["the GPU stopped working", "nvidia-smi", "checkpoint"]);
     }
     torch_ext::end_in_a_sentence();
@@ -57,7 +57,7 @@ fn a_gpu_that_failed_ends_in_a_sentence() {
     memory.bytes().unwrap().copy_from_slice(&sequences.observations);
     let loaded = loader.load(&sequences, &mut memory).unwrap();
     learner.step_loaded(&loaded, StepOptions::default()).unwrap();
-    // An index that is not there fails on the GPU itself, some time after this call.
+    // An index out of range fails on the GPU, some time after this call.
     let beyond = Tensor::from_slice(&[1000i64]).to_device(GPU);
     let _ = Tensor::zeros([4], (Kind::Float, GPU)).f_index_select(0, &beyond);
     let error = learner.step_loaded(&loaded, StepOptions::default()).unwrap_err();
@@ -67,9 +67,9 @@ fn a_gpu_that_failed_ends_in_a_sentence() {
 }
 
 #[test]
-fn running_out_of_memory_ends_in_a_sentence_and_the_learner_goes_on() {
+fn running_out_of_memory_is_an_error_and_the_learner_continues() {
     if !is_child() {
-        let name = "failures::running_out_of_memory_ends_in_a_sentence_and_the_learner_goes_on";
+        let name = "failures::running_out_of_memory_is_an_error_and_the_learner_continues";
         return ended_with(&in_child(name), &["the GPU is out of memory", "1024.00 GiB", "nvidia-smi"]);
     }
     let mut learner = learner();

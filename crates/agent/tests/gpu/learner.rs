@@ -53,7 +53,7 @@ fn compare(found: &StepReport, wanted: &StepReport) {
 }
 
 #[test]
-fn one_update_of_fresh_parameters() {
+fn one_update_agrees_with_the_cpu() {
     for seed in [1, 2] {
         let (mut plain, mut mixed) =
             (learner(&config(), Precision::F32, Device::Cpu), learner(&config(), Precision::Auto, GPU));
@@ -67,7 +67,7 @@ fn one_update_of_fresh_parameters() {
 /// and with noise for images most of a gradient cancels out over the frames. So the bound is wide: what it shows is that no
 /// part is missing, scaled or of the wrong sign. The pieces have close bounds, in the other files.
 #[test]
-fn the_gradients_of_an_update() {
+fn gradients_of_an_update_agree_with_the_cpu() {
     for seed in [1, 2] {
         let (mut plain, mut mixed) =
             (learner(&config(), Precision::F32, Device::Cpu), learner(&config(), Precision::Auto, GPU));
@@ -143,7 +143,7 @@ fn the_whole_agent_follows_the_loss_curve_of_f32_up_to_its_bounds() {
 /// Novelty is an actor's error by the learner's mean: of the same parameters and observations both find the same, also
 /// when little is left of it.
 #[test]
-fn the_mean_error_of_rnd_is_that_of_acting_once_it_is_small() {
+fn small_rnd_errors_of_learning_and_acting_agree() {
     let mut config = config();
     // The mean of the last batch alone.
     config.intrinsic.rnd.moments_decay = 0.0;
@@ -183,7 +183,7 @@ fn the_mean_error_of_rnd_is_that_of_acting_once_it_is_small() {
 
 /// Begun before the last one is finished, updates are the same as one after the other; with a target copy among them.
 #[test]
-fn updates_that_are_begun_ahead() {
+fn updates_begun_ahead_equal_sequential_ones() {
     let mut config = config();
     config.copies.target_period = 3;
     let (mut plain, mut ahead) = (learner(&config, Precision::Auto, GPU), learner(&config, Precision::Auto, GPU));
@@ -197,7 +197,7 @@ fn updates_that_are_begun_ahead() {
         found.extend(ahead.begin(&loaded).unwrap());
         assert_eq!((ahead.updates(), found.len()), (i as u64 + 1, i));
     }
-    assert!(ahead.save().unwrap_err().to_string().contains("update 8 is still under way"));
+    assert!(ahead.save().unwrap_err().to_string().contains("update 8 is still pending"));
     found.extend(ahead.finish().unwrap());
     assert!(ahead.finish().unwrap().is_none());
     for (found, wanted) in found.iter().zip(&wanted) {
@@ -214,7 +214,7 @@ fn updates_that_are_begun_ahead() {
 /// From the fourth update of a size on, updates that are begun are recorded ones. Others, of a learner that goes on from
 /// the same state, are given out kernel by kernel. Two sizes, with a target copy just before.
 #[test]
-fn recorded_updates() {
+fn recorded_updates_agree_with_plain_ones() {
     let mut config = config();
     config.copies.target_period = 6;
     let mut recorded = learner(&config, Precision::Auto, GPU);
@@ -247,10 +247,9 @@ fn recorded_updates() {
     }
 }
 
-/// The device finds by itself that an update is not finite, and leaves everything as it is: bit for bit. Of updates that
-/// are given out, and of recorded ones.
+/// The device detects a non-finite update and changes nothing, bit for bit, in plain and in recorded updates.
 #[test]
-fn an_update_that_is_not_finite_changes_nothing() {
+fn a_non_finite_update_changes_nothing() {
     for done in [1, 5] {
         let mut config = config();
         // The update that fails would be followed by a copy to the target network.
@@ -270,13 +269,13 @@ fn an_update_that_is_not_finite_changes_nothing() {
             assert!(!value.is_finite() && *update == done + 1, "{error}");
         };
         refused(learner.step(&huge).map(Some));
-        assert!(learner.save().unwrap() == before, "one call has changed something");
+        assert!(learner.save().unwrap() == before, "one call changed something");
         assert!(learner.begin(&loaded(&learner, &huge)).unwrap().is_none());
         refused(learner.finish());
-        assert!(learner.save().unwrap() == before, "two calls have changed something");
+        assert!(learner.save().unwrap() == before, "two calls changed something");
         assert!(learner.begin(&loaded(&learner, &huge)).unwrap().is_none());
         refused(learner.begin(&loaded(&learner, &good)));
-        assert!(learner.save().unwrap() == before, "an update begun after it has changed something");
+        assert!(learner.save().unwrap() == before, "an update begun after it changed something");
         assert_eq!(learner.step(&good).unwrap().update, done + 1);
     }
 }

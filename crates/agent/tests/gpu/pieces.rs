@@ -48,7 +48,7 @@ fn lstm(device: Device, packed: bool, scale: f64) -> LstmRun {
 }
 
 #[test]
-fn the_lstm_and_its_gradients_whatever_their_size() {
+fn lstm_and_its_gradients_agree_at_any_scale() {
     for scale in [1e-7, 1.0, 1e5] {
         let (plain, fused) = (lstm(Device::Cpu, false, scale), lstm(GPU, true, scale));
         let compare = |name: &str, found: &Tensor, wanted: &Tensor, bound: f64| {
@@ -65,7 +65,7 @@ fn the_lstm_and_its_gradients_whatever_their_size() {
 }
 
 #[test]
-fn the_returns_of_all_policies() {
+fn returns_agree_for_all_policies() {
     let mut random = Random::seed_from_u64(2);
     let size = [5, 33, 7];
     let host = [
@@ -87,7 +87,7 @@ fn the_returns_of_all_policies() {
 }
 
 #[test]
-fn the_optimizer_and_the_moving_average() {
+fn optimizer_and_moving_average_agree() {
     let mut layout = Layout::default();
     let mut scope = layout.scope("p");
     scope.declare("weight", &[70, 30], Init::Normal { std: 1.0 });
@@ -103,7 +103,7 @@ fn the_optimizer_and_the_moving_average() {
         let mut adam = AdamW::new(config, &parameters).unwrap();
         let mut gradients = ParameterSet::zeros(&layout, device).unwrap();
         let scale = Tensor::from(0.7f64).to_device(device);
-        // The third is not to be made, and leaves no trace.
+        // The third step is forbidden and leaves no trace.
         for made in [true, true, false, true, true] {
             let gradient = normal(&gradients.flat().size(), &mut random);
             gradients.flat_mut().copy_(&gradient);
@@ -130,7 +130,7 @@ fn the_optimizer_and_the_moving_average() {
 
 /// Every kernel that cuDNN offers for it, not only the one that would be chosen.
 #[test]
-fn the_gradient_through_a_convolution_a_relu_and_its_bias() {
+fn gradients_through_convolution_relu_and_bias_agree() {
     for (channels, height, width) in [(64, 53, 40), (128, 27, 20), (32, 14, 10)] {
         let shape = Shape { frames: 48, channels, height, width };
         let random = |size: [i64; 4]| {
@@ -167,7 +167,7 @@ fn the_gradient_through_a_convolution_a_relu_and_its_bias() {
 }
 
 #[test]
-fn many_copies_at_once_however_their_tensors_lie() {
+fn copies_many_tensors_at_once_in_any_layout() {
     let mut random = Random::seed_from_u64(5);
     let from: Vec<_> = (1..=200).map(|i| normal(&[i, 3 + i % 7], &mut random).to_device(GPU)).collect();
     let lies = |i: usize, tensor: &Tensor| match i % 3 {

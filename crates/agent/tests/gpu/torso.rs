@@ -14,7 +14,7 @@ use tch::{Device, Kind, Tensor};
 use crate::setup::{GPU, config, narrow, normal, relative, screen};
 
 const BATCH: i64 = 8;
-/// Frames of a sequence, few enough for the CPU.
+/// Frames per sequence, few enough for the CPU.
 const STEPS: i64 = 3;
 
 struct Run {
@@ -113,23 +113,23 @@ fn keep(blocks: usize) -> Tensor {
 }
 
 #[test]
-fn the_papers_torso() {
+fn paper_torso_agrees() {
     compare(&config(), None);
 }
 
 #[test]
-fn the_papers_torso_with_dropped_blocks() {
+fn paper_torso_with_dropped_blocks_agrees() {
     compare(&config(), Some(&keep(13)));
 }
 
 #[test]
-fn other_widths_and_another_stem() {
+fn other_widths_and_another_stem_agree() {
     compare(&narrow(), None);
     compare(&narrow(), Some(&keep(4)));
 }
 
-/// So many frames that cuDNN's own kernel for the gradient through a relu is considered.
+/// Enough frames for cuDNN's own kernel for the gradient through a relu.
 #[test]
-fn many_frames() {
+fn many_frames_agree() {
     compare_on(GPU, &narrow(), 128, None);
 }

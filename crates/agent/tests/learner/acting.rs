@@ -143,10 +143,10 @@ fn environments_keep_their_states_in_any_order_and_subset() {
     assert_eq!(states1.read(2).unwrap(), kept);
 }
 
-/// The first observation of an episode is seen with a fresh state, whatever the table holds; whoever wants to know is
-/// told the state that a row went on from.
+/// The first observation of an episode gets a zero state, whatever the table holds; rows return the state before the step
+/// on request.
 #[test]
-fn an_episode_begins_with_a_fresh_state_and_states_are_told() {
+fn an_episode_begins_with_a_zero_state_and_states_are_returned_on_request() {
     let config = setup::config();
     let mut network = network(&config, &setup::learner(&config));
     let rows = Rows::random(3, 1);
@@ -163,15 +163,15 @@ fn an_episode_begins_with_a_fresh_state_and_states_are_told() {
     assert_eq!(kept.read(1).unwrap(), fresh.read(1).unwrap());
 }
 
-/// A network that has broken chooses no actions: argmax would find one among NaNs.
+/// A broken network chooses no actions: argmax would find one among NaNs.
 #[test]
-fn outputs_that_are_not_finite_are_refused_with_their_row() {
+fn refuses_non_finite_outputs_and_names_their_row() {
     let config = setup::config();
     let learner = setup::learner(&config);
     let mut network = network(&config, &learner);
     let mut rows = Rows::random(4, 1);
     rows.policy = vec![0, 1, 2, 3];
-    for (tensor, element, said) in [
+    for (tensor, element, start) in [
         ("heads.policy.output.bias", 2 * ACTIONS as i64, "a logit of the policy of row 2 is NaN"),
         ("action_prediction.embedding.bias", 0, "an element of f of row 0 is NaN"),
     ] {
@@ -182,13 +182,13 @@ fn outputs_that_are_not_finite_are_refused_with_their_row() {
         network.refresh(&weights).unwrap();
         let mut states = states(&network, 4);
         let error = network.step(&rows.input(), &mut states).unwrap_err();
-        assert_eq!(error.to_string(), format!("{said}; the weights that are acted with are broken"));
+        assert_eq!(error.to_string(), format!("{start}; the acting weights are broken"));
     }
 }
 
-/// What is folded together for acting on a GPU says the same as the network itself, in all its shapes.
+/// The folded step for a GPU agrees with the network, in all its variants.
 #[test]
-fn the_folded_step_is_the_networks_own() {
+fn folded_step_agrees_with_the_network() {
     for (recurrent, q_heads, q_combination, distillation) in [
         (true, QHeads::Separate, QCombination::Sum, true),
         (true, QHeads::Combined, QCombination::Returns, true),
@@ -262,7 +262,7 @@ fn the_folded_step_is_the_networks_own() {
 
 /// The same for f and RND, with and without squares that become channels.
 #[test]
-fn the_folded_novelty_is_the_networks_own() {
+fn folded_intrinsic_networks_agree_with_the_networks() {
     let same = |kernel, stride| ConvConfig { channels: 4, kernel, stride, padding: 0 };
     let padded = ConvConfig { channels: 6, kernel: 3, stride: 2, padding: 1 };
     for (shape, first) in [(vec![21, 16], same(4, 2)), (vec![21, 16], same(3, 2)), (vec![9, 8, 3], same(4, 2))] {
@@ -304,7 +304,7 @@ fn the_folded_novelty_is_the_networks_own() {
     }
 }
 
-/// Acting step by step says what the learner's pass over the whole sequence says.
+/// Acting step by step agrees with the learner's pass over the whole sequence.
 #[test]
 fn acting_agrees_with_the_learners_pass() {
     for distillation in [true, false] {
@@ -353,7 +353,7 @@ fn acting_agrees_with_the_learners_pass() {
 }
 
 #[test]
-fn bad_rows_are_named_and_leave_the_states_alone() {
+fn names_bad_rows_and_keeps_the_states() {
     let config = setup::config();
     let mut network = network(&config, &setup::learner(&config));
     let mut states = states(&network, 3);
@@ -382,13 +382,12 @@ fn bad_rows_are_named_and_leave_the_states_alone() {
     assert!(states.write(0, &[0.0; 3]).unwrap_err().to_string().contains("state has 3 values"));
     assert!(states.read(3).is_err() && states.write(3, &before[0]).is_err());
     assert_eq!((0..3).map(|e| states.read(e).unwrap()).collect::<Vec<_>>(), before);
-    let nobody = network.step(&Rows::random(0, 0).input(), &mut states).unwrap();
-    assert!(nobody.q.is_empty() && nobody.rnd_error.is_empty());
+    let empty = network.step(&Rows::random(0, 0).input(), &mut states).unwrap();
+    assert!(empty.q.is_empty() && empty.rnd_error.is_empty());
 }
 
-/// Where nothing is gained by sending observations ahead, a step is the same all the same.
 #[test]
-fn observations_sent_ahead_change_nothing_and_bad_ones_are_named() {
+fn uploads_ahead_change_nothing_and_bad_ones_are_named() {
     let config = setup::config();
     let mut network = network(&config, &setup::learner(&config));
     let (rows, other) = (Rows::random(3, 1), Rows::random(3, 2));
@@ -409,7 +408,7 @@ fn observations_sent_ahead_change_nothing_and_bad_ones_are_named() {
     }
 }
 
-/// Each role of a run is a thread of its own.
+/// Each role of a run has its own thread.
 #[test]
 fn everything_can_move_to_another_thread() {
     fn sendable<T: Send>() {}
@@ -424,7 +423,7 @@ fn actions_are_epsilon_greedy_with_their_probability() {
     assert_eq!(choose_action(&preferences, 0.0, [0.0, 0.9]), chosen(1, 1.0));
     assert_eq!(choose_action(&preferences, 0.4, [0.4, 0.9]), chosen(1, 0.7));
     assert_eq!(choose_action(&preferences, 0.4, [0.39, 0.9]), chosen(3, 0.1));
-    // Exploring may hit the greedy action; its probability is the whole of it.
+    // Exploring may choose the greedy action; its probability is the total.
     assert_eq!(choose_action(&preferences, 0.4, [0.0, 0.3]), chosen(1, 0.7));
     assert_eq!(choose_action(&preferences, 1.0, [0.99, 0.999_999_9]), chosen(3, 0.25));
     let mut random = Random::seed_from_u64(0);

@@ -1,4 +1,4 @@
-//! What the learner does with data it can't use, and with numbers that blow up.
+//! Invalid data and numbers that overflow in the learner.
 
 use agent::Random;
 use agent::{AgentError, Learner, ObservationKind, ObservationSpec, SequenceBatch, random_batch};
@@ -9,7 +9,7 @@ use tch::Device;
 use crate::setup::{self, ACTIONS, LENGTHS, TRACE};
 
 #[test]
-fn bad_values_are_named_with_field_and_place() {
+fn names_field_and_place_of_bad_values() {
     let mut learner = setup::learner(&setup::config());
     let good = setup::batch(&learner, 0);
     type Edit = fn(&mut SequenceBatch);
@@ -46,7 +46,7 @@ fn bad_values_are_named_with_field_and_place() {
 }
 
 #[test]
-fn float_observations_have_to_be_finite_where_they_count() {
+fn valid_float_observations_must_be_finite() {
     let mut learner = Learner::new(&setup::config(), &setup::flat(), ACTIONS, 0, Device::Cpu).unwrap();
     let mut batch = random_batch(learner.networks(), TRACE, &LENGTHS, &mut Random::seed_from_u64(0));
     let nan = f32::NAN.to_le_bytes();
@@ -59,9 +59,9 @@ fn float_observations_have_to_be_finite_where_they_count() {
     assert!(error.contains("observations at sequence 1, observation 6, element 1 is NaN"), "{error}");
 }
 
-/// Whatever lies behind a sequence's end, the step is bit for bit the same.
+/// The step is bit for bit the same for any padding.
 #[test]
-fn padding_carries_nothing() {
+fn padding_has_no_effect() {
     let config = setup::config();
     let (mut clean, mut dirty) = (setup::learner(&config), setup::learner(&config));
     let good = setup::batch(&clean, 0);
@@ -117,7 +117,7 @@ fn extreme_but_finite_batches_stay_finite() {
 }
 
 #[test]
-fn numbers_that_blow_up_stop_the_update_and_leave_the_state_alone() {
+fn an_overflow_stops_the_update_and_keeps_the_state() {
     let mut learner = setup::learner(&setup::config());
     let good = setup::batch(&learner, 0);
     learner.step(&good).unwrap();
@@ -135,7 +135,7 @@ fn numbers_that_blow_up_stop_the_update_and_leave_the_state_alone() {
 }
 
 #[test]
-fn a_gradient_that_is_not_finite_is_named() {
+fn names_a_non_finite_gradient() {
     let config = setup::config();
     let mut state = setup::learner(&config).save().unwrap();
     // A weight so large that the output of the policy head overflows nothing, but its gradient does.
@@ -150,7 +150,7 @@ fn a_gradient_that_is_not_finite_is_named() {
 }
 
 #[test]
-fn impossible_configurations_and_observations_are_refused() {
+fn refuses_invalid_configurations_and_observations() {
     let refused = |shape: Vec<usize>, actions: usize| {
         let spec = ObservationSpec { shape, kind: ObservationKind::U8 };
         Learner::new(&setup::config(), &spec, actions, 0, Device::Cpu).unwrap_err().to_string()
@@ -166,9 +166,9 @@ fn impossible_configurations_and_observations_are_refused() {
     assert!(error.contains("optimizer.learning_rate is -1") && error.contains("loss.kl_bound is NaN"), "{error}");
 }
 
-/// libtorch's own refusals are errors of one sentence, not panics.
+/// libtorch's errors become one-line errors, not panics.
 #[test]
-fn libtorch_errors_are_sentences() {
+fn libtorch_errors_become_one_line_errors() {
     let mut config = setup::config();
     config.network.core = 65_536;
     config.network.head_hidden = 65_536;

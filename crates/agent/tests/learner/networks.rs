@@ -17,7 +17,7 @@ fn image(height: usize, width: usize) -> ObservationSpec {
 }
 
 #[test]
-fn the_papers_network_has_its_41_5_million_parameters() {
+fn paper_network_has_41_5_million_parameters() {
     let networks = Networks::new(&preset(NetworkPreset::Paper), &image(210, 160), 18).unwrap();
     let parameters = networks.agent.layout().elements();
     assert!((41_450_000..41_600_000).contains(&parameters), "{parameters}");
@@ -34,7 +34,7 @@ fn the_papers_network_has_its_41_5_million_parameters() {
 }
 
 #[test]
-fn the_desktop_network_costs_about_a_tenth() {
+fn desktop_network_costs_about_a_tenth() {
     let flops = |p| Networks::new(&preset(p), &image(210, 160), 18).unwrap().agent.flops();
     // The paper's forward pass of one frame: 2.07 GFLOP (84.7 TFLOP for a step of 64 x 160 frames).
     let paper = flops(NetworkPreset::Paper);

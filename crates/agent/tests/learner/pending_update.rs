@@ -1,4 +1,4 @@
-//! Updates that are begun before the last one is finished.
+//! Updates begun before the previous one is finished.
 
 use agent::{AgentError, Learner, StepReport};
 use tch::Device;
@@ -13,7 +13,7 @@ fn config() -> agent::AgentConfig {
 }
 
 #[test]
-fn they_are_bit_for_bit_those_of_one_call_each() {
+fn pending_updates_equal_sequential_ones_bit_for_bit() {
     let (mut whole, mut halves) = (setup::learner(&config()), setup::learner(&config()));
     let (mut wanted, mut found) = (vec![], vec![]);
     for seed in 0..7 {
@@ -28,9 +28,9 @@ fn they_are_bit_for_bit_those_of_one_call_each() {
     assert_eq!(halves.save().unwrap(), whole.save().unwrap());
 }
 
-/// What acts gets the parameters of the update under way; what goes on from a checkpoint must not get half of one.
+/// Acting gets the parameters of the pending update; a checkpoint must not hold half of one.
 #[test]
-fn parameters_can_be_copied_meanwhile_but_nothing_is_saved() {
+fn a_pending_update_allows_copying_parameters_but_not_saving() {
     let source = agent::learner::ParameterSource::Online;
     let mut learner = setup::learner(&config());
     let batch = setup::batch(&learner, 0);
@@ -47,7 +47,7 @@ fn parameters_can_be_copied_meanwhile_but_nothing_is_saved() {
 }
 
 #[test]
-fn one_that_blows_up_leaves_no_trace_and_stops_the_one_begun_after_it() {
+fn a_failed_update_leaves_no_trace_and_stops_the_next() {
     let mut learner = setup::learner(&config());
     let (good, mut huge) = (setup::batch(&learner, 0), setup::batch(&learner, 1));
     huge.steps.reward_extrinsic[2] = 3e38;

@@ -70,7 +70,7 @@ fn a_saved_learner_continues_bit_for_bit_in_a_new_process() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_updates_and_another_seed_others() {
+fn updates_depend_on_the_seed_alone() {
     let config = setup::config();
     let run = |seed| {
         let mut learner = Learner::new(&config, &setup::image(), ACTIONS, seed, Device::Cpu).unwrap();
@@ -81,7 +81,7 @@ fn the_same_seed_gives_the_same_updates_and_another_seed_others() {
 }
 
 #[test]
-fn states_of_other_networks_and_damaged_ones_are_refused() {
+fn refuses_states_of_other_networks_and_damaged_ones() {
     let config = setup::config();
     let state = setup::learner(&config).save().unwrap();
     let restore = |config: &agent::AgentConfig, file: &TensorFile| {
@@ -105,7 +105,7 @@ fn states_of_other_networks_and_damaged_ones_are_refused() {
 }
 
 #[test]
-fn weights_that_do_not_fit_are_all_named_and_nothing_is_taken_over() {
+fn names_all_mismatched_weights_and_copies_none() {
     let config = setup::config();
     let learner = setup::learner(&config);
     let mut file = learner.weights(ParameterSource::Online).unwrap();

@@ -94,7 +94,7 @@ fn returns_change_traces_and_what_follows_from_them() {
 }
 
 #[test]
-fn bootstrapping_from_the_target_network_changes_the_targets_alone() {
+fn bootstrapping_from_the_target_network_changes_only_the_targets() {
     let found = changed(|c| c.returns.bootstrap = Bootstrap::Target);
     assert_eq!(found, set(&TARGETS, &["target policy", "value"]));
 }
@@ -166,7 +166,7 @@ fn parameter_names(config: &AgentConfig) -> BTreeSet<String> {
 }
 
 #[test]
-fn another_torso_changes_the_torsos_parameters_alone() {
+fn another_torso_changes_only_the_torsos_parameters() {
     let rest = |names: &BTreeSet<String>| -> BTreeSet<String> {
         names.iter().filter(|name| !name.starts_with("torso.")).cloned().collect()
     };
@@ -182,7 +182,7 @@ fn another_torso_changes_the_torsos_parameters_alone() {
 }
 
 #[test]
-fn without_the_lstm_nothing_is_remembered() {
+fn nothing_is_remembered_without_the_lstm() {
     let mut config = setup::config();
     config.network.recurrent = false;
     let names = parameter_names(&config);

@@ -15,7 +15,7 @@ pub fn keeps_distillation(target_log_policy: &[f32], log_policy: &[f32], max_kl:
     kl_divergence(target_log_policy, log_policy) <= max_kl
 }
 
-/// p·x with 0·(±∞) = 0: an action without probability adds nothing, whatever its logarithm is.
+/// p·x with 0·(±∞) = 0: an impossible action adds nothing.
 fn weighted(probability: f32, x: f32) -> f32 {
     if probability == 0.0 { 0.0 } else { probability * x }
 }
@@ -28,7 +28,7 @@ mod tests {
     const LOG_ONLINE: [f32; 3] = [-0.869_338_1, -1.369_338, -1.119_338];
 
     #[test]
-    fn cross_entropy_of_literal_numbers() {
+    fn cross_entropy_matches_literals() {
         let greedy = [3.333333e-5, 0.9999333, 3.333333e-5];
         assert!((cross_entropy(&greedy, &LOG_TARGET) - 0.407_705_96).abs() < 1e-6);
         // One certain action: −log π of it.
@@ -36,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn divergence_of_literal_numbers() {
+    fn divergence_matches_literals() {
         assert!((kl_divergence(&LOG_TARGET, &LOG_ONLINE) - 0.392_070_62).abs() < 1e-6);
         assert_eq!(kl_divergence(&LOG_TARGET, &LOG_TARGET), 0.0);
     }
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn an_action_that_became_impossible_breaks_the_bound_and_one_that_always_was_does_not() {
+    fn only_newly_impossible_actions_exceed_the_bound() {
         let (certain, even) = ([0.0, f32::NEG_INFINITY], [-std::f32::consts::LN_2; 2]);
         assert_eq!(kl_divergence(&even, &certain), f32::INFINITY);
         assert!((kl_divergence(&certain, &even) - std::f32::consts::LN_2).abs() < 1e-7);

@@ -26,7 +26,7 @@ const B: usize = LENGTHS.len();
 /// ε, below which σ_j does not fall.
 const FLOOR: f64 = 0.01;
 
-/// Made-up outputs of the heads, with ties in some rows, and the values behind them.
+/// Random outputs of the heads, with ties in some rows.
 struct Head {
     values: Vec<f32>,
     policies: usize,
@@ -101,7 +101,7 @@ fn close(what: &str, found: f32, expected: f32) {
     assert!((found - expected).abs() <= 2e-5 * (1.0 + expected.abs()), "{what}: {found} instead of {expected}");
 }
 
-/// What one policy makes of one sequence, by the equations.
+/// Quantities of one policy and one sequence by the equations.
 struct Expected {
     value: Vec<f32>,
     traces: Vec<f32>,
@@ -254,7 +254,7 @@ fn check(scene: &Scene) {
 }
 
 #[test]
-fn every_return_from_either_network() {
+fn every_return_agrees_with_the_equations() {
     for kind in [ReturnKind::SoftWatkins, ReturnKind::Watkins, ReturnKind::Peng, ReturnKind::Retrace] {
         for bootstrap in [Bootstrap::Online, Bootstrap::Target] {
             for distillation in [true, false] {
@@ -270,7 +270,7 @@ fn every_return_from_either_network() {
 }
 
 #[test]
-fn switches_and_constants_of_the_loss() {
+fn switches_and_constants_agree_with_the_equations() {
     type Edit = fn(&mut AgentConfig);
     let edits: [Edit; 9] = [
         |config| config.loss.trust_region = false,

@@ -1,8 +1,8 @@
 //! The scalar equations of the agent as an independent specification of the loss that trains.
 //!
-//! Each equation stands here once more, over slices, one step or one sequence of one policy at a time, and is tested with
-//! literal numbers worked out by hand or by `tests/golden/math_literals.py`. `loss.rs` holds the loss over tensors against
-//! them; `properties.rs` tries them, and the host-side statistics, on random inputs.
+//! Each equation is written again over slices, for one step or one sequence of one policy, and tested with literals
+//! computed by hand or by `tests/golden/math_literals.py`. `loss.rs` compares the loss over tensors with them;
+//! `properties.rs` tests them and the host-side statistics on random inputs.
 
 #![allow(clippy::unwrap_used)]
 

@@ -35,7 +35,7 @@ pub fn target_policy(log_policy: &[f32], temperature: f32, out: &mut [f32]) {
 }
 
 fn tempered_log_softmax(logits: &[f32], temperature: f32, out: &mut [f32]) {
-    // The largest goes first, so that exp sees nothing above 0 however small the temperature is.
+    // The largest is subtracted first, so that exp never overflows at low temperatures.
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     for (out, &logit) in out.iter_mut().zip(logits) {
         *out = (logit - largest) / temperature;
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_equal_maxima_is_greedy() {
+    fn argmax_is_the_first_of_equal_maxima() {
         assert_eq!(argmax(&[1.0, 3.0, 3.0, 2.0]), 1);
         assert_eq!(argmax(&[0.0; 5]), 0);
         assert_eq!(argmax(&[-2.0]), 0);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn softmax_of_literal_numbers() {
+    fn softmax_matches_literals() {
         let (mut log, mut target) = ([0.0; 3], [0.0; 3]);
         log_softmax(&[1.0, 2.0, 0.0], &mut log);
         assert_close(&log, &[-1.407_606, -0.407_605_98, -2.407_606]);

@@ -1,4 +1,4 @@
-//! How often replay should show a sequence again.
+//! Replay priority of a sequence.
 
 /// p = η max_t |δ_t/σ| + (1−η) mean_t |δ_t/σ| over the valid steps, η = 0.9 ("Max Priority Weight"). R2D2's rule, with
 /// TD errors normalised as section B1 says.
@@ -19,7 +19,7 @@ mod tests {
     use super::sequence_priority;
 
     #[test]
-    fn nine_tenths_of_the_largest_and_one_of_the_mean() {
+    fn priority_mixes_largest_and_mean_error() {
         // 0.9 · 3 + 0.1 · (1 + 3 + 2)/3.
         assert!((sequence_priority(&[1.0, -3.0, 2.0], 0.9) - 2.9).abs() < 1e-6);
         assert_eq!(sequence_priority(&[1.0, -3.0, 2.0], 1.0), 3.0);
@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn without_valid_steps_there_is_no_priority() {
+    fn priority_is_0_without_valid_steps() {
         assert_eq!(sequence_priority(&[], 0.9), 0.0);
         assert_eq!(sequence_priority(&[0.0, 0.0], 0.9), 0.0);
     }

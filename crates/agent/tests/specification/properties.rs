@@ -1,4 +1,4 @@
-//! What holds for every input, tried on many seeded random ones.
+//! Properties that hold for every input, tested on seeded random ones.
 
 use agent::Random;
 use agent::bandit::{Bandit, BanditParameters};
@@ -34,7 +34,7 @@ fn magnitudes(count: usize) -> impl Iterator<Item = f64> {
 }
 
 #[test]
-fn rescaling_and_its_inverse_round_trip_over_a_million_either_way() {
+fn rescaling_round_trips_up_to_a_million() {
     for x in magnitudes(200_000) {
         let there_and_back = unscale_value(rescale_value(x));
         assert!((there_and_back - x).abs() <= 2e-15 * x.abs(), "{x} came back as {there_and_back}");
@@ -85,7 +85,7 @@ fn returns_equal_the_direct_sum_and_never_read_padding() {
         let length = 1 + random.random_range(0..trace);
         let scale = [1.0, 1e-3, 1e6][case % 3];
         let gamma = [0.9997, 0.97, 0.5, 1.0][case % 4];
-        // What must not be read is NaN: padding, the last observation's reward and discount, λ at both ends.
+        // Whatever must not be read is NaN: padding, the last observation's reward and discount, λ at both ends.
         let mut draw = |from: usize, to: usize, value: fn(&mut Random) -> f64| -> Vec<f32> {
             (0..trace).map(|t| if (from..to).contains(&t) { value(&mut random) as f32 } else { f32::NAN }).collect()
         };
@@ -147,7 +147,7 @@ fn mixture_weights_and_ladders_hold_for_any_number_of_policies() {
 }
 
 #[test]
-fn nearest_neighbours_are_bit_for_bit_those_of_a_scan() {
+fn nearest_neighbours_equal_a_scan_bit_for_bit() {
     let mut random = Random::seed_from_u64(3);
     for case in 0..300 {
         let dimensions = [1, 2, 3, 7, 16, 32, 33][random.random_range(0..7)];
@@ -180,7 +180,7 @@ fn nearest_neighbours_are_bit_for_bit_those_of_a_scan() {
 }
 
 #[test]
-fn nearest_neighbours_of_a_full_size_memory_are_those_of_a_scan() {
+fn nearest_neighbours_of_a_full_size_memory_equal_a_scan() {
     let mut random = Random::seed_from_u64(4);
     let mut memory = EpisodicMemory::new(30_000, 32).unwrap();
     let mut embedding = || -> Vec<f32> { (0..32).map(|_| random.sample::<f64, _>(StandardNormal) as f32).collect() };
@@ -304,7 +304,7 @@ fn no_finite_batch_makes_a_nan() {
     let mut random = Random::seed_from_u64(6);
     for case in 0..1_000 {
         let scales = Scales {
-            // Rescaled values: the largest stands for a return of 1e6 a step for ever at γ = 0.9997.
+            // Rescaled values: the largest stands for a reward of 1e6 per step forever at γ = 0.9997.
             q: [0.0, 1e-6, 1.0, 2e3, 4e6][case % 5],
             reward: [0.0, 1e-6, 1.0, 1e3, 1e6][case / 5 % 5],
             logit: [0.0, 1.0, 100.0, 1e6][case / 25 % 4],
@@ -315,7 +315,7 @@ fn no_finite_batch_makes_a_nan() {
 }
 
 #[test]
-fn no_finite_episode_makes_an_intrinsic_reward_that_is_not() {
+fn intrinsic_rewards_of_finite_episodes_are_finite() {
     let mut random = Random::seed_from_u64(7);
     for scale in [0.0, 1e-20, 1e-3, 1.0, 1e6, 1e15] {
         let mut novelty = EpisodicNovelty::new(Kernel::default(), 50, 4).unwrap();

@@ -18,7 +18,7 @@ fn assert_close(found: f64, expected: f64) {
 }
 
 #[test]
-fn h_of_literal_numbers() {
+fn h_matches_literals() {
     let h = [(0.0, 0.0), (1.0, 0.4152135624), (3.0, 1.003), (-8.0, -2.008), (100.0, 9.149875621), (1e6, 1999.0005)];
     for (x, expected) in h {
         assert_close(rescale_value(x), expected);
@@ -28,7 +28,7 @@ fn h_of_literal_numbers() {
 }
 
 #[test]
-fn inverse_of_literal_numbers() {
+fn inverse_matches_literals() {
     let inverse = [(0.0, 0.0), (0.5, 1.246262765), (-2.008, -8.0), (10.0, 117.4303228), (1999.0, 999999.6667)];
     for (y, expected) in inverse {
         assert_close(unscale_value(y), expected);

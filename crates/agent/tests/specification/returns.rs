@@ -23,11 +23,11 @@ pub struct Trajectory<'a> {
     pub discounts: &'a [f32],
     /// V_t in real (not rescaled) units: [`expected_value`] or [`greedy_value`].
     pub values: &'a [f32],
-    /// What G_t is measured against where a trace goes on: V_t, or for Retrace h⁻¹(Q(x_t,a_t)). Read where λ_t is.
+    /// Baseline of G_t along the trace: V_t, or for Retrace h⁻¹(Q(x_t,a_t)). Read where λ_t is.
     pub baselines: &'a [f32],
     /// λ_t: see [`super::traces`]. Not read at 0 and at the last valid observation.
     pub traces: &'a [f32],
-    /// Valid observations; what lies behind them is padding and is never read.
+    /// Number of valid observations; the rest is padding and never read.
     pub length: usize,
 }
 
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn coefficients_in_between_mix() {
+    fn intermediate_coefficients_mix_returns() {
         assert_returns([1.0; 5], MIXED, 5, [1.1011375, 0.01375, 5.475, 5.0, 5.0]);
     }
 
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn with_right_values_retrace_is_right_whatever_was_done() {
+    fn retrace_is_unbiased_with_exact_values() {
         // Two actions, which end the game with 1 and -1; the target policy takes the first of them with 0.75.
         for (reward, value_of_action) in [(1.0, 1.0), (-1.0, -1.0)] {
             let mut found = [f32::NAN; 3];
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_taken_out_of_rescaled_space_before_they_are_averaged() {
+    fn averages_values_outside_rescaled_space() {
         let q = [0.5, -2.008, 10.0];
         assert!((expected_value(&q, &[0.2, 0.5, 0.3]) - 31.478_35).abs() < 1e-5);
         assert!((greedy_value(&q) - 117.430_32).abs() < 1e-5);
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn td_errors_are_taken_in_rescaled_space() {
+    fn td_errors_are_in_rescaled_space() {
         assert!((td_error(0.25, 3.0) + 0.753).abs() < 1e-7);
     }
 }

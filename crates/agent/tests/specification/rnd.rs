@@ -18,7 +18,7 @@ fn the_error_is_a_sum_of_squares() {
 }
 
 #[test]
-fn networks_find_the_same_error() {
+fn networks_agree_on_the_error() {
     let networks = Networks::new(&setup::config(), &setup::flat(), setup::ACTIONS).unwrap();
     let parameters = NetworkParameters::initialised(&networks, &mut Random::seed_from_u64(1), Device::Cpu).unwrap();
     let (target, predictor) = (parameters.rnd_target.weights(), parameters.rnd_predictor.weights());

@@ -46,20 +46,20 @@ mod tests {
     }
 
     #[test]
-    fn soft_watkins_accepts_what_lies_within_the_tolerance() {
+    fn soft_watkins_keeps_actions_within_the_tolerance() {
         assert_coefficients(0.0, [0.76, 0.38, 0.095, 0.95]);
         assert_coefficients(0.006, [0.95, 0.76, 0.095, 0.95]);
         assert_coefficients(0.01, [0.95, 0.95, 0.095, 0.95]);
     }
 
     #[test]
-    fn the_tolerance_of_negative_values_goes_the_same_way() {
+    fn tolerance_widens_for_negative_values_too() {
         // −1.005 ≥ −1 − 0.01·1: κ|Q| widens, where κQ would narrow.
         assert_eq!(soft_watkins(0.95, 0.01, &[-1.0, -1.005], &[0.5, 0.5], 1), 0.95);
     }
 
     #[test]
-    fn without_tolerance_and_with_a_greedy_policy_it_is_watkins() {
+    fn soft_watkins_with_zero_kappa_and_greedy_policy_is_watkins() {
         // Ties: all maximal actions are greedy, though the greedy policy is on the first.
         for q in [Q, [2.0, 2.0, -1.0, 2.0], [0.0; 4], [-3.0, -1.0, -1.0, -2.0]] {
             let mut greedy = [0.0; 4];
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn watkins_cuts_at_every_action_that_is_not_greedy() {
+    fn watkins_cuts_at_every_non_greedy_action() {
         let coefficients = |q: [f32; 4]| [0, 1, 2, 3].map(|action| watkins(0.9, &q, action));
         assert_eq!(coefficients(Q), [0.0, 0.0, 0.0, 0.9]);
         assert_eq!(coefficients([2.0, 2.0, -1.0, 2.0]), [0.9, 0.9, 0.0, 0.9]);

@@ -25,7 +25,7 @@ mod tests {
     }
 
     #[test]
-    fn the_four_quadrants() {
+    fn drops_only_steps_that_move_further_outside() {
         // Above the region: a target below draws Q back in, one above pushes it further out.
         assert!(keeps(12.0, 11.5));
         assert!(!keeps(12.0, 13.0));
@@ -42,13 +42,13 @@ mod tests {
     }
 
     #[test]
-    fn its_border_belongs_to_the_region() {
+    fn border_belongs_to_the_region() {
         assert!(keeps(11.0, 13.0) && keeps(9.0, 7.0));
         assert!(!keeps(11.000001, 13.0) && !keeps(8.999999, 7.0));
     }
 
     #[test]
-    fn the_sign_of_zero_is_neither_plus_nor_minus() {
+    fn sign_of_zero_is_zero() {
         assert!(!keeps(12.0, 12.0) && !keeps(8.0, 8.0));
         assert!(keeps_loss(3.0, 3.0, 5.0, 2.0, 0.0));
     }

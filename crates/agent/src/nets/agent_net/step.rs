@@ -1,7 +1,7 @@
-//! One step of many environments without gradients: the same network in as few operations as there can be.
+//! One step of many environments without gradients: the same network in as few operations as possible.
 //!
-//! Every operation of a step is a kernel that waits its turn on a busy GPU, so that their number matters more than their
-//! size. What is linear is folded together once a refresh.
+//! Every operation is a kernel that queues on a busy GPU, so their number matters more than their size. Consecutive
+//! linear operations are folded once per refresh.
 
 use tch::{Kind, Tensor};
 
@@ -21,20 +21,20 @@ pub struct StepWeights {
     heads: FoldedHeads,
 }
 
-/// What a step is fed, one row an environment.
+/// Input of a step, one row per environment.
 #[derive(Debug)]
 pub struct StepInput {
     /// Observations as uploaded, `[rows, values]`.
     pub observations: Tensor,
     /// The previous action one-hot, the rescaled rewards and the embedding, `[rows, ..]` in f32.
     pub features: Tensor,
-    /// Recurrent states before the step and where those after it go.
+    /// Recurrent states before the step, and the table for those after it.
     pub states: CellStates,
     /// Each row's policy, `[rows]`, i64.
     pub policy: Tensor,
 }
 
-/// What the network says of each row's policy, `[rows, actions]` in f32.
+/// Outputs for each row's policy, `[rows, actions]` in f32.
 #[derive(Debug)]
 pub struct StepOutput {
     /// Q_j, rescaled.
@@ -44,7 +44,7 @@ pub struct StepOutput {
 }
 
 impl StepWeights {
-    /// Takes over newer values in the memory that these have.
+    /// Copies newer values in place.
     pub fn copy_from(&mut self, newer: &Self) -> Result<()> {
         self.torso.copy_from(&newer.torso)?;
         for (mine, newer) in self.folded().into_iter().zip(newer.folded()) {
@@ -62,7 +62,7 @@ impl StepWeights {
 }
 
 impl AgentNet {
-    /// What the parts behind the torso compute in.
+    /// Element type behind the torso.
     fn step_kind(&self) -> Kind {
         match self.compute {
             Compute::Plain => Kind::Float,
@@ -87,12 +87,12 @@ impl AgentNet {
         })
     }
 
-    /// Moves the rows' recurrent states on and says what their policies make of it.
+    /// Computes the rows' outputs and updates their recurrent states.
     pub fn step(&self, weights: &StepWeights, input: &StepInput) -> Result<StepOutput> {
         let rows = input.observations.size()[0];
         let device = input.observations.device();
         let [torso_width, features_width, width] = [self.torso.outputs, self.features.outputs, self.core.width()];
-        // h before the step beside the core's input, then h after it: which is what the heads are fed.
+        // First h before the step and the core's input; then h after it replaces h, which gives the heads' input.
         let x = Tensor::f_empty([rows, width + torso_width + features_width], (self.step_kind(), device))?;
         let part = |start, length| x.f_narrow(1, start, length);
         let torso = self.torso_of_frames(&weights.torso, &input.observations, None)?;
