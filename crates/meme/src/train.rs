@@ -219,7 +219,7 @@ fn locked(progress: &Mutex<ProgressLine>) -> MutexGuard<'_, ProgressLine> {
 /// Why training ended.
 #[derive(Clone, Copy, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Ended {
+enum EndReason {
     Finished,
     Stopped,
 }
@@ -230,21 +230,21 @@ struct TrainReport<'a> {
     folder: &'a Path,
     #[serde(flatten)]
     status: &'a RunStatus,
-    ended: Ended,
+    ended: EndReason,
 }
 
 /// Prints the final status, and says why training ended and what can be done next.
 fn report(args: &TrainArgs, name: &str, status: &RunStatus) -> Result<()> {
-    let ended = if status.is_finished() { Ended::Finished } else { Ended::Stopped };
+    let ended = if status.is_finished() { EndReason::Finished } else { EndReason::Stopped };
     let RunStatus { frames, budget, updates, .. } = status;
     let (folder, runs) = (args.runs.join(name), args.runs.display());
     let (done, next) = match ended {
-        Ended::Finished => {
+        EndReason::Finished => {
             let runs = if args.runs == Path::new(RUNS) { String::new() } else { format!(" --runs {runs}") };
             let eval = format!("evaluate it with `meme eval {name}{runs}`");
             ("finished", format!("{eval}, or train longer with a higher --frames"))
         }
-        Ended::Stopped => ("stopped", "run the same command to resume".to_owned()),
+        EndReason::Stopped => ("stopped", "run the same command to resume".to_owned()),
     };
     let unlearned =
         if *updates == 0 { "; nothing was learned yet, because replay holds too few sequences" } else { "" };

@@ -1,4 +1,4 @@
-//! An axis: its range, its ticks and the labels beside them.
+//! An axis: its range, its ticks and the labels next to them.
 
 /// How values map to positions.
 #[derive(Clone, Copy, Debug, PartialEq)]
