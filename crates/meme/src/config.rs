@@ -1,4 +1,4 @@
-//! `meme config`: what a run would be told, what is wrong with it, and where two configs differ.
+//! `meme config`: shows, checks and compares configs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use train::config::{self, Config, Difference, Effective, Origin, PRESETS, Sources};
+use train::config::{self, Config, ConfigError, Difference, Effective, Origin, PRESETS, Problem, Sources};
 
+use crate::config_page::page;
 use crate::output;
 use crate::run_args::{RUN_HELP, RUNS, find_run, run_config};
 
@@ -21,7 +22,7 @@ pub enum ConfigCommand {
     Check(CheckArgs),
     /// Compare two configs field by field
     Diff(DiffArgs),
-    /// Print docs/config.md: every field with its unit, the paper's value and its meaning
+    /// Print docs/config.md: every field with its range, unit, paper value and description
     Doc,
 }
 
@@ -43,6 +44,29 @@ impl ConfigArgs {
     /// What the user gave, in the terms of the loader.
     pub fn sources(&self) -> Sources {
         Sources { preset: self.preset.clone(), file: self.config.clone(), set: self.set.clone() }
+    }
+}
+
+/// Loads a config; errors name the options that its values came from.
+pub fn load(sources: &Sources) -> Result<Effective> {
+    sources.load().map_err(|error| anyhow!(problem_lines(&error)))
+}
+
+fn problem_lines(error: &ConfigError) -> String {
+    match error {
+        ConfigError::Invalid(problems) => problems.iter().map(problem_line).collect::<Vec<_>>().join("\n"),
+        other => other.to_string(),
+    }
+}
+
+fn problem_line(Problem { origin, fault }: &Problem) -> String {
+    format!("{}: {fault}", origin_text(origin))
+}
+
+fn origin_text(origin: &Origin) -> String {
+    match origin {
+        Origin::Set(setting) => format!("--set {setting}"),
+        other => other.to_string(),
     }
 }
 
@@ -92,7 +116,7 @@ pub fn run(command: ConfigCommand) -> Result<ExitCode> {
         ConfigCommand::Show(args) => show(&args)?,
         ConfigCommand::Check(args) => return check(&args),
         ConfigCommand::Diff(args) => diff(&args)?,
-        ConfigCommand::Doc => output::print(&config::page()?)?,
+        ConfigCommand::Doc => output::print(&page()?)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -105,9 +129,9 @@ fn show(args: &ShowArgs) -> Result<()> {
         run_config(&files)?;
         sources.file = Some(files.config_file());
     }
-    let effective = sources.load().map_err(|error| anyhow!("the config is not valid:\n{error}"))?;
+    let effective = load(&sources).map_err(|error| anyhow!("the config is not valid:\n{error}"))?;
     if !args.json {
-        return output::print(&effective.to_toml()?);
+        return output::print(&effective.to_toml(origin_text)?);
     }
     #[derive(Serialize)]
     struct Report<'a> {
@@ -120,9 +144,9 @@ fn show(args: &ShowArgs) -> Result<()> {
 
 fn origins(effective: &Effective) -> BTreeMap<&'static str, String> {
     config::fields()
-        .map(|field| (field.path, effective.origin(field.path)))
+        .map(|field| (field.path.as_str(), effective.origin(&field.path)))
         .filter(|(_, origin)| **origin != Origin::Default)
-        .map(|(path, origin)| (path, origin.to_string()))
+        .map(|(path, origin)| (path, origin_text(origin)))
         .collect()
 }
 
@@ -130,7 +154,7 @@ fn check(args: &CheckArgs) -> Result<ExitCode> {
     let problems = match args.config.sources().load() {
         Ok(_) => Vec::new(),
         Err(error) if error.problems().is_empty() => return Err(error.into()),
-        Err(error) => error.problems().iter().map(ToString::to_string).collect(),
+        Err(error) => error.problems().iter().map(problem_line).collect(),
     };
     let valid = problems.is_empty();
     if args.json {
@@ -167,7 +191,7 @@ fn find(runs: &Path, name: &str) -> Result<Config> {
             .with_context(|| format!("{name} is no preset ({}), no file and no run", names.join(", ")))?;
         return run_config(&run);
     };
-    let effective = sources.load().map_err(|error| anyhow!("the config {name} is not valid:\n{error}"))?;
+    let effective = load(&sources).map_err(|error| anyhow!("the config {name} is not valid:\n{error}"))?;
     Ok(effective.config)
 }
 

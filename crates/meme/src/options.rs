@@ -8,12 +8,12 @@ use clap::{Arg, Command};
 use train::config::{Kind, fields};
 use train::numbers::parse_whole;
 
-/// A whole number from `low` to `high`, typed as people do.
+/// Parses an integer from `low` to `high`, written as people do.
 pub fn whole<T: TryFrom<u64>>(low: i64, high: i64) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
         let number = parse_whole(text).filter(|&number| number >= low as u64 && number <= high as u64);
         let number = number.and_then(|number| T::try_from(number).ok());
-        number.ok_or_else(|| format!("it must be {}", Kind::Whole(low, high)))
+        number.ok_or_else(|| format!("it must be {}", Kind::Integer(low, high)))
     }
 }
 
@@ -25,7 +25,7 @@ pub fn episodes<T: TryFrom<u64>>() -> impl Fn(&str) -> Result<T, String> + Clone
 /// What a field of the config may be, for an option that stands for it.
 pub fn field(path: &str) -> impl Fn(&str) -> Result<u64, String> + Clone {
     match fields().find(|field| field.path == path).map(|field| field.kind) {
-        Some(Kind::Whole(low, high)) => whole(low, high),
+        Some(Kind::Integer(low, high)) => whole(low, high),
         _ => whole(0, i64::MAX),
     }
 }
@@ -48,7 +48,7 @@ pub fn refused_value(error: &clap::Error) -> Option<String> {
     };
     let expected = match (error.kind(), error.get(ContextKind::ValidValue)) {
         (ErrorKind::ValueValidation, _) => match error.source()? {
-            number if number.is::<ParseIntError>() => "it must be a whole number from 0 on".to_owned(),
+            number if number.is::<ParseIntError>() => "it must be an integer from 0 on".to_owned(),
             reason => reason.to_string(),
         },
         (ErrorKind::InvalidValue, Some(ContextValue::Strings(words))) => {
@@ -74,7 +74,7 @@ mod tests {
         }
         assert_eq!(taken("2"), Ok(2));
         for text in ["1", "1000001", "-2", "2.5", "", "many", "99999999999999999999"] {
-            assert_eq!(taken(text), Err("it must be a whole number from 2 to 1_000_000".to_owned()), "{text}");
+            assert_eq!(taken(text), Err("it must be an integer from 2 to 1_000_000".to_owned()), "{text}");
         }
         assert!(whole::<u8>(0, 1000)("256").is_err());
     }

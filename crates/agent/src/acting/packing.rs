@@ -135,7 +135,7 @@ mod tests {
 
     use super::super::StepRewards;
     use super::*;
-    use crate::config::{AgentConfig, NetworkPreset};
+    use crate::config::AgentConfig;
     use crate::observation::{ObservationKind, ObservationSpec};
 
     const ACTIONS: usize = 3;
@@ -143,7 +143,9 @@ mod tests {
 
     #[test]
     fn what_was_packed_is_there_unpacked_and_the_rest_reads_zeros_and_writes_to_nobody() {
-        let config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
+        let network =
+            config_schema::read_table(include_str!("../../../../configs/tiny.toml"), "agent.network").unwrap();
+        let config = AgentConfig { network, ..AgentConfig::default() };
         let spec = ObservationSpec { shape: vec![4], kind: ObservationKind::F32 };
         let networks = Networks::new(&config, &spec, ACTIONS).unwrap();
         let states = RecurrentStates::new(&networks, ENVIRONMENTS, Device::Cpu).unwrap();

@@ -93,7 +93,8 @@ pub fn run(args: &InferenceArgs) -> Result<()> {
     ensure!(args.steps > 0 && args.actions > 0, "--steps and --actions need at least 1");
     ensure!(args.environments.iter().all(|&n| n > 0), "--environments are numbers of at least 1");
     let device = args.device.libtorch()?;
-    let config = Sources { preset: Some(args.preset.clone()), file: None, set: args.set.clone() }.load()?.config;
+    let sources = Sources { preset: Some(args.preset.clone()), file: None, set: args.set.clone() };
+    let config = crate::config::load(&sources)?.config;
     let observation = ObservationSpec { shape: vec![210, 160], kind: ObservationKind::U8 };
     let learner = match args.beside_learner {
         true => Some(BesideLearner::start(&config, &observation, args.actions, device)?),

@@ -112,7 +112,7 @@ struct PartReport {
 /// Measures and prints.
 pub fn run(args: &LearnerArgs) -> Result<()> {
     let sources = Sources { preset: Some(args.preset.clone()), file: None, set: args.set.clone() };
-    let config = sources.load()?.config;
+    let config = crate::config::load(&sources)?.config;
     let batch = args.batch.unwrap_or(config.learner.batch_size);
     let trace = args.trace.unwrap_or(config.replay.trace);
     let (height, width) = args.image.unwrap_or(if args.preset == "tiny" { (24, 24) } else { (210, 160) });

@@ -145,7 +145,7 @@ pub fn run(args: &SystemArgs) -> Result<()> {
         ComputeDevice::Cuda => "run.device=cuda".to_owned(),
     }));
     let sources = Sources { preset: Some(args.preset.clone()), file: None, set };
-    let mut config = sources.load()?.config;
+    let mut config = crate::config::load(&sources)?.config;
     ensure!(!config.run.lockstep, "in lockstep one thread does everything, so there are no roles to tell apart");
     // It ends by the clock.
     config.run.frames = NEVER;

@@ -57,7 +57,7 @@ fn every_error_begins_with_the_programs_name() {
 
 #[test]
 fn invalid_value_of_an_option_is_reported_with_the_valid_ones() {
-    let whole = |range: &str| format!("it must be a whole number {range}");
+    let whole = |range: &str| format!("it must be an integer {range}");
     let (seed, episodes) = (whole("from 0 to 4_294_967_295"), whole("from 1 to 4_294_967_295"));
     let frames = whole("from 1 to 1_000_000_000_000");
     for (command, option, value, expected) in [
