@@ -153,7 +153,7 @@ class Learner:
     def gradients(self, batch, keep):
         """Loss and new priorities; leaves the gradients in the parameters."""
         with torch.no_grad():
-            target = self.unroll(self.target, batch, None)
+            target = self.unroll(self.target, batch, keep)
         online = self.unroll(self.online, batch, keep)
         decay = self.config["sigma_decay"]
         _, sigma_running = agent.moments_mean_std(self.moments, decay)

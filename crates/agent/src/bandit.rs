@@ -1,5 +1,6 @@
 //! The meta-controller, which chooses the policy of each episode.
 
+use config_schema::{above, number};
 use serde::{Deserialize, Serialize};
 
 /// Largest accepted magnitude of a return; its square is finite.
@@ -29,21 +30,15 @@ pub enum BanditError {
     },
 }
 
-/// The constants of the bandit; the defaults are the paper's.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct BanditParameters {
-    /// γ, the discount per episode, above 0 and at most 1.
-    pub discount: f64,
-    /// Weight of the exploration bonus ("Bandit β").
-    pub bonus: f64,
-    /// Probability of a uniformly chosen arm.
-    pub epsilon: f64,
-}
-
-impl Default for BanditParameters {
-    fn default() -> Self {
-        Self { discount: 0.999, bonus: 1.0, epsilon: 0.5 }
+config_schema::section! {
+    /// Bandit that picks the policy of the next episode: discounted UCB-Tuned over the returns.
+    pub struct BanditParameters {
+        /// Discount of past episodes per episode.
+        discount: f64 = 0.999, above(0.0, 1.0).paper();
+        /// Weight of the exploration bonus for rarely played policies ("Bandit β").
+        bonus: f64 = 1.0, number(0.0, 1e6).paper();
+        /// Probability of a uniformly random policy.
+        epsilon: f64 = 0.5, number(0.0, 1.0).paper();
     }
 }
 

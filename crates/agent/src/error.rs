@@ -1,6 +1,6 @@
 //! Why the agent could not be built, fed, trained, saved or loaded.
 
-use crate::config::ConfigProblem;
+use config_schema::Problem;
 
 /// Result of everything in this crate that can fail.
 pub type Result<T> = std::result::Result<T, AgentError>;
@@ -8,9 +8,9 @@ pub type Result<T> = std::result::Result<T, AgentError>;
 /// Why the agent could not be built, fed, trained, saved or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
-    /// Invalid fields of the configuration; all of them are listed.
-    #[error("the agent's configuration can't work: {}", list(.0))]
-    Config(Vec<ConfigProblem>),
+    /// The configuration is invalid; lists every problem.
+    #[error("invalid agent config: {}", list(.0))]
+    Config(Vec<Problem>),
     /// An array has the wrong length for the batch's shape.
     #[error("{field} has {found} values, but {what} needs {expected}")]
     Length {

@@ -23,7 +23,7 @@ pub mod tensor_file;
 pub mod weights;
 
 pub use acting::{ActingNetwork, ActingOutput, ActingRow, RecurrentStates};
-pub use config::{AgentConfig, NetworkPreset};
+pub use config::AgentConfig;
 pub use error::{AgentError, Result};
 pub use learner::{Learner, StepReport};
 pub use networks::{NetworkParameters, Networks};

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use agent::Random;
-use agent::{AgentConfig, Learner, NetworkPreset, ObservationKind, ObservationSpec, random_batch};
+use agent::{AgentConfig, Learner, ObservationKind, ObservationSpec, random_batch};
 use rand::SeedableRng;
 use tch::Device;
 
@@ -17,7 +17,8 @@ fn resident_bytes() -> u64 {
 fn updates_leak_nothing() {
     tch::set_num_threads(1);
     let updates = if std::env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1") { 2000 } else { 120 };
-    let config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
+    let network = config_schema::read_table(include_str!("../../../configs/tiny.toml"), "agent.network").unwrap();
+    let config = AgentConfig { network, ..AgentConfig::default() };
     let spec = ObservationSpec { shape: vec![10, 10], kind: ObservationKind::U8 };
     let mut learner = Learner::new(&config, &spec, 3, 0, Device::Cpu).unwrap();
     let batch = random_batch(learner.networks(), 20, &[20; 8], &mut Random::seed_from_u64(0));

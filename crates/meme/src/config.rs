@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use train::config::{self, Config, Difference, Effective, Origin, PRESETS, Sources};
+use train::config::{self, Config, ConfigError, Difference, Effective, Origin, PRESETS, Problem, Sources};
 
+use crate::config_page::page;
 use crate::output;
 use crate::run_args::{RUN_HELP, RUNS, find_run, run_config};
 
@@ -21,7 +22,7 @@ pub enum ConfigCommand {
     Check(CheckArgs),
     /// Compare two configs field by field
     Diff(DiffArgs),
-    /// Print docs/config.md: every field with its unit, the paper's value and its meaning
+    /// Print docs/config.md: every field with its range, unit, paper value and description
     Doc,
 }
 
@@ -49,7 +50,30 @@ impl ConfigArgs {
     pub fn load(&self, preset: &str) -> Result<(String, Config)> {
         let preset = self.preset.clone().unwrap_or_else(|| preset.to_owned());
         let sources = Sources { preset: Some(preset.clone()), ..self.sources() };
-        Ok((preset, sources.load()?.config))
+        Ok((preset, load(&sources)?.config))
+    }
+}
+
+/// Loads a config; errors name the options that its values came from.
+pub fn load(sources: &Sources) -> Result<Effective> {
+    sources.load().map_err(|error| anyhow!(problem_lines(&error)))
+}
+
+fn problem_lines(error: &ConfigError) -> String {
+    match error {
+        ConfigError::Invalid(problems) => problems.iter().map(problem_line).collect::<Vec<_>>().join("\n"),
+        other => other.to_string(),
+    }
+}
+
+fn problem_line(Problem { origin, fault }: &Problem) -> String {
+    format!("{}: {fault}", origin_text(origin))
+}
+
+fn origin_text(origin: &Origin) -> String {
+    match origin {
+        Origin::Set(setting) => format!("--set {setting}"),
+        other => other.to_string(),
     }
 }
 
@@ -99,7 +123,7 @@ pub fn run(command: ConfigCommand) -> Result<ExitCode> {
         ConfigCommand::Show(args) => show(&args)?,
         ConfigCommand::Check(args) => return check(&args),
         ConfigCommand::Diff(args) => diff(&args)?,
-        ConfigCommand::Doc => output::print(&config::page()?)?,
+        ConfigCommand::Doc => output::print(&page()?)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -112,9 +136,9 @@ fn show(args: &ShowArgs) -> Result<()> {
         run_config(&files)?;
         sources.file = Some(files.config_file());
     }
-    let effective = sources.load().map_err(|error| anyhow!("invalid config:\n{error}"))?;
+    let effective = load(&sources).map_err(|error| anyhow!("invalid config:\n{error}"))?;
     if !args.json {
-        return output::print(&effective.to_toml()?);
+        return output::print(&effective.to_toml(origin_text)?);
     }
     #[derive(Serialize)]
     struct ShownConfig<'a> {
@@ -127,9 +151,9 @@ fn show(args: &ShowArgs) -> Result<()> {
 
 fn origins(effective: &Effective) -> BTreeMap<&'static str, String> {
     config::fields()
-        .map(|field| (field.path, effective.origin(field.path)))
+        .map(|field| (field.path.as_str(), effective.origin(&field.path)))
         .filter(|(_, origin)| **origin != Origin::Default)
-        .map(|(path, origin)| (path, origin.to_string()))
+        .map(|(path, origin)| (path, origin_text(origin)))
         .collect()
 }
 
@@ -137,7 +161,7 @@ fn check(args: &CheckArgs) -> Result<ExitCode> {
     let problems = match args.config.sources().load() {
         Ok(_) => Vec::new(),
         Err(error) if error.problems().is_empty() => return Err(error.into()),
-        Err(error) => error.problems().iter().map(ToString::to_string).collect(),
+        Err(error) => error.problems().iter().map(problem_line).collect(),
     };
     let valid = problems.is_empty();
     if args.json {
@@ -174,7 +198,7 @@ fn find(runs: &Path, name: &str) -> Result<Config> {
             .with_context(|| format!("\"{name}\" is not a preset ({}), a file or a run", names.join(", ")))?;
         return run_config(&run);
     };
-    let effective = sources.load().map_err(|error| anyhow!("invalid config {name}:\n{error}"))?;
+    let effective = load(&sources).map_err(|error| anyhow!("invalid config {name}:\n{error}"))?;
     Ok(effective.config)
 }
 

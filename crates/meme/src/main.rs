@@ -4,6 +4,7 @@ mod advice;
 mod bench;
 mod child;
 mod config;
+mod config_page;
 mod console;
 mod doctor;
 mod eval;

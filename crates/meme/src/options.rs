@@ -12,7 +12,7 @@ pub fn integer<T: TryFrom<u64>>(low: i64, high: i64) -> impl Fn(&str) -> Result<
     move |text| {
         let number = parse_whole(text).filter(|&number| number >= low as u64 && number <= high as u64);
         let number = number.and_then(|number| T::try_from(number).ok());
-        number.ok_or_else(|| format!("expected {}", Kind::Whole(low, high)))
+        number.ok_or_else(|| format!("expected {}", Kind::Integer(low, high)))
     }
 }
 
@@ -24,7 +24,7 @@ pub fn count<T: TryFrom<u64>>() -> impl Fn(&str) -> Result<T, String> + Clone {
 /// Parses the value of an option that stands for a config field.
 pub fn field(path: &str) -> impl Fn(&str) -> Result<u64, String> + Clone {
     match fields().find(|field| field.path == path).map(|field| field.kind) {
-        Some(Kind::Whole(low, high)) => integer(low, high),
+        Some(Kind::Integer(low, high)) => integer(low, high),
         _ => integer(0, i64::MAX),
     }
 }
@@ -68,7 +68,7 @@ mod tests {
         }
         assert_eq!(parsed("2"), Ok(2));
         for text in ["1", "1000001", "-2", "2.5", "", "many", "99999999999999999999"] {
-            assert_eq!(parsed(text), Err(format!("expected {}", Kind::Whole(2, 1_000_000))), "{text}");
+            assert_eq!(parsed(text), Err("expected an integer from 2 to 1_000_000".to_owned()), "{text}");
         }
         assert!(integer::<u8>(0, 1000)("256").is_err());
     }

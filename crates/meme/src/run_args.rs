@@ -196,8 +196,8 @@ mod tests {
              --set run.seed=3 > {config}`"
         );
         let half = &whole[..whole.find("[replay]").unwrap()];
-        let cut = "it ends before agent.network.intrinsic.rnd_output, so it was cut off";
-        for (text, what) in [("", cut), (half, cut), ("[run", "not TOML")] {
+        let cut = "it was cut off: agent.network.intrinsic.rnd_output is missing";
+        for (text, what) in [("", cut), (half, cut), ("[run", "invalid TOML")] {
             fs::write(run.config_file(), text).unwrap();
             let message = run_config(&run).unwrap_err().to_string();
             assert!(message.starts_with(&config) && message.contains(what), "{message}");

@@ -18,7 +18,7 @@ use train::runtime::assembly::Task;
 use train::runtime::status::RunStatus;
 use train::runtime::trainer::{self, ProgressDisplay};
 
-use crate::config::ConfigArgs;
+use crate::config::{self, ConfigArgs};
 use crate::console::{self, ProgressLine};
 use crate::preset::{DefaultPreset, default_preset, preset_warning};
 use crate::run_args::{RUNS, run_config, set_threads};
@@ -68,7 +68,7 @@ impl TrainArgs {
         sources.preset = Some(preset.clone());
         sources.set.extend(self.frames.map(|frames| format!("run.frames={frames}")));
         sources.set.extend(self.seed.map(|seed| format!("run.seed={seed}")));
-        let config = sources.load()?.config;
+        let config = config::load(&sources)?.config;
         envs::check_ram(&environment, &config.env.ram)?;
         let device = trainer::device(&config)?;
         set_threads(&config)?;

@@ -2,8 +2,59 @@
 
 use std::fmt::Display;
 
+use config_schema::{Problem, Schema, above, integer, number};
+
 use crate::error::{ReplayError, Result};
 use crate::tiles;
+
+config_schema::section! {
+    /// Replay memory: what it holds and how it is sampled.
+    pub struct ReplaySection {
+        /// Number of sequences in all shards together. The oldest are evicted first.
+        capacity: usize = 200_000, integer(2, 100_000_000).unit("sequences").paper();
+        /// Number of parts with their own lock and priorities. An environment always writes to the same shard.
+        shards: usize = 8, integer(1, 1024).unit("shards").paper();
+        /// Observations per sequence. The last one only bootstraps.
+        trace: usize = 160, integer(2, 65_536).unit("agent steps").paper();
+        /// Steps from the start of one sequence to the start of the next.
+        period: usize = 80, integer(1, 65_535).unit("agent steps").paper();
+        /// Exponent of the priorities: a sequence is sampled in proportion to its priority to this power.
+        priority_exponent: f64 = 0.6, number(0.0, 1.0).paper();
+        /// Exponent of the importance weights: losses are weighted by the inverse sampling probability to this power.
+        importance_exponent: f64 = 0.4, number(0.0, 1.0).paper();
+        /// Average number of times a sequence is sampled. Actors and learner wait for each other to keep it.
+        samples_per_insert: f64 = 6.0, above(0.0, 10_000.0).paper();
+        /// Number of sequences inserted before learning starts; 6 250 as in NGU.
+        minimum_fill: usize = 6250, integer(1, 100_000_000).unit("sequences").silent();
+        /// How far sampling may run ahead of or behind `samples_per_insert` before one side waits for the other.
+        limiter_slack: f64 = 512.0, above(0.0, 1e9).unit("sampled sequences");
+        /// Memory limit of all shards together, in units of 10^9 bytes. The oldest sequences are evicted beyond it. The
+        /// paper's capacity takes 6 to 45 GB, depending on the game.
+        memory_limit_gb: f64 = 64.0, above(0.0, 1e6).unit("GB");
+        /// Number of threads that decode batches.
+        sampler_threads: usize = 4, integer(1, 256).unit("threads");
+    }
+}
+
+impl ReplaySection {
+    /// Returns the configuration of a replay with these sizes and this sampling seed.
+    pub fn replay(&self, observation_bytes: usize, embedding: usize, state: usize, seed: u64) -> ReplayConfig {
+        ReplayConfig {
+            layout: Layout { observation_bytes, embedding, state, trace: self.trace, period: self.period },
+            shards: self.shards,
+            capacity: self.capacity,
+            memory_limit: Some((self.memory_limit_gb * 1e9) as u64),
+            priority_exponent: self.priority_exponent,
+            importance_exponent: self.importance_exponent,
+            rate_limiter: RateLimiterConfig {
+                samples_per_insert: self.samples_per_insert,
+                min_fill: self.minimum_fill as u64,
+                slack: self.limiter_slack,
+            },
+            seed,
+        }
+    }
+}
 
 /// Sizes of stored data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,40 +104,47 @@ pub struct ReplayConfig {
 }
 
 impl ReplayConfig {
-    /// Returns the paper's configuration for these sizes of an observation and of the recurrent state.
+    /// Returns the paper's configuration for these sizes, without a memory limit.
     pub fn paper(observation_bytes: usize, state: usize) -> Self {
-        Self {
-            layout: Layout { observation_bytes, embedding: 32, state, trace: 160, period: 80 },
-            shards: 8,
-            capacity: 200_000,
-            memory_limit: None,
-            priority_exponent: 0.6,
-            importance_exponent: 0.4,
-            rate_limiter: RateLimiterConfig { samples_per_insert: 6.0, min_fill: 1_000, slack: 512.0 },
-            seed: 0,
-        }
+        let mut config = ReplaySection::default().replay(observation_bytes, 32, state, 0);
+        config.memory_limit = None;
+        config.rate_limiter.min_fill = 1_000;
+        config
     }
 
     /// Refuses the first invalid field.
     pub fn check(&self) -> Result<()> {
         let Layout { observation_bytes, embedding, state, trace, period } = self.layout;
+        let declared = ReplaySection {
+            capacity: self.capacity,
+            shards: self.shards,
+            trace,
+            period,
+            priority_exponent: self.priority_exponent,
+            importance_exponent: self.importance_exponent,
+            samples_per_insert: self.rate_limiter.samples_per_insert,
+            ..ReplaySection::default()
+        };
+        if let Some(Problem { path, found, expected }) = declared.out_of_range().into_iter().next() {
+            return Err(ReplayError::Config { field: path, value: found, expected });
+        }
         within("layout.observation_bytes", observation_bytes, 1, MAX_OBSERVATION)?;
         within("layout.embedding", embedding, 0, MAX_VECTOR)?;
         within("layout.state", state, 0, MAX_VECTOR)?;
-        within("layout.trace", trace, 2, MAX_TRACE)?;
         let most = trace - 1;
-        expect((1..=most).contains(&period), "layout.period", period, || {
+        expect(period <= most, "layout.period", period, || {
             format!(
-                "1 to {most}: the last of a sequence's {trace} observations only bootstraps, so without overlap some \
-                 steps would never be learned from"
+                "at most {most}: the last of a sequence's {trace} observations only bootstraps, so without overlap \
+                 some steps would never be learned from"
             )
         })?;
         let most = u32::MAX as usize / tiles::most_bytes(observation_bytes);
         expect(period <= most, "layout.period", period, || {
             format!("at most {most}: that many observations are stored together, in at most 4 GiB")
         })?;
-        within("shards", self.shards, 1, MAX_SHARDS)?;
-        within("capacity", self.capacity, self.shards, MAX_CAPACITY)?;
+        expect(self.capacity >= self.shards, "capacity", self.capacity, || {
+            format!("at least {}, the number of shards", self.shards)
+        })?;
         let least = self.least_memory();
         let limit = self.memory_limit.unwrap_or(least);
         expect(limit >= least, "memory_limit", limit, || {
@@ -95,15 +153,7 @@ impl ReplayConfig {
                 self.shards
             )
         })?;
-        within("priority_exponent", self.priority_exponent, 0.0, 1.0)?;
-        within("importance_exponent", self.importance_exponent, 0.0, 1.0)?;
         let RateLimiterConfig { samples_per_insert, min_fill, slack } = self.rate_limiter;
-        expect(
-            samples_per_insert > 0.0 && samples_per_insert <= MAX_RATIO,
-            "rate_limiter.samples_per_insert",
-            samples_per_insert,
-            || format!("a number above 0 and at most {MAX_RATIO}"),
-        )?;
         within("rate_limiter.min_fill", min_fill, 1, self.capacity as u64)?;
         let least = (samples_per_insert + 1.0) / 2.0;
         expect(slack >= least, "rate_limiter.slack", slack, || {
@@ -141,13 +191,13 @@ impl ReplayConfig {
 /// Beyond these a value is a mistake, and arithmetic on sizes could overflow.
 const MAX_OBSERVATION: usize = 1 << 26;
 const MAX_VECTOR: usize = 1 << 20;
-const MAX_TRACE: usize = 1 << 16;
-const MAX_SHARDS: usize = 1 << 10;
-const MAX_CAPACITY: usize = 1 << 30;
-const MAX_RATIO: f64 = 1e6;
 
 fn expect(valid: bool, field: &'static str, value: impl Display, expected: impl FnOnce() -> String) -> Result<()> {
-    if valid { Ok(()) } else { Err(ReplayError::Config { field, value: value.to_string(), expected: expected() }) }
+    if valid {
+        Ok(())
+    } else {
+        Err(ReplayError::Config { field: field.to_owned(), value: value.to_string(), expected: expected() })
+    }
 }
 
 fn within<T: PartialOrd + Display>(field: &'static str, value: T, least: T, most: T) -> Result<()> {
@@ -171,15 +221,15 @@ mod tests {
 
     #[test]
     fn names_an_invalid_field_and_its_valid_values() {
-        assert!(refused(|c| c.layout.period = 160).contains("layout.period is 160, expected 1 to 159"));
-        assert!(refused(|c| c.layout.period = 0).contains("layout.period is 0"));
+        assert!(refused(|c| c.layout.period = 160).contains("layout.period is 160, expected at most 159"));
+        assert!(refused(|c| c.layout.period = 0).contains("period is 0, expected an integer from 1"));
         assert!(refused(|c| c.layout.observation_bytes = MAX_OBSERVATION).contains("layout.period is 80, expected"));
-        assert!(refused(|c| c.layout.trace = 1).contains("layout.trace is 1, expected 2 to"));
+        assert!(refused(|c| c.layout.trace = 1).contains("trace is 1, expected an integer from 2 to"));
         assert!(refused(|c| c.layout.observation_bytes = 0).contains("observation_bytes"));
         assert!(refused(|c| c.shards = 0).contains("shards is 0"));
-        assert!(refused(|c| c.capacity = 7).contains("capacity is 7, expected 8 to"));
+        assert!(refused(|c| c.capacity = 7).contains("capacity is 7, expected at least 8"));
         assert!(refused(|c| c.memory_limit = Some(1_000_000)).contains("memory_limit is 1000000, expected at least"));
-        assert!(refused(|c| c.priority_exponent = f64::NAN).contains("priority_exponent is NaN"));
+        assert!(refused(|c| c.priority_exponent = f64::NAN).contains("priority_exponent is nan"));
         assert!(refused(|c| c.importance_exponent = 1.5).contains("importance_exponent is 1.5"));
         assert!(refused(|c| c.rate_limiter.samples_per_insert = 0.0).contains("samples_per_insert is 0"));
         assert!(refused(|c| c.rate_limiter.min_fill = 0).contains("min_fill is 0"));

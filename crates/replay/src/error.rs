@@ -12,7 +12,7 @@ pub enum ReplayError {
     #[error("replay: {field} is {value}, expected {expected}")]
     Config {
         /// The field.
-        field: &'static str,
+        field: String,
         /// Its value.
         value: String,
         /// The valid values, and why.

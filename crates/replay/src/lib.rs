@@ -23,7 +23,7 @@ mod writer;
 pub use accounting::{Accounting, Forecast};
 pub use batch::{SampledSequence, SequenceBatch};
 pub use columns::{SCALAR_COLUMNS, ScalarColumn, Step, StepColumns};
-pub use config::{Layout, RateLimiterConfig, ReplayConfig};
+pub use config::{Layout, RateLimiterConfig, ReplayConfig, ReplaySection};
 pub use error::{ReplayError, Result};
 pub use rate_limiter::RateLimiter;
 pub use replay::Replay;

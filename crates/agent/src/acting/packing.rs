@@ -117,7 +117,7 @@ mod tests {
 
     use super::super::StepRewards;
     use super::*;
-    use crate::config::{AgentConfig, NetworkPreset};
+    use crate::config::AgentConfig;
     use crate::observation::{ObservationKind, ObservationSpec};
 
     const ACTIONS: usize = 3;
@@ -125,7 +125,9 @@ mod tests {
 
     #[test]
     fn unpacks_what_was_packed_and_pads_with_zero_and_scratch_rows() {
-        let config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
+        let network =
+            config_schema::read_table(include_str!("../../../../configs/tiny.toml"), "agent.network").unwrap();
+        let config = AgentConfig { network, ..AgentConfig::default() };
         let spec = ObservationSpec { shape: vec![4], kind: ObservationKind::F32 };
         let networks = Networks::new(&config, &spec, ACTIONS).unwrap();
         let states = RecurrentStates::new(&networks, ENVIRONMENTS, Device::Cpu).unwrap();

@@ -1,204 +1,157 @@
-//! Everything about the agent that a user may set, with the paper's values as defaults.
+//! The agent's configuration; the defaults are the paper's values.
 
 mod network;
-mod presets;
-mod validation;
+mod rules;
 
-use serde::{Deserialize, Serialize};
+use config_schema::{Field, above, below, choice, integer, number, switch};
 
 pub use network::{
     Activation, ConvConfig, DropSchedule, IntrinsicNetworkConfig, NetworkConfig, Precision, StageConfig, StemConfig,
     StochasticDepthConfig, TorsoConfig, TorsoKind,
 };
-pub use presets::NetworkPreset;
-pub use validation::ConfigProblem;
 
-/// The agent: its family of policies, networks, returns, losses and optimizers.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AgentConfig {
-    /// The family of policies.
-    pub policies: PoliciesConfig,
-    /// The networks.
-    pub network: NetworkConfig,
-    /// What the values are trained towards.
-    pub returns: ReturnsConfig,
-    /// How they are trained.
-    pub loss: LossConfig,
-    /// The optimizer of the value and policy network.
-    pub optimizer: OptimizerConfig,
-    /// Training of the networks behind the intrinsic reward.
-    pub intrinsic: IntrinsicConfig,
-    /// What follows the online parameters.
-    pub copies: CopiesConfig,
-}
+/// Shares, probabilities and weights from 0 to 1.
+pub(crate) const SHARE: Field = number(0.0, 1.0);
+/// Discounts and decays.
+const DECAY: Field = below(0.0, 1.0);
+const LEARNING_RATE: Field = above(0.0, 1.0);
 
-/// The family of policies, from exploiting (0) to exploring.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct PoliciesConfig {
-    /// N, the number of policies.
-    pub count: usize,
-    /// β of the most exploring policy: the weight of the intrinsic reward.
-    pub beta_max: f64,
-    /// Discount of the most exploiting policy.
-    pub gamma_max: f64,
-    /// Discount of the most exploring policy.
-    pub gamma_min: f64,
-}
-
-impl Default for PoliciesConfig {
-    fn default() -> Self {
-        Self { count: 16, beta_max: 0.1, gamma_max: 0.9997, gamma_min: 0.97 }
+config_schema::section! {
+    /// Agent: policies, networks, returns, losses and optimizers.
+    pub struct AgentConfig {
+        table policies: PoliciesConfig;
+        table returns: ReturnsConfig;
+        table loss: LossConfig;
+        table optimizer: OptimizerConfig;
+        table intrinsic: IntrinsicConfig;
+        table copies: CopiesConfig;
+        table network: NetworkConfig;
     }
 }
 
-/// How much of what happened after a step its return believes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReturnKind {
-    /// Soft Watkins Q(λ), the paper's.
-    #[default]
-    SoftWatkins,
-    /// Watkins Q(λ): cut at the first action that is not greedy.
-    Watkins,
-    /// Peng's Q(λ): never cut.
-    Peng,
-    /// Retrace: weighted by min(1, π/μ).
-    Retrace,
-}
-
-/// Which network's values a return bootstraps from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bootstrap {
-    /// The online network's, the paper's choice.
-    #[default]
-    Online,
-    /// The target network's.
-    Target,
-}
-
-/// What the values are trained towards.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ReturnsConfig {
-    /// The estimator.
-    pub kind: ReturnKind,
-    /// λ, the decay of traces.
-    pub lambda: f64,
-    /// κ, the tolerance of Soft Watkins.
-    pub kappa: f64,
-    /// τ, the temperature of the target policy.
-    pub temperature: f64,
-    /// Whose values are bootstrapped from.
-    pub bootstrap: Bootstrap,
-}
-
-impl Default for ReturnsConfig {
-    fn default() -> Self {
-        Self {
-            kind: ReturnKind::SoftWatkins,
-            lambda: 0.95,
-            kappa: 0.01,
-            temperature: 0.25,
-            bootstrap: Bootstrap::Online,
-        }
+config_schema::section! {
+    /// Family of policies, from the most exploiting (the first) to the most exploring (the last).
+    pub struct PoliciesConfig {
+        /// Number of policies N ("Num Mixtures").
+        count: usize = 16, integer(1, 256).unit("policies").paper();
+        /// Weight β of the intrinsic reward for the most exploring policy ("IM Reward Scale").
+        beta_max: f64 = 0.1, number(0.0, 1000.0).paper();
+        /// Discount γ of the most exploiting policy.
+        gamma_max: f64 = 0.9997, DECAY.paper();
+        /// Discount γ of the most exploring policy.
+        gamma_min: f64 = 0.97, DECAY.paper();
     }
 }
 
-/// How the extrinsic and the intrinsic value are learned.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QHeads {
-    /// Two heads whose weighted sum is trained on the summed reward, the paper's.
-    #[default]
-    Combined,
-    /// Two heads, each trained on its own reward, as in Agent57.
-    Separate,
-    /// One head for the summed reward.
-    Single,
+config_schema::section! {
+    /// Returns: the targets of the values.
+    pub struct ReturnsConfig {
+        /// Estimator, which decides where a trace is cut.
+        kind: ReturnKind = ReturnKind::SoftWatkins, choice::<ReturnKind>().paper();
+        /// Decay λ of traces per step.
+        lambda: f64 = 0.95, SHARE.paper();
+        /// soft_watkins: tolerance κ. Actions worse than the policy's value by at most this share of it don't cut.
+        kappa: f64 = 0.01, number(0.0, 1000.0).paper();
+        /// Temperature τ of the target policy. Lower is greedier.
+        temperature: f64 = 0.25, above(0.0, 1000.0).paper();
+        /// Network whose values the returns bootstrap from.
+        bootstrap: Bootstrap = Bootstrap::Online, choice::<Bootstrap>().paper();
+    }
 }
 
-/// How the values of the two heads add up to Q_j.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum QCombination {
-    /// Qe + β_j Qi, a plain sum of rescaled values.
-    #[default]
-    Sum,
-    /// h(h⁻¹(Qe) + β_j h⁻¹(Qi)), a sum of returns in the units of the rewards, as in Agent57.
-    Returns,
+config_schema::choice! {
+    /// Return estimator.
+    pub enum ReturnKind {
+        /// Soft Watkins Q(λ): cut at actions much worse than the policy's value.
+        SoftWatkins = "soft_watkins",
+        /// Watkins Q(λ): cut at the first action that is not greedy.
+        Watkins = "watkins",
+        /// Peng's Q(λ): never cut.
+        Peng = "peng",
+        /// Retrace: weighted by min(1, π/μ).
+        Retrace = "retrace",
+    }
 }
 
-/// Which policies learn from a sequence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TrainedPolicies {
-    /// All of them, weighted by the cross-mixture, the paper's.
-    #[default]
-    All,
-    /// Only the one that acted.
-    Behaviour,
+config_schema::choice! {
+    /// Network whose values the returns bootstrap from.
+    pub enum Bootstrap {
+        /// The online network.
+        Online = "online",
+        /// The target network.
+        Target = "target",
+    }
 }
 
-/// How the values and the policy are trained.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LossConfig {
-    /// How the extrinsic and the intrinsic value are learned.
-    pub q_heads: QHeads,
-    /// How the two heads add up to Q_j.
-    pub q_combination: QCombination,
-    /// Which policies learn from a sequence.
-    pub trained_policies: TrainedPolicies,
-    /// η, the share of the loss that belongs to the policy that acted.
-    pub cross_mixture: f64,
-    /// Whether steps that left the trust region carry no loss.
-    pub trust_region: bool,
-    /// Radius of the trust region in units of σ.
-    pub trust_region_radius: f64,
-    /// Whether TD errors are divided by σ.
-    pub td_normalisation: bool,
-    /// Smallest σ.
-    pub sigma_floor: f64,
-    /// Decay of the running part of σ, an update.
-    pub sigma_decay: f64,
-    /// Whether a policy is distilled from the values; without it acting and returns use ε-greedy values.
-    pub distillation: bool,
-    /// Weight of the distillation loss.
-    pub distillation_weight: f64,
-    /// ε of the ε-greedy policy that is distilled (and that stands in for the distilled one when that is off).
-    pub distillation_epsilon: f64,
-    /// Steps where the policy is further from the target network's than this KL divergence carry no distillation loss.
-    pub kl_bound: f64,
-    /// Share of the largest TD error, against the mean, in a sequence's priority.
-    pub priority_max_share: f64,
+config_schema::section! {
+    /// Losses of the values and of the distilled policy.
+    pub struct LossConfig {
+        /// Heads of the extrinsic and the intrinsic value.
+        q_heads: QHeads = QHeads::Combined, choice::<QHeads>().paper();
+        /// Combination of the two heads' values into Q_j.
+        q_combination: QCombination = QCombination::Sum, choice::<QCombination>().silent();
+        /// Policies that learn from a sequence.
+        trained_policies: TrainedPolicies = TrainedPolicies::All, choice::<TrainedPolicies>().paper();
+        /// Share η of the loss that goes to the policy that acted. The rest is spread over all policies.
+        cross_mixture: f64 = 0.5, SHARE.paper();
+        /// Whether to mask the loss of steps whose value has left the trust region and keeps moving away.
+        trust_region: bool = true, switch().paper();
+        /// Radius of the trust region around the target network's value, probably "beta_std" in the paper's table.
+        trust_region_radius: f64 = 2.0, above(0.0, 1e6).unit("standard deviations of TD errors").silent();
+        /// Whether to divide TD errors by their standard deviation σ.
+        td_normalisation: bool = true, switch().paper();
+        /// Smallest σ.
+        sigma_floor: f64 = 0.01, above(0.0, 1e6).paper();
+        /// Decay of the running σ per update.
+        sigma_decay: f64 = 0.99, DECAY.silent();
+        /// Whether to distill a policy from the values. Without it, acting and returns use ε-greedy values.
+        distillation: bool = true, switch().paper();
+        /// Weight of the distillation loss.
+        distillation_weight: f64 = 1.0, number(0.0, 1e6).silent();
+        /// ε of the ε-greedy policy that is distilled, or used directly without distillation.
+        distillation_epsilon: f64 = 1e-4, SHARE.paper();
+        /// Largest KL divergence from the target network's policy ("Max KL"). Steps beyond it have no distillation
+        /// loss.
+        kl_bound: f64 = 0.5, above(0.0, 1e6).unit("nats").paper();
+        /// Weight of the largest TD error in a sequence's priority. The mean has the rest ("Max Priority Weight").
+        priority_max_share: f64 = 0.9, SHARE.paper();
+    }
 }
 
-impl Default for LossConfig {
-    fn default() -> Self {
-        Self {
-            q_heads: QHeads::Combined,
-            q_combination: QCombination::Sum,
-            trained_policies: TrainedPolicies::All,
-            cross_mixture: 0.5,
-            trust_region: true,
-            trust_region_radius: 2.0,
-            td_normalisation: true,
-            sigma_floor: 0.01,
-            sigma_decay: 0.99,
-            distillation: true,
-            distillation_weight: 1.0,
-            distillation_epsilon: 1e-4,
-            kl_bound: 0.5,
-            priority_max_share: 0.9,
-        }
+config_schema::choice! {
+    /// Heads of the extrinsic and the intrinsic value.
+    pub enum QHeads {
+        /// Two heads whose weighted sum is trained on the summed reward.
+        Combined = "combined",
+        /// Two heads, each trained on its own reward, as in Agent57.
+        Separate = "separate",
+        /// One head for the summed reward.
+        Single = "single",
+    }
+}
+
+config_schema::choice! {
+    /// Combination of the two heads' values into Q_j.
+    pub enum QCombination {
+        /// Plain sum of rescaled values, Qe + β_j Qi.
+        Sum = "sum",
+        /// Sum of returns in the units of the rewards, h(h⁻¹(Qe) + β_j h⁻¹(Qi)), as in Agent57.
+        Returns = "returns",
+    }
+}
+
+config_schema::choice! {
+    /// Policies that learn from a sequence.
+    pub enum TrainedPolicies {
+        /// All of them, weighted by the cross-mixture.
+        All = "all",
+        /// Only the policy that acted.
+        Behaviour = "behaviour",
     }
 }
 
 impl LossConfig {
-    /// η as it is used: training the behaviour policy only is a mixture with all weight on it.
+    /// Returns the effective η: 1 if only the behaviour policy is trained.
     pub fn eta(&self) -> f64 {
         match self.trained_policies {
             TrainedPolicies::All => self.cross_mixture,
@@ -207,101 +160,71 @@ impl LossConfig {
     }
 }
 
-/// AdamW for the value and policy network.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct OptimizerConfig {
-    /// Learning rate.
-    pub learning_rate: f64,
-    /// Decay of the gradient's mean.
-    pub beta1: f64,
-    /// Decay of the gradient's mean square.
-    pub beta2: f64,
-    /// Added to the root of the mean square.
-    pub epsilon: f64,
-    /// Decoupled weight decay, of matrices and kernels only.
-    pub weight_decay: f64,
-    /// Largest norm of the whole gradient; longer ones are scaled down to it.
-    pub clip_norm: f64,
-}
-
-impl Default for OptimizerConfig {
-    fn default() -> Self {
-        Self { learning_rate: 3e-4, beta1: 0.9, beta2: 0.999, epsilon: 1e-8, weight_decay: 0.05, clip_norm: 40.0 }
+config_schema::section! {
+    /// AdamW for the value and policy network. The intrinsic networks share its betas, epsilon and clipping.
+    pub struct OptimizerConfig {
+        /// Learning rate.
+        learning_rate: f64 = 3e-4, LEARNING_RATE.paper();
+        /// Decay of the mean of the gradient.
+        beta1: f64 = 0.9, DECAY.paper();
+        /// Decay of the mean of the squared gradient.
+        beta2: f64 = 0.999, DECAY.paper();
+        /// Constant added to the root of the mean square.
+        epsilon: f64 = 1e-8, above(0.0, 1.0).paper();
+        /// Decoupled weight decay of matrices and kernels. Gains and biases have none.
+        weight_decay: f64 = 0.05, SHARE.paper();
+        /// Largest norm of the whole gradient, as in NGU. Longer gradients are scaled down to it.
+        clip_norm: f64 = 40.0, above(0.0, 1e9).silent();
     }
 }
 
-/// Training of the networks behind the intrinsic reward.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct IntrinsicConfig {
-    /// Both train on this many last steps of every sampled sequence.
-    pub steps: usize,
-    /// The action prediction network, whose embedding the episodic memory compares.
-    pub action_prediction: ActionPredictionConfig,
-    /// The RND predictor.
-    pub rnd: RndConfig,
-}
-
-impl Default for IntrinsicConfig {
-    fn default() -> Self {
-        Self { steps: 5, action_prediction: ActionPredictionConfig::default(), rnd: RndConfig::default() }
+config_schema::section! {
+    /// Training of the networks of the intrinsic reward.
+    pub struct IntrinsicConfig {
+        /// Number of steps at the end of each sampled sequence that both networks train on, as in NGU.
+        steps: usize = 5, integer(1, 65_536).unit("agent steps").silent();
+        table action_prediction: ActionPredictionConfig;
+        table rnd: RndConfig;
     }
 }
 
-/// AdamW for the action prediction network; its other constants are those of [`OptimizerConfig`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ActionPredictionConfig {
-    /// Learning rate.
-    pub learning_rate: f64,
-    /// Decoupled weight decay, of matrices and kernels only.
-    pub weight_decay: f64,
-}
-
-impl Default for ActionPredictionConfig {
-    fn default() -> Self {
-        Self { learning_rate: 6e-4, weight_decay: 0.05 }
+config_schema::section! {
+    /// AdamW for the action prediction network.
+    pub struct ActionPredictionConfig {
+        /// Learning rate.
+        learning_rate: f64 = 6e-4, LEARNING_RATE.paper();
+        /// Decoupled weight decay of matrices and kernels.
+        weight_decay: f64 = 0.05, SHARE.paper();
     }
 }
 
-/// Adam for the RND predictor (its other constants are those of [`OptimizerConfig`]), and the statistics of its errors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct RndConfig {
-    /// Learning rate.
-    pub learning_rate: f64,
-    /// Decay of the running mean and deviation of the errors, an update.
-    pub moments_decay: f64,
-}
-
-impl Default for RndConfig {
-    fn default() -> Self {
-        Self { learning_rate: 6e-4, moments_decay: 0.99 }
+config_schema::section! {
+    /// Adam for the RND predictor, and the statistics of its errors.
+    pub struct RndConfig {
+        /// Learning rate.
+        learning_rate: f64 = 6e-4, LEARNING_RATE.paper();
+        /// Decay of the running mean and deviation of the errors per update.
+        moments_decay: f64 = 0.99, DECAY.silent();
     }
 }
 
-/// What follows the online parameters.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct CopiesConfig {
-    /// The target network is copied from the online one every so many updates at first.
-    pub target_period: u64,
-    /// The period doubles until it would be a larger share of all updates so far than this.
-    pub target_share: f64,
-    /// Decay of the moving average that evaluation uses, an update.
-    pub ema_decay: f64,
-}
-
-impl Default for CopiesConfig {
-    fn default() -> Self {
-        Self { target_period: 100, target_share: 0.0, ema_decay: 0.995 }
+config_schema::section! {
+    /// Copies of the online parameters: the target network and the evaluation average.
+    pub struct CopiesConfig {
+        /// Initial number of updates between two copies of the online network into the target network.
+        target_period: u64 = 100, integer(1, 10_000_000).unit("updates").silent();
+        /// Largest share of all updates so far that the period may grow to by doubling; 0 keeps it constant. With 0.02
+        /// and a period of 100, the period is 200 from update 10 000 and 400 from update 20 000.
+        target_share: f64 = 0.0, SHARE;
+        /// Decay per update of the moving average of the parameters, which evaluation uses.
+        ema_decay: f64 = 0.995, DECAY.paper();
     }
 }
 
 impl CopiesConfig {
-    /// Whether the target network is copied after this update. It follows from the number alone, so that a learner that
-    /// goes on from a checkpoint needs no memory of the last copy.
+    /// Returns whether the target network is copied after this update.
+    ///
+    /// It depends on the number of the update alone, so a resumed learner needs no memory of the last copy.
     pub fn renews_target(&self, update: u64) -> bool {
         let mut period = self.target_period;
         while 2.0 * period as f64 <= self.target_share * update as f64 {
@@ -316,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_target_network_is_renewed_ever_more_seldom() {
+    fn target_period_doubles_with_the_number_of_updates() {
         let copies = |target_share, updates: std::ops::Range<u64>| -> Vec<u64> {
             let config = CopiesConfig { target_share, ..CopiesConfig::default() };
             updates.filter(|&update| config.renews_target(update)).collect()
@@ -325,7 +248,7 @@ mod tests {
         assert_eq!(copies(0.02, 1..301), [100, 200, 300]);
         assert_eq!(copies(0.02, 9_800..10_401), [9_800, 9_900, 10_000, 10_200, 10_400]);
         assert_eq!(copies(0.02, 19_600..20_801), [19_600, 19_800, 20_000, 20_400, 20_800]);
-        // A share that the first period is beyond already.
+        // A share that the initial period already exceeds.
         assert_eq!(copies(1e-9, 1..301), [100, 200, 300]);
     }
 }

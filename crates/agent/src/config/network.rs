@@ -1,140 +1,139 @@
-//! The description of the networks.
+//! The sections of the networks; the defaults are the paper's network.
 
-use serde::{Deserialize, Serialize};
+use config_schema::{Field, above, below, choice, integer, integer_or_none, integers, rows, switch};
 
-/// The networks: what looks at observations, remembers, and gives values and policies.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct NetworkConfig {
-    /// In how many bits the value and policy network computes.
-    pub precision: Precision,
-    /// Images larger than this on a side are averaged down by a whole factor before every network; absent: never.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_side: Option<usize>,
-    /// What looks at an observation.
-    pub torso: TorsoConfig,
-    /// Length of the previous action's embedding.
-    pub action_embedding: usize,
-    /// Width of the layer over previous action, rewards and embedding.
-    pub features: usize,
-    /// Whether the core is an LSTM; without it the core is a linear layer and nothing is remembered.
-    pub recurrent: bool,
-    /// Width of the core.
-    pub core: usize,
-    /// Width of the two hidden layers of every head.
-    pub head_hidden: usize,
-    /// The networks behind the intrinsic reward.
-    pub intrinsic: IntrinsicNetworkConfig,
+/// Widths of layers.
+const WIDTH: Field = integer(1, WIDEST);
+const WIDEST: i64 = 65_536;
+
+config_schema::section! {
+    /// Networks: torso, recurrent core and heads.
+    pub struct NetworkConfig {
+        /// Arithmetic of the value and policy network. Parameters, outputs, losses and returns are always f32.
+        precision: Precision = Precision::Auto, choice::<Precision>().silent();
+        /// Largest side of an image. Larger images are averaged down by an integer factor before every network.
+        #[serde(with = "config_schema::zero_is_none")]
+        max_side: Option<usize> = None, integer_or_none(8, 4096).unit("pixels").paper();
+        /// Length of the embedding of the previous action.
+        action_embedding: usize = 32, WIDTH.paper();
+        /// Width of the layer that combines the previous action, the previous rewards and the embedding.
+        features: usize = 256, WIDTH.paper();
+        /// Whether the core is an LSTM. Without it the core is a linear layer and the agent has no memory.
+        recurrent: bool = true, switch().paper();
+        /// Width of the core.
+        core: usize = 1024, WIDTH.paper();
+        /// Width of the two hidden layers of each head.
+        head_hidden: usize = 1024, WIDTH.paper();
+        table torso: TorsoConfig;
+        table intrinsic: IntrinsicNetworkConfig;
+    }
 }
 
-/// In how many bits the value and policy network computes. Parameters, outputs, losses and returns are always f32.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Precision {
-    /// In 16 bits and with fused kernels on a GPU, in f32 elsewhere.
-    #[default]
-    Auto,
-    /// In f32 everywhere.
-    F32,
+config_schema::choice! {
+    /// Arithmetic of the value and policy network.
+    pub enum Precision {
+        /// bf16 with fused kernels on a GPU, f32 elsewhere.
+        Auto = "auto",
+        /// f32 everywhere.
+        F32 = "f32",
+    }
 }
 
-/// The kinds of torso for images. Flat observations always get linear layers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TorsoKind {
-    /// Normalizer-free residual network, the paper's.
-    #[default]
-    Nfnet,
-    /// Residual network with layer norm.
-    Resnet,
-    /// Plain convolutions and a linear layer, as in DQN.
-    Dqn,
+config_schema::section! {
+    /// Torso: the layers that see the observation.
+    pub struct TorsoConfig {
+        /// Network for images. Flat observations always get linear layers.
+        kind: TorsoKind = TorsoKind::Nfnet, choice::<TorsoKind>().paper();
+        /// nfnet: activation.
+        activation: Activation = Activation::Relu, choice::<Activation>().silent();
+        /// nfnet and resnet: residual stages. The stride is that of the first block of a stage.
+        stages: Vec<StageConfig> = stages(&[(2, 64, 1), (3, 128, 2), (4, 128, 2), (4, 64, 2)]),
+            rows::<StageConfig>(8).paper();
+        /// nfnet: weight of the residual branch of each block.
+        alpha: f64 = 0.2, above(0.0, 10.0).silent();
+        /// nfnet: width of the squeeze-excite layer as a multiple of the block's channels.
+        squeeze_excite_ratio: f64 = 0.5, above(0.0, 8.0).silent();
+        /// dqn: convolutions.
+        convolutions: Vec<ConvConfig> = atari_convolutions(), rows::<ConvConfig>(8);
+        /// dqn: width of the linear layer after the convolutions.
+        linear: usize = 512, WIDTH;
+        /// Flat observations: widths of the linear layers, also in the networks of the intrinsic reward.
+        hidden: Vec<usize> = vec![256, 256], integers(1, 8, 1, WIDEST);
+        table stem: StemConfig;
+        table stochastic_depth: StochasticDepthConfig;
+    }
 }
 
-/// The activation of the normalizer-free torso.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Activation {
-    /// max(x, 0).
-    #[default]
-    Relu,
-    /// x Φ(x).
-    Gelu,
+config_schema::choice! {
+    /// Network for images.
+    pub enum TorsoKind {
+        /// Normalizer-free residual network.
+        Nfnet = "nfnet",
+        /// Residual network with layer norm.
+        Resnet = "resnet",
+        /// Plain convolutions and a linear layer, as in DQN.
+        Dqn = "dqn",
+    }
 }
 
-/// What looks at an observation.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct TorsoConfig {
-    /// Which network.
-    pub kind: TorsoKind,
-    /// nfnet: the activation.
-    pub activation: Activation,
-    /// nfnet and resnet: the first convolution.
-    pub stem: StemConfig,
-    /// nfnet and resnet: the residual stages.
-    pub stages: Vec<StageConfig>,
-    /// nfnet: weight of the main path of every block.
-    pub alpha: f64,
-    /// nfnet: width of the squeeze-excite layer, as a share of the block's channels.
-    pub squeeze_excite_ratio: f64,
-    /// nfnet: blocks left out while training.
-    pub stochastic_depth: StochasticDepthConfig,
-    /// dqn: the convolutions.
-    pub convolutions: Vec<ConvConfig>,
-    /// dqn: width of the linear layer after them.
-    pub linear: usize,
-    /// Flat observations: widths of the linear layers, also of the networks behind the intrinsic reward.
-    pub hidden: Vec<usize>,
+config_schema::choice! {
+    /// Activation of the normalizer-free torso.
+    pub enum Activation {
+        /// max(x, 0).
+        Relu = "relu",
+        /// x Φ(x).
+        Gelu = "gelu",
+    }
 }
 
-/// The first convolution of a residual torso.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StemConfig {
-    /// Number of channels.
-    pub channels: usize,
-    /// Kernel side, odd.
-    pub kernel: usize,
-    /// Stride.
-    pub stride: usize,
+config_schema::section! {
+    /// nfnet and resnet: first convolution.
+    #[derive(Copy, Eq)]
+    pub struct StemConfig {
+        /// Number of channels.
+        channels: usize = 64, integer(1, 4096).silent();
+        /// Side of the kernel, an odd number.
+        kernel: usize = 7, integer(1, 31).unit("pixels").paper();
+        /// Stride.
+        stride: usize = 4, integer(1, 16).unit("pixels").paper();
+    }
 }
 
-/// One stage of a residual torso.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StageConfig {
-    /// Number of blocks.
-    pub blocks: usize,
-    /// Number of channels.
-    pub channels: usize,
-    /// Stride of the first block.
-    pub stride: usize,
+config_schema::row! {
+    /// One stage of a residual torso.
+    pub struct StageConfig {
+        /// Number of blocks.
+        blocks: usize, 1..=64;
+        /// Number of channels.
+        channels: usize, 1..=4096;
+        /// Stride of the first block.
+        stride: usize, 1..=16;
+    }
 }
 
-/// How the drop rate goes over the blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum DropSchedule {
-    /// From 0 at the first block to the full rate at the last, as in NFNet.
-    #[default]
-    Linear,
-    /// The same for every block.
-    Flat,
+config_schema::section! {
+    /// nfnet: residual branches dropped during training, the same ones in all steps of a sequence.
+    #[derive(Copy)]
+    pub struct StochasticDepthConfig {
+        /// Largest share of sequences for which a branch is dropped ("Residual Drop Rate").
+        rate: f64 = 0.25, below(0.0, 1.0).paper();
+        /// Drop rate over the blocks.
+        schedule: DropSchedule = DropSchedule::Linear, choice::<DropSchedule>().silent();
+    }
 }
 
-/// Blocks left out while training, the same ones for all steps of a sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct StochasticDepthConfig {
-    /// Largest share of sequences that a block is left out for.
-    pub rate: f64,
-    /// How the rate goes over the blocks.
-    pub schedule: DropSchedule,
+config_schema::choice! {
+    /// Drop rate over the blocks.
+    pub enum DropSchedule {
+        /// From 0 in the first block to the full rate in the last, as in NFNet.
+        Linear = "linear",
+        /// The full rate in every block.
+        Flat = "flat",
+    }
 }
 
 impl StochasticDepthConfig {
-    /// The share of sequences that block `block` of `blocks` is left out for.
+    /// Returns the share of sequences for which block `block` of `blocks` is dropped.
     pub fn block_rate(&self, block: usize, blocks: usize) -> f64 {
         match self.schedule {
             DropSchedule::Flat => self.rate,
@@ -144,31 +143,41 @@ impl StochasticDepthConfig {
     }
 }
 
-/// One plain convolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ConvConfig {
-    /// Number of channels.
-    pub channels: usize,
-    /// Kernel side.
-    pub kernel: usize,
-    /// Stride.
-    pub stride: usize,
-    /// Zeros added on every side.
-    #[serde(default)]
-    pub padding: usize,
+config_schema::row! {
+    /// One plain convolution.
+    pub struct ConvConfig {
+        /// Number of channels.
+        channels: usize, 1..=4096;
+        /// Side of the kernel.
+        kernel: usize, 1..=31;
+        /// Stride.
+        stride: usize, 1..=16;
+        /// Zeros added on every side.
+        padding: usize = 0, 0..=16;
+    }
 }
 
-/// The action prediction network and the RND pair.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct IntrinsicNetworkConfig {
-    /// Their convolutions.
-    pub convolutions: Vec<ConvConfig>,
-    /// Length of the embedding f(x).
-    pub embedding: usize,
-    /// Width of the layer that predicts the action from two embeddings.
-    pub action_hidden: usize,
-    /// Length of the RND networks' output.
-    pub rnd_output: usize,
+config_schema::section! {
+    /// Networks of the intrinsic reward: action prediction and the RND pair.
+    pub struct IntrinsicNetworkConfig {
+        /// Convolutions of each network, as in NGU.
+        convolutions: Vec<ConvConfig> = atari_convolutions(), rows::<ConvConfig>(8).silent();
+        /// Length of the embedding that the episodic memory compares ("AP Embedding Size").
+        embedding: usize = 32, WIDTH.paper();
+        /// Width of the layer that predicts the action from two embeddings.
+        action_hidden: usize = 128, WIDTH.silent();
+        /// Length of the output of the RND networks.
+        rnd_output: usize = 128, WIDTH.silent();
+    }
+}
+
+/// Stages as (blocks, channels, stride).
+fn stages(stages: &[(usize, usize, usize)]) -> Vec<StageConfig> {
+    stages.iter().map(|&(blocks, channels, stride)| StageConfig { blocks, channels, stride }).collect()
+}
+
+/// The three convolutions of DQN and NGU.
+fn atari_convolutions() -> Vec<ConvConfig> {
+    let layers = [(32, 8, 4), (64, 4, 2), (64, 3, 1)];
+    layers.map(|(channels, kernel, stride)| ConvConfig { channels, kernel, stride, padding: 0 }).into()
 }

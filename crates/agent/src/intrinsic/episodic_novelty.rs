@@ -1,38 +1,27 @@
 //! Episodic novelty: how unusual an observation is within its episode.
 
+use config_schema::{above, integer, number};
 use serde::{Deserialize, Serialize};
 
 use super::episodic_memory::{EpisodicMemory, EpisodicMemoryError};
 
-/// The constants of the episodic reward; the defaults are NGU's.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Kernel {
-    /// k, the number of neighbours.
-    pub neighbours: usize,
-    /// ε of K = ε / (d + ε).
-    pub epsilon: f64,
-    /// ξ: normalised distances below it count as 0.
-    pub cluster_distance: f64,
-    /// c, added to the similarity so that the reward stays bounded.
-    pub pseudo_count: f64,
-    /// s_m: above this similarity there is no reward. With k neighbours s is at most √k + c, so 8 has an effect only from
-    /// k = 64.
-    pub max_similarity: f64,
-    /// Number of distances after which older ones fade from d²_m.
-    pub mean_span: u64,
-}
-
-impl Default for Kernel {
-    fn default() -> Self {
-        Self {
-            neighbours: 10,
-            epsilon: 1e-4,
-            cluster_distance: 0.008,
-            pseudo_count: 0.001,
-            max_similarity: 8.0,
-            mean_span: 10_000,
-        }
+config_schema::section! {
+    /// Similarity of an observation to its nearest neighbours in the episode; the defaults are NGU's.
+    pub struct Kernel {
+        /// Number of nearest neighbours (k).
+        neighbours: usize = 10, integer(1, 1000).unit("observations").silent();
+        /// Constant ε of the kernel ε / (d + ε). A normalised distance of this size counts half.
+        epsilon: f64 = 1e-4, above(0.0, 1.0).silent();
+        /// Normalised squared distance (ξ) below which observations count as the same.
+        cluster_distance: f64 = 0.008, number(0.0, 1000.0).silent();
+        /// Constant (c) added to the similarity, which bounds the reward.
+        pseudo_count: f64 = 0.001, above(0.0, 1000.0).silent();
+        /// Similarity (s_m) above which there is no reward. With k neighbours the similarity is at most √k + c, so 8
+        /// takes effect from k = 64.
+        max_similarity: f64 = 8.0, above(0.0, 1e6).silent();
+        /// Number of distances after which the oldest leave the mean that normalises distances. From then on the mean
+        /// is over the last quarter, but at least over this many.
+        mean_span: u64 = 10_000, integer(1, 100_000_000).unit("distances").silent();
     }
 }
 

@@ -245,14 +245,16 @@ impl NfNet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::NetworkPreset;
+    use crate::config::NetworkConfig;
 
     #[test]
     fn fused_kernels_support_the_large_presets_and_refuse_inconsistent_specifications() {
         let image = ImageShape { channels: 1, height: 210, width: 160 };
-        for preset in [NetworkPreset::Paper, NetworkPreset::Desktop] {
+        let desktop = include_str!("../../../../configs/desktop.toml");
+        let desktop: NetworkConfig = config_schema::read_table(desktop, "agent.network").unwrap();
+        for network in [NetworkConfig::default(), desktop] {
             let mut layout = Layout::default();
-            let torso = NfNet::new(layout.scope("torso"), &preset.network().torso, &mut image.clone());
+            let torso = NfNet::new(layout.scope("torso"), &network.torso, &mut image.clone());
             let spec = torso.fused_spec(&layout, image).unwrap();
             assert_eq!(spec.unsupported(), None);
             let mut cut = spec.clone();

@@ -2,7 +2,7 @@
 
 use agent::Random;
 use agent::acting::{Observation, ObservationRows, RecurrentStates, StepRewards};
-use agent::config::{NetworkPreset, Precision, QHeads};
+use agent::config::{Precision, QHeads};
 use agent::networks::NetworkParameters;
 use agent::{ActingNetwork, ActingOutput, ActingRow, AgentConfig, AgentError, ObservationKind, ObservationSpec};
 use half::f16;
@@ -10,7 +10,7 @@ use rand::{RngExt, SeedableRng};
 use rand_distr::StandardNormal;
 use tch::{Device, Tensor};
 
-use crate::setup::{GPU, config, normal, relative, screen};
+use crate::setup::{GPU, config, normal, relative, screen, tiny};
 
 const ACTIONS: usize = 18;
 /// Neither a power of two nor a multiple of the smallest graph.
@@ -236,7 +236,7 @@ fn graphs_agree_in_single_precision() {
 
 #[test]
 fn graphs_agree_without_memory_on_flat_observations() {
-    let mut config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
+    let mut config = tiny();
     config.network.recurrent = false;
     config.loss.q_heads = QHeads::Single;
     config.loss.distillation = false;
@@ -246,7 +246,7 @@ fn graphs_agree_without_memory_on_flat_observations() {
 /// Floats are not converted, so networks read them as they were gathered.
 #[test]
 fn graphs_agree_on_images_of_floats() {
-    let config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
+    let config = tiny();
     play(&config, Precision::Auto, &ObservationSpec { shape: vec![24, 24], kind: ObservationKind::F32 });
 }
 

@@ -1,7 +1,7 @@
 //! Agents, batches and comparisons.
 
 use agent::Random;
-use agent::config::{NetworkPreset, StageConfig, StemConfig};
+use agent::config::{StageConfig, StemConfig};
 use agent::{AgentConfig, ObservationKind, ObservationSpec};
 use rand::RngExt;
 use rand_distr::StandardNormal;
@@ -11,10 +11,16 @@ pub const GPU: Device = Device::Cuda(0);
 
 /// The paper's agent, with a smaller core and smaller heads so that the CPU keeps up.
 pub fn config() -> AgentConfig {
-    let mut config = AgentConfig { network: NetworkPreset::Paper.network(), ..AgentConfig::default() };
+    let mut config = AgentConfig::default();
     config.network.core = 256;
     config.network.head_hidden = 128;
     config
+}
+
+/// The agent with the network of the `tiny` preset.
+pub fn tiny() -> AgentConfig {
+    let network = config_schema::read_table(include_str!("../../../../configs/tiny.toml"), "agent.network").unwrap();
+    AgentConfig { network, ..AgentConfig::default() }
 }
 
 /// Widths and a stem that the paper's network does not have.

@@ -1,16 +1,12 @@
 //! Sizes, shapes and names of the networks.
 
 use agent::Random;
-use agent::config::{NetworkPreset, TorsoKind};
+use agent::config::{NetworkConfig, TorsoKind};
 use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, StepReport, random_batch};
 use rand::SeedableRng;
 use tch::Device;
 
-use crate::setup::{self, ACTIONS};
-
-fn preset(preset: NetworkPreset) -> AgentConfig {
-    AgentConfig { network: preset.network(), ..AgentConfig::default() }
-}
+use crate::setup::{self, ACTIONS, DESKTOP, TINY, preset};
 
 fn image(height: usize, width: usize) -> ObservationSpec {
     ObservationSpec { shape: vec![height, width], kind: ObservationKind::U8 }
@@ -18,7 +14,7 @@ fn image(height: usize, width: usize) -> ObservationSpec {
 
 #[test]
 fn paper_network_has_41_5_million_parameters() {
-    let networks = Networks::new(&preset(NetworkPreset::Paper), &image(210, 160), 18).unwrap();
+    let networks = Networks::new(&AgentConfig::default(), &image(210, 160), 18).unwrap();
     let parameters = networks.agent.layout().elements();
     assert!((41_450_000..41_600_000).contains(&parameters), "{parameters}");
     assert_eq!(networks.state_length(), 2048);
@@ -35,11 +31,14 @@ fn paper_network_has_41_5_million_parameters() {
 
 #[test]
 fn desktop_network_costs_about_a_tenth() {
-    let flops = |p| Networks::new(&preset(p), &image(210, 160), 18).unwrap().agent.flops();
+    let flops = |network| {
+        let config = AgentConfig { network, ..AgentConfig::default() };
+        Networks::new(&config, &image(210, 160), 18).unwrap().agent.flops()
+    };
     // The paper's forward pass of one frame: 2.07 GFLOP (84.7 TFLOP for a step of 64 x 160 frames).
-    let paper = flops(NetworkPreset::Paper);
+    let paper = flops(NetworkConfig::default());
     assert!((2.0e9..2.15e9).contains(&paper), "{paper}");
-    let share = flops(NetworkPreset::Desktop) / paper;
+    let share = flops(preset(DESKTOP)) / paper;
     assert!((0.08..0.13).contains(&share), "{share}");
 }
 
@@ -56,8 +55,8 @@ fn every_torso_takes_images_of_any_size() {
         }
     }
     // The paper's stages, too, come down to one pixel and no further.
-    let mut config = preset(NetworkPreset::Paper);
-    config.network.intrinsic = NetworkPreset::Tiny.network().intrinsic;
+    let mut config = AgentConfig::default();
+    config.network.intrinsic = preset(TINY).intrinsic;
     assert!(Networks::new(&config, &image(3, 2), 3).is_ok());
 }
 

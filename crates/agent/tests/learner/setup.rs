@@ -2,7 +2,7 @@
 
 use agent::Random;
 use agent::batch::{BatchShape, BatchTensors};
-use agent::config::{ConvConfig, NetworkPreset, StageConfig, StemConfig};
+use agent::config::{ConvConfig, NetworkConfig, StageConfig, StemConfig};
 use agent::loader::LoadedBatch;
 use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, SequenceBatch, random_batch};
 use rand::SeedableRng;
@@ -13,11 +13,19 @@ pub const TRACE: usize = 9;
 /// Full, cut off, ended, and the shortest that can be.
 pub const LENGTHS: [usize; 5] = [9, 7, 5, 3, 2];
 
+pub const DESKTOP: &str = include_str!("../../../../configs/desktop.toml");
+pub const TINY: &str = include_str!("../../../../configs/tiny.toml");
+
+/// Returns the network of a preset.
+pub fn preset(text: &str) -> NetworkConfig {
+    config_schema::read_table(text, "agent.network").unwrap()
+}
+
 /// A network small enough to run many times, on one thread: tests run beside one another, and threads of libtorch that
 /// have to wait for a core spin meanwhile.
 pub fn config() -> AgentConfig {
     tch::set_num_threads(1);
-    let mut config = AgentConfig { network: NetworkPreset::Tiny.network(), ..AgentConfig::default() };
+    let mut config = AgentConfig { network: preset(TINY), ..AgentConfig::default() };
     let network = &mut config.network;
     network.torso.stem = StemConfig { channels: 4, kernel: 3, stride: 2 };
     network.torso.stages =

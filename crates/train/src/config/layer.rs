@@ -1,25 +1,25 @@
-//! One layer of a config: TOML text or a `--set`, taken apart into fields with the place each was written.
+//! One layer of a config: TOML text or a setting, split into values with their lines.
 
+use config_schema::text::{one_line, shortened};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Value};
 
 use super::problem::Fault;
-use super::text::{one_line, shortened};
 
-/// A value as it was written, not yet compared with any field.
+/// A value as it was written, not yet checked against any field.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Entry {
     /// Keys joined by dots.
     pub path: String,
-    /// What was written.
+    /// The value.
     pub value: Value,
     /// Line, counted from 1.
     pub line: usize,
 }
 
-/// What a text holds: its values, or everything that keeps it from being TOML with the lines.
+/// Returns the values of a TOML text, or every syntax error with its line.
 pub fn read_text(text: &str) -> Result<Vec<Entry>, Vec<(usize, Fault)>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
@@ -29,22 +29,22 @@ pub fn read_text(text: &str) -> Result<Vec<Entry>, Vec<(usize, Fault)>> {
     }
     let mut entries = Vec::new();
     let mut faults = Vec::new();
-    take_apart(text, "", table.into_inner(), &mut entries, &mut faults);
-    // A table is sorted by key; people read from top to bottom.
+    split_table(text, "", table.into_inner(), &mut entries, &mut faults);
+    // Tables are sorted by key; people read from top to bottom.
     entries.sort_by_key(|entry| entry.line);
     if faults.is_empty() { Ok(entries) } else { Err(faults) }
 }
 
-/// What the argument of a `--set` holds: one value, or those of an inline table.
+/// Returns the value of a setting, or the values of its inline table.
 pub fn read_setting(setting: &str) -> Result<Vec<Entry>, Fault> {
-    let (path, text) = setting.split_once('=').ok_or(Fault::NoSetting)?;
+    let (path, text) = setting.split_once('=').ok_or(Fault::NotASetting)?;
     let (path, text) = (path.trim(), text.trim());
     if path.is_empty() || text.is_empty() {
-        return Err(Fault::NoSetting);
+        return Err(Fault::NotASetting);
     }
     let value = match DeValue::parse(text) {
         Ok(value) => value,
-        // A bare word is text, so that `run.device=cpu` needs no quotes that a shell would take away.
+        // A bare word is a string, so that `run.device=cpu` needs no quotes, which a shell would remove.
         Err(_) if text.chars().all(|c| c.is_alphanumeric() || "_-+:./".contains(c)) => {
             Spanned::new(0..0, DeValue::String(text.into()))
         }
@@ -52,11 +52,11 @@ pub fn read_setting(setting: &str) -> Result<Vec<Entry>, Fault> {
     };
     let mut entries = Vec::new();
     let mut faults = Vec::new();
-    take_apart_value(text, one_line(path), value, &mut entries, &mut faults);
+    split_value(text, one_line(path), value, &mut entries, &mut faults);
     faults.pop().map_or(Ok(entries), |(_, fault)| Err(fault))
 }
 
-fn take_apart(
+fn split_table(
     text: &str,
     section: &str,
     table: DeTable<'_>,
@@ -66,11 +66,11 @@ fn take_apart(
     for (key, value) in table {
         let key = shown_key(key.get_ref());
         let path = if section.is_empty() { key } else { format!("{section}.{key}") };
-        take_apart_value(text, path, value, entries, faults);
+        split_value(text, path, value, entries, faults);
     }
 }
 
-fn take_apart_value(
+fn split_value(
     text: &str,
     path: String,
     value: Spanned<DeValue<'_>>,
@@ -79,19 +79,17 @@ fn take_apart_value(
 ) {
     let line = line_at(text, value.span().start);
     match value.into_inner() {
-        // An empty table stays as it is, so that an unknown one is noticed.
-        DeValue::Table(table) if !table.is_empty() => take_apart(text, &path, table, entries, faults),
+        // An empty table stays a value, so that an unknown one is reported.
+        DeValue::Table(table) if !table.is_empty() => split_table(text, &path, table, entries, faults),
         value => match Value::deserialize(ValueDeserializer::from(Spanned::new(0..0, value)).into_deserializer()) {
             Ok(value) => entries.push(Entry { path, value, line }),
-            // Whole numbers beyond 64 bits are TOML, but no value.
-            Err(error) => {
-                faults.push((line, Fault::Syntax { what: format!("{path}: {}", first_line(error.message())) }));
-            }
+            // TOML allows integers beyond 64 bits; values can't hold them.
+            Err(error) => faults.push((line, Fault::Syntax(format!("{path}: {}", message(&error))))),
         },
     }
 }
 
-/// The key as it can stand in a path: quoted where it is no plain word, so that it can't be taken for one.
+/// Returns the key as part of a path, quoted unless it is a plain word.
 fn shown_key(key: &str) -> String {
     let plain = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     if plain { key.to_owned() } else { format!("{key:?}") }
@@ -99,11 +97,11 @@ fn shown_key(key: &str) -> String {
 
 fn syntax_fault(text: &str, error: &toml::de::Error) -> (usize, Fault) {
     let line = line_at(text, error.span().map_or(0, |span| span.start));
-    (line, Fault::Syntax { what: first_line(error.message()) })
+    (line, Fault::Syntax(message(error)))
 }
 
-fn first_line(text: &str) -> String {
-    shortened(&one_line(text))
+fn message(error: &toml::de::Error) -> String {
+    shortened(&one_line(error.message()))
 }
 
 fn line_at(text: &str, byte: usize) -> usize {
@@ -119,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_is_taken_apart_into_paths_with_lines() {
+    fn text_splits_into_paths_with_lines() {
         let text = "# comment\n[replay]\ntrace = 20\nperiod = 10 # why\n\n[agent.loss]\ncross_mixture = 1\n[metrics]\n";
         assert_eq!(
             read_text(text).unwrap(),
@@ -133,26 +131,26 @@ mod tests {
     }
 
     #[test]
-    fn every_syntax_error_is_found_with_its_line() {
+    fn every_syntax_error_is_reported_with_its_line() {
         let faults = read_text("a = \nb = 1\nc = [1 2]\nb = 2\n[d\n").unwrap_err();
         assert_eq!(faults.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [1, 3, 4, 5], "{faults:?}");
-        assert!(faults.iter().all(|(_, fault)| matches!(fault, Fault::Syntax { .. })));
+        assert!(faults.iter().all(|(_, fault)| matches!(fault, Fault::Syntax(_))));
     }
 
     #[test]
-    fn a_key_that_is_no_word_is_quoted() {
+    fn key_that_is_not_a_plain_word_is_quoted() {
         assert_eq!(read_text("\"replay.trace\" = 1").unwrap(), [entry("\"replay.trace\"", 1, 1)]);
         assert_eq!(read_text("\"a\\nb\".c = 1").unwrap(), [entry("\"a\\nb\".c", 1, 1)]);
     }
 
     #[test]
-    fn a_number_that_is_too_large_is_no_value() {
+    fn integer_beyond_64_bits_is_refused() {
         let faults = read_text("a = 99999999999999999999").unwrap_err();
         assert_eq!(faults.len(), 1);
     }
 
     #[test]
-    fn settings_are_toml_values_or_words() {
+    fn settings_are_toml_values_or_bare_words() {
         assert_eq!(read_setting("replay.trace=20").unwrap(), [entry("replay.trace", 20, 1)]);
         assert_eq!(read_setting(" replay.trace = 20 ").unwrap(), [entry("replay.trace", 20, 1)]);
         assert_eq!(read_setting("run.device=cpu").unwrap(), [entry("run.device", "cpu", 1)]);
@@ -167,13 +165,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_setting_is_refused() {
+    fn malformed_settings_are_refused() {
         for setting in ["", "=", "trace", "=20", "trace=", "replay.trace= "] {
-            assert_eq!(read_setting(setting), Err(Fault::NoSetting), "{setting:?}");
+            assert_eq!(read_setting(setting), Err(Fault::NotASetting), "{setting:?}");
         }
         for setting in ["x=[1,", "x=1 2", "x=1\ny=2", "x=\"a", "x={", "x=1 # y"] {
             let refused = read_setting(setting);
-            assert!(matches!(refused, Err(Fault::Syntax { .. })), "{setting:?} {refused:?}");
+            assert!(matches!(refused, Err(Fault::Syntax(_))), "{setting:?} {refused:?}");
         }
     }
 }

@@ -1,30 +1,45 @@
-//! From what a user gave to one checked config: defaults, then a preset, then a file, then every `--set`.
+//! From what a user gave to one checked config: defaults, then a preset, then a file, then settings.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use config_schema::text::{one_line, shortened, shown};
+use config_schema::{FlatField, Kind};
 use serde::Deserialize;
-use toml::Value;
+use toml::{Table, Value};
 
-use super::combinations;
-use super::field::{Kind, Refusal};
-use super::fields::{Place, fields, find};
 use super::layer::{Entry, read_setting, read_text};
-use super::presets::preset;
 use super::problem::{ConfigError, Fault, Origin, Problem};
-use super::text::{one_line, shortened, shown};
-use super::{CONFIG_FILE, Config};
+use super::{CONFIG_FILE, Config, fields, rules};
 use crate::plain_file;
-use crate::suggestion::suggest_word;
+use crate::suggestion::{suggest_path, suggest_word};
 
-/// What a user gave; what comes later in this list overrides what comes before.
+/// A preset: what differs from the defaults, as commented TOML.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// Its file.
+    pub text: &'static str,
+}
+
+macro_rules! presets {
+    ($($name:literal),+) => {
+        &[$(Preset { name: $name, text: include_str!(concat!("../../../../configs/", $name, ".toml")) }),+]
+    };
+}
+
+/// Every preset, from the largest to the smallest; compiled in, so that the binary needs no directory.
+pub const PRESETS: &[Preset] = presets!["paper", "quick", "desktop", "cpu", "tiny"];
+
+/// What a user gave. Later sources override earlier ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sources {
     /// Name of a preset.
     pub preset: Option<String>,
     /// A TOML file, or a run's directory.
     pub file: Option<PathBuf>,
-    /// Settings of the form `path=value`; the last one counts where a field is set twice.
+    /// Settings of the form `path=value`; the last one counts if a field is set twice.
     pub set: Vec<String>,
 }
 
@@ -37,21 +52,28 @@ pub struct Effective {
 }
 
 impl Effective {
-    /// Where the value of a field was written.
+    /// Returns where the value of a field was written.
     pub fn origin(&self, path: &str) -> &Origin {
         self.origins.get(path).unwrap_or(&Origin::Default)
     }
 }
 
 impl Sources {
-    /// Puts the layers together and checks the outcome. On failure, everything that is wrong is listed.
+    /// Layers the sources and checks the result; on failure, lists everything that is wrong.
     pub fn load(&self) -> Result<Effective, ConfigError> {
-        let mut layers = Layers::over_the_defaults()?;
+        let mut layers = Layers::over_defaults()?;
         if let Some(name) = &self.preset {
             let origin = |line| Origin::Preset { name: shortened(&one_line(name)), line };
-            match preset(name) {
-                Ok(preset) => layers.add_text(preset.text, |line| origin(Some(line))),
-                Err(fault) => layers.problems.push(Problem { origin: origin(None), fault }),
+            let names = || PRESETS.iter().map(|preset| preset.name);
+            match PRESETS.iter().find(|preset| preset.name == name) {
+                Some(preset) => layers.add_text(preset.text, |line| origin(Some(line))),
+                None => layers.report(
+                    origin(None),
+                    Fault::UnknownPreset {
+                        known: names().collect::<Vec<_>>().join(", "),
+                        suggestion: suggest_word(name, names()),
+                    },
+                ),
             }
         }
         if let Some(file) = &self.file {
@@ -62,7 +84,7 @@ impl Sources {
             let origin = Origin::Set(shortened(&one_line(setting)));
             match read_setting(setting) {
                 Ok(entries) => entries.into_iter().for_each(|entry| layers.add(entry, origin.clone())),
-                Err(fault) => layers.problems.push(Problem { origin, fault }),
+                Err(fault) => layers.report(origin, fault),
             }
         }
         layers.finish()
@@ -70,38 +92,40 @@ impl Sources {
 }
 
 impl Config {
-    /// Checks a config that was made or changed in code; everything that is wrong is listed.
+    /// Checks a config that was made or changed in code; on failure, lists everything that is wrong.
     pub fn validate(&self) -> Result<(), ConfigError> {
-        let mut layers = Layers::over_the_defaults()?;
-        for (path, value) in self.values()? {
-            layers.add(Entry { path: path.to_owned(), value, line: 0 }, Origin::Code);
+        let mut layers = Layers::over_defaults()?;
+        let values = Table::try_from(self)?;
+        for field in fields() {
+            let Some(value) = config_schema::value_at(&values, &field.path) else { continue };
+            layers.set(field, value, Origin::Code);
         }
         layers.finish().map(|_| ())
     }
 }
 
-/// The values so far, where each was written, and what is wrong with those that could not be taken.
+/// The values so far, where each was written, and what is wrong with the rest.
 struct Layers {
-    values: BTreeMap<&'static str, Value>,
+    values: Table,
     origins: BTreeMap<&'static str, Origin>,
     problems: Vec<Problem>,
 }
 
 impl Layers {
-    fn over_the_defaults() -> Result<Self, ConfigError> {
-        Ok(Self { values: Config::default().values()?, origins: BTreeMap::new(), problems: Vec::new() })
+    fn over_defaults() -> Result<Self, ConfigError> {
+        Ok(Self { values: Table::try_from(Config::default())?, origins: BTreeMap::new(), problems: Vec::new() })
+    }
+
+    fn report(&mut self, origin: Origin, fault: Fault) {
+        self.problems.push(Problem { origin, fault });
     }
 
     fn add_file(&mut self, path: &Path) {
         let origin = |line| Origin::File { path: path.to_owned(), line };
-        let text = match plain_file::read(path).map(String::from_utf8) {
-            Ok(Ok(text)) => Ok(text),
-            Ok(Err(_)) => Err("it is not UTF-8 text".to_owned()),
-            Err(error) => Err(error.to_string()),
-        };
-        match text {
+        let text = plain_file::read(path).map_err(|error| error.to_string());
+        match text.and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())) {
             Ok(text) => self.add_text(&text, |line| origin(Some(line))),
-            Err(what) => self.problems.push(Problem { origin: origin(None), fault: Fault::Unreadable { what } }),
+            Err(error) => self.report(origin(None), Fault::Unreadable(error)),
         }
     }
 
@@ -113,77 +137,67 @@ impl Layers {
                     self.add(entry, origin);
                 }
             }
-            Err(faults) => {
-                self.problems.extend(faults.into_iter().map(|(line, fault)| Problem { origin: origin(line), fault }));
-            }
+            Err(faults) => faults.into_iter().for_each(|(line, fault)| self.report(origin(line), fault)),
         }
     }
 
-    fn add(&mut self, entry: Entry, origin: Origin) {
-        let Entry { path, value, .. } = entry;
-        let field = match find(&path) {
-            Place::Field(field) => field,
-            // A section without fields changes nothing.
-            Place::Section(_) if value == Value::Table(toml::Table::new()) => return,
-            Place::Section(inside) => {
-                let fault = Fault::Section { path, fields: inside.join(", "), found: shown(&value) };
-                return self.problems.push(Problem { origin, fault });
-            }
-            Place::Beyond(field) => {
-                let fault = Fault::NoSection {
-                    path: shortened(&path),
-                    field: field.path.to_owned(),
-                    expected: field.kind.to_string(),
-                };
-                return self.problems.push(Problem { origin, fault });
-            }
-            Place::Nowhere(nearest) => {
-                let fault = Fault::Unknown { path: shortened(&path), nearest: nearest.map(str::to_owned) };
-                return self.problems.push(Problem { origin, fault });
-            }
-        };
-        let expected = field.kind.to_string();
-        match field.kind.accept(&value) {
+    fn add(&mut self, Entry { path, value, .. }: Entry, origin: Origin) {
+        if let Some(field) = fields().find(|field| field.path == path) {
+            return self.set(field, &value, origin);
+        }
+        let mut inside: Vec<_> = fields().filter_map(|field| below(&path, &field.path)?.split('.').next()).collect();
+        if inside.is_empty() {
+            let paths = || fields().map(|field| field.path.as_str());
+            // A path that continues after a field means that field.
+            let suggestion = paths().find(|field| below(field, &path).is_some());
+            let suggestion = suggestion.or_else(|| suggest_path(&path, paths()));
+            self.report(origin, Fault::Unknown { path: shortened(&path), suggestion });
+        } else if value != Value::Table(Table::new()) {
+            inside.dedup();
+            self.report(origin, Fault::Section { path, fields: inside.join(", "), found: shown(&value) });
+        }
+    }
+
+    fn set(&mut self, field: &'static FlatField, value: &Value, origin: Origin) {
+        match field.kind.accept(value) {
             Ok(value) => {
-                self.values.insert(field.path, value);
-                self.origins.insert(field.path, origin);
+                if let Some(place) = place_of(&mut self.values, &field.path) {
+                    *place = value;
+                }
+                self.origins.insert(&field.path, origin);
             }
-            Err(Refusal::WrongType { found }) => {
-                self.problems.push(Problem { origin, fault: Fault::WrongType { path, expected, found } });
-            }
-            Err(Refusal::OutOfRange { found }) => {
-                let nearest = match (field.kind, &value) {
+            Err(found) => {
+                let suggestion = match (field.kind, value) {
                     (Kind::Choice(words), Value::String(word)) => {
-                        suggest_word(word, words.iter().copied()).map(str::to_owned)
+                        suggest_word(word, words.iter().map(|(word, _)| *word))
                     }
                     _ => None,
                 };
-                self.problems.push(Problem { origin, fault: Fault::OutOfRange { path, expected, found, nearest } });
+                let expected = field.kind.to_string();
+                self.report(origin, Fault::Invalid { path: &field.path, found, expected, suggestion });
             }
         }
     }
 
-    /// The config that the accepted values make, if nothing was wrong so far and they go together.
+    /// Returns the config if nothing was wrong and its values work together.
     fn finish(mut self) -> Result<Effective, ConfigError> {
-        match from_values(&self.values) {
+        match Config::deserialize(self.values.clone()) {
             Ok(config) => {
-                for combination in combinations::impossible(&config) {
-                    let origin = self.latest_origin(&combination.fields);
-                    self.problems.push(Problem { origin, fault: Fault::Impossible { what: combination.what } });
+                for broken in rules::broken(&config) {
+                    let origin = self.latest_origin(&broken.fields);
+                    self.report(origin, Fault::Rule(broken.what));
                 }
                 if self.problems.is_empty() {
                     return Ok(Effective { config, origins: self.origins });
                 }
             }
-            // The fields' kinds allow only what the structs can hold; this is for a kind that does not.
-            Err(error) => self
-                .problems
-                .push(Problem { origin: Origin::Code, fault: Fault::Impossible { what: one_line(error.message()) } }),
+            // Unreachable while every range fits the type of its field.
+            Err(error) => self.report(Origin::Code, Fault::Rule(one_line(error.message()))),
         }
         Err(ConfigError::Invalid(self.problems))
     }
 
-    /// Where the one of these fields was written that was written last.
+    /// Returns the origin of the last of these fields to be written.
     fn latest_origin(&self, paths: &[&str]) -> Origin {
         let rank = |origin: &Origin| match origin {
             Origin::Default => 0,
@@ -197,25 +211,13 @@ impl Layers {
     }
 }
 
-/// Every field's value by its path, as [`Config::values`] gives them, back into the struct.
-fn from_values(values: &BTreeMap<&'static str, Value>) -> Result<Config, toml::de::Error> {
-    let mut root = toml::Table::new();
-    for field in fields() {
-        let Some(value) = values.get(field.path) else { continue };
-        if matches!(field.kind, Kind::WholeOrNone(..)) && *value == Value::Integer(0) {
-            continue;
-        }
-        let mut table = &mut root;
-        let mut keys = field.path.split('.').peekable();
-        while let Some(key) = keys.next() {
-            if keys.peek().is_none() {
-                table.insert(key.to_owned(), value.clone());
-            } else {
-                let inner = table.entry(key).or_insert_with(|| Value::Table(toml::Table::new()));
-                let Value::Table(inner) = inner else { break };
-                table = inner;
-            }
-        }
-    }
-    Config::deserialize(root)
+/// Returns what follows the section in the path of a field inside it.
+fn below<'a>(section: &str, path: &'a str) -> Option<&'a str> {
+    path.strip_prefix(section)?.strip_prefix('.')
+}
+
+fn place_of<'a>(table: &'a mut Table, path: &str) -> Option<&'a mut Value> {
+    let mut keys = path.split('.');
+    let first = table.get_mut(keys.next()?)?;
+    keys.try_fold(first, |value, key| value.get_mut(key))
 }

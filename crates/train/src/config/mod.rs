@@ -1,72 +1,58 @@
-//! The config: one typed struct with the paper's values as defaults.
+//! The configuration of a run: one typed struct with the paper's values as defaults.
 //!
-//! What a user gives is laid over the defaults by [`Sources::load`], which lists everything that is wrong at once.
-//! [`SECTIONS`] tells of every field what it may be, what the paper says and what it means; the checks, the hints and
-//! `docs/config.md` all come from it.
+//! [`Sources::load`] layers a preset, a file and settings over the defaults and reports all problems at once. Every
+//! section is declared next to the code that uses it; [`Config`] puts them together and [`SECTIONS`] lists them.
 
-mod agent_fields;
-mod combinations;
-mod convert;
-mod difference;
-mod field;
-mod fields;
 mod layer;
 mod load;
-mod page;
-mod presets;
 mod problem;
-mod section;
+mod rules;
 mod sections;
 #[cfg(test)]
 mod tests;
-mod text;
 mod write;
+
+use std::sync::LazyLock;
 
 use agent::bandit::BanditParameters;
 use agent::config::AgentConfig;
-use serde::{Deserialize, Serialize};
+use config_schema::{FlatField, FlatSection, Schema};
+pub use config_schema::{Kind, Paper};
+pub use replay::ReplaySection;
 
-pub use difference::{Difference, differences};
-pub use field::{Column, Field, Kind, Paper, Section};
-pub use fields::{SECTIONS, fields};
-pub use load::{Effective, Sources};
-pub use page::page;
-pub use presets::{PRESETS, Preset};
+pub use load::{Effective, PRESETS, Preset, Sources};
 pub use problem::{ConfigError, Fault, Origin, Problem};
 pub use sections::{
     ActionSet, ActorsConfig, CheckpointConfig, Device, EnvConfig, EvaluationConfig, InferenceConfig, IntrinsicConfig,
-    LearnerConfig, MetricsConfig, ReplayConfig, RunConfig,
+    LearnerConfig, MetricsConfig, RunConfig,
 };
+pub use write::{Difference, differences};
 
-/// The file in a run's directory that holds its effective config.
+/// Name of the file in a run's directory that holds its effective config.
 pub const CONFIG_FILE: &str = "config.toml";
 
-/// Everything about a run that a user may set, besides what is played.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Config {
-    /// The run as a whole.
-    pub run: RunConfig,
-    /// What the agent acts in.
-    pub env: EnvConfig,
-    /// Who plays for the replay memory.
-    pub actors: ActorsConfig,
-    /// The networks that choose actions.
-    pub inference: InferenceConfig,
-    /// Which policy plays the next episode.
-    pub bandit: BanditParameters,
-    /// The reward for what is new.
-    pub intrinsic: IntrinsicConfig,
-    /// What is remembered.
-    pub replay: ReplayConfig,
-    /// How updates are fed and handed on.
-    pub learner: LearnerConfig,
-    /// Greedy play while training goes on.
-    pub evaluation: EvaluationConfig,
-    /// What is saved so that the run can go on.
-    pub checkpoint: CheckpointConfig,
-    /// What is written down about the run.
-    pub metrics: MetricsConfig,
-    /// What the agent computes.
-    pub agent: AgentConfig,
+config_schema::section! {
+    /// Everything about a run that a user may set, except for the environment.
+    pub struct Config {
+        table run: RunConfig;
+        table env: EnvConfig;
+        table actors: ActorsConfig;
+        table inference: InferenceConfig;
+        table bandit: BanditParameters;
+        table intrinsic: IntrinsicConfig;
+        table replay: ReplaySection;
+        table learner: LearnerConfig;
+        table evaluation: EvaluationConfig;
+        table checkpoint: CheckpointConfig;
+        table metrics: MetricsConfig;
+        table agent: AgentConfig;
+    }
+}
+
+/// Every section, in the order in which a config is written.
+pub static SECTIONS: LazyLock<Vec<FlatSection>> = LazyLock::new(|| Config::SECTION.flatten());
+
+/// Returns every field, in the order in which a config is written.
+pub fn fields() -> impl Iterator<Item = &'static FlatField> {
+    SECTIONS.iter().flat_map(|section| &section.fields)
 }

@@ -12,19 +12,19 @@ pub enum Origin {
     Default,
     /// In a preset.
     Preset {
-        /// The preset's name.
+        /// Name of the preset.
         name: String,
-        /// Line in it, counted from 1; none where it is about the whole.
+        /// Line, counted from 1; `None` for the whole preset.
         line: Option<usize>,
     },
-    /// In a file of the user's.
+    /// In a file.
     File {
         /// The file.
         path: PathBuf,
-        /// Line in it, counted from 1; none where it is about the whole.
+        /// Line, counted from 1; `None` for the whole file.
         line: Option<usize>,
     },
-    /// On the command line.
+    /// In a setting of the form `path=value`.
     Set(String),
     /// In code that made or changed a [`Config`](super::Config).
     Code,
@@ -38,13 +38,13 @@ impl fmt::Display for Origin {
             Self::Preset { name, line: None } => write!(f, "preset {name}"),
             Self::File { path, line: Some(line) } => write!(f, "{}, line {line}", path.display()),
             Self::File { path, line: None } => write!(f, "{}", path.display()),
-            Self::Set(setting) => write!(f, "--set {setting}"),
+            Self::Set(setting) => f.write_str(setting),
             Self::Code => f.write_str("config"),
         }
     }
 }
 
-/// One thing that is wrong, on one line: where it was written, and what it may be.
+/// One thing that is wrong, as one line.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{origin}: {fault}")]
 pub struct Problem {
@@ -57,16 +57,16 @@ pub struct Problem {
 /// What can be wrong with a config.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Fault {
-    /// There is no such field.
-    #[error("there is no field {path}{}", did_you_mean(.nearest.as_deref()))]
+    /// The path names neither a field nor a section.
+    #[error("unknown field {path}{}", did_you_mean(*.suggestion))]
     Unknown {
-        /// What was written.
+        /// The path.
         path: String,
-        /// The field that was probably meant.
-        nearest: Option<String>,
+        /// The closest field.
+        suggestion: Option<&'static str>,
     },
     /// A section was given a value.
-    #[error("{path} is a section with fields of its own ({fields}), and {found} was given")]
+    #[error("{path} is a section with the fields {fields}; it can't be {found}")]
     Section {
         /// The section.
         path: String,
@@ -75,96 +75,63 @@ pub enum Fault {
         /// The value.
         found: String,
     },
-    /// A field was taken for a section.
-    #[error("there is no field {path}: {field} is {expected}")]
-    NoSection {
-        /// What was written.
-        path: String,
+    /// The value is outside the field's range or of another type.
+    #[error("{path} is {found}; it must be {expected}{}", did_you_mean(*.suggestion))]
+    Invalid {
         /// The field.
-        field: String,
-        /// What the field is.
-        expected: String,
-    },
-    /// The value is of another type.
-    #[error("{path} must be {expected}, not {found}")]
-    WrongType {
-        /// The field.
-        path: String,
-        /// What it may be.
-        expected: String,
-        /// What came.
+        path: &'static str,
+        /// The value.
         found: String,
-    },
-    /// The value is none of those allowed.
-    #[error("{path} is {found}; it must be {expected}{}", did_you_mean(.nearest.as_deref()))]
-    OutOfRange {
-        /// The field.
-        path: String,
-        /// What it may be.
+        /// The values that the field takes.
         expected: String,
-        /// What came.
-        found: String,
-        /// The choice that was probably meant.
-        nearest: Option<String>,
+        /// The closest word, for a choice.
+        suggestion: Option<&'static str>,
     },
-    /// Each value is allowed, but not together.
-    #[error("{what}")]
-    Impossible {
-        /// The sentence, with the fields and their values.
-        what: String,
-    },
-    /// The text is no TOML.
-    #[error("not TOML: {what}")]
-    Syntax {
-        /// What the parser says.
-        what: String,
-    },
-    /// The file could not be read.
-    #[error("can't be read: {what}")]
-    Unreadable {
-        /// Why.
-        what: String,
-    },
+    /// Each value is valid, but not together with the others.
+    #[error("{0}")]
+    Rule(String),
+    /// The text is not valid TOML.
+    #[error("invalid TOML: {0}")]
+    Syntax(String),
+    /// The file can't be read.
+    #[error("can't be read: {0}")]
+    Unreadable(String),
     /// The end of the file is missing.
-    #[error("it ends before {field}, so it was cut off")]
+    #[error("it was cut off: {field} is missing")]
     CutOff {
-        /// The last field of a whole one.
+        /// The last field of a complete file.
         field: &'static str,
     },
-    /// There is no such preset.
-    #[error("there is no such preset; there are {known}{}", did_you_mean(.nearest.as_deref()))]
+    /// The preset does not exist.
+    #[error("unknown preset; available: {known}{}", did_you_mean(*.suggestion))]
     UnknownPreset {
-        /// Those there are.
+        /// The presets that exist.
         known: String,
-        /// The one that was probably meant.
-        nearest: Option<String>,
+        /// The closest preset.
+        suggestion: Option<&'static str>,
     },
-    /// The argument of `--set` is not of the form `path=value`.
-    #[error("must be written path=value, for instance learner.batch_size=32")]
-    NoSetting,
+    /// A setting is not of the form `path=value`.
+    #[error("expected path=value, for example learner.batch_size=32")]
+    NotASetting,
 }
 
-/// Why there is no config: everything that is wrong with it, or why it could not be written.
+/// Why there is no config.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// All that is wrong, one line each.
-    #[error("{}", lines(.0))]
+    /// Everything that is wrong, one line each.
+    #[error("{}", .0.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<Problem>),
-    /// A config made in code holds a number that TOML can't.
+    /// A config made in code holds a number that TOML can't represent.
     #[error("the config can't be written as TOML: {0}")]
     NoToml(#[from] toml::ser::Error),
 }
 
 impl ConfigError {
-    /// What is wrong with the config, if that is the error.
+    /// Returns what is wrong with the config; empty for other errors.
     pub fn problems(&self) -> &[Problem] {
         match self {
             Self::Invalid(problems) => problems,
             Self::NoToml(_) => &[],
         }
     }
-}
-
-fn lines(problems: &[Problem]) -> String {
-    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
 }

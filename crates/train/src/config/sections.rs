@@ -1,195 +1,245 @@
-//! The sections that belong to this crate, with the paper's values as defaults.
+//! The sections of this crate; the defaults are the paper's values.
+
+use std::time::Duration;
 
 use agent::intrinsic::Kernel;
-use serde::{Deserialize, Serialize};
+use config_schema::{above, below, choice, integer, integers, number, switch};
+use envs::{AleOptions, Limits};
 
-use super::field::Kind::{self, Choice, Switch, Whole};
-use super::field::Paper::{Differs, Ours, Says, Silent};
-use super::section::section;
+use super::Config;
 
-/// What the networks run on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Device {
-    /// The GPU where there is one that this build can use, else the CPU.
-    Auto,
-    /// The CPU.
-    Cpu,
-    /// The GPU; without one, training does not start.
-    Cuda,
-}
-
-/// Which actions an Atari agent chooses from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ActionSet {
-    /// All 18, in every game.
-    Full,
-    /// Those that do something in the game.
-    Minimal,
-}
-
-section! {
+config_schema::section! {
     /// The run as a whole.
-    RunConfig in "run" {
-        /// Everything random follows from it: episodes, weights, exploration and the draws from replay.
-        seed: u64 = 1, Whole(0, 4_294_967_295), "", Ours;
-        /// Training ends when the actors have played so many. The paper's headline is at 200 million, its longest runs
-        /// are five times that.
-        frames: u64 = 200_000_000, Whole(1, 1_000_000_000_000), "emulator frames", Says("200_000_000");
-        /// What the networks run on; `auto` takes the GPU where there is one.
-        device: Device = Device::Auto, Choice(&["auto", "cpu", "cuda"]), "", Ours;
-        /// One thread in a fixed order: slower, but a run on the CPU repeats bit for bit.
-        lockstep: bool = false, Switch, "", Ours;
-        /// Threads that libtorch computes with on the CPU; 0 takes one for each core.
-        threads: usize = 0, Whole(0, 1024), "threads", Ours;
+    pub struct RunConfig {
+        /// Seed of everything random: episodes, initial weights, exploration and sampling from replay.
+        seed: u64 = 1, integer(0, 4_294_967_295);
+        /// Number of frames after which training ends. The paper's main results are at 200 million frames; its longest
+        /// runs have five times as many.
+        frames: u64 = 200_000_000, integer(1, 1_000_000_000_000).unit("emulator frames").paper();
+        /// Device that the networks run on.
+        device: Device = Device::Auto, choice::<Device>();
+        /// Whether to run everything on one thread in a fixed order. Slower, but a run on the CPU is repeatable bit for
+        /// bit.
+        lockstep: bool = false, switch();
+        /// Number of CPU threads of libtorch; 0 uses one per core.
+        threads: usize = 0, integer(0, 1024).unit("threads");
     }
 }
 
-section! {
-    /// What the agent acts in. Built-in tasks and Gymnasium environments use the time limits and hidden rewards only.
-    EnvConfig in "env" {
-        /// Probability that the emulator repeats the action before instead of the chosen one, in each frame; 0.25 is
-        /// the usual value where sticky actions are wanted, in training and evaluation alike.
-        sticky_probability: f64 = 0.0, Kind::below(0.0, 1.0), "", Says("0.0");
-        /// The actions to choose from: all 18, or those that do something in the game.
-        action_set: ActionSet = ActionSet::Full, Choice(&["full", "minimal"]), "", Silent;
-        /// An episode begins with 1 to this many frames without an action, drawn evenly; 0 begins at once.
-        noop_max: u32 = 30, Whole(0, 1000), "emulator frames", Silent;
-        /// An episode is cut off after so many; values bootstrap through the cut.
-        frame_cap: u32 = 108_000, Whole(4, 100_000_000), "emulator frames", Says("108_000");
-        /// Frames that a chosen action is held for; the agent sees the maximum over the last two.
-        action_repeat: u32 = 4, Whole(1, 60), "emulator frames", Says("4");
-        /// The agent sees no reward of the game: learner, networks and bandit are given 0, and only intrinsic reward is
-        /// left. Scores are reported as they are.
-        hide_rewards: bool = false, Switch, "", Ours;
-        /// Addresses of an Atari game's RAM. What they hold after a step is the agent's position, and `actor/positions`
-        /// counts the different ones. In montezuma_revenge 3 is the room, 42 and 43 are where the explorer stands.
-        ram: Vec<u8> = Vec::new(), Kind::WholesOrNone(8, 0, 127), "addresses", Ours;
-        /// A worker that takes longer for one step is replaced, and its episodes are cut off.
-        step_limit_seconds: f64 = 30.0, Kind::number(0.001, 86_400.0), "s", Ours;
-        /// A worker that takes longer to start, reset, save or restore is replaced.
-        start_limit_seconds: f64 = 120.0, Kind::number(0.001, 86_400.0), "s", Ours;
-        /// Training stops when a worker fails so often without a step between, or ten times as often without an episode.
-        failure_limit: u32 = 3, Whole(1, 1000), "failures", Ours;
+config_schema::choice! {
+    /// Device that the networks run on.
+    pub enum Device {
+        /// The GPU if this build can use one, otherwise the CPU.
+        Auto = "auto",
+        /// The CPU.
+        Cpu = "cpu",
+        /// The GPU; without one, training does not start.
+        Cuda = "cuda",
     }
 }
 
-section! {
-    /// Who plays for the replay memory.
-    ActorsConfig in "actors" {
-        /// Environments that are played at the same time.
-        environments: usize = 128, Whole(1, 65_536), "environments", Says("128");
-        /// Environments in one worker process. The paper has 64 actors with 2 each; fewer processes cost less on one
-        /// machine.
-        environments_per_worker: usize = 8, Whole(1, 4096), "environments", Differs("2");
-        /// Groups that a worker's environments are divided into: one steps while another waits for its actions.
-        groups: usize = 2, Whole(1, 2), "groups", Ours;
-        /// Actor i of n takes a random action with probability base^(1 + exponent * i / (n - 1)): this is the base.
-        epsilon_base: f64 = 0.4, Kind::SHARE, "", Silent;
-        /// The exponent of the same formula.
-        epsilon_exponent: f64 = 7.0, Kind::number(0.0, 100.0), "", Silent;
+config_schema::section! {
+    /// Environment. Built-in tasks and Gymnasium environments use only the limits of workers and `hide_rewards`.
+    pub struct EnvConfig {
+        /// Probability per frame that the emulator repeats the previous action. The usual value for sticky actions is
+        /// 0.25; it applies to training and evaluation.
+        sticky_probability: f64 = 0.0, below(0.0, 1.0).paper();
+        /// Actions that the agent chooses from.
+        action_set: ActionSet = ActionSet::Full, choice::<ActionSet>().silent();
+        /// Largest number of no-op frames at the start of an episode, drawn uniformly from 1; 0 disables them.
+        noop_max: u32 = 30, integer(0, 1000).unit("emulator frames").silent();
+        /// Length after which an episode is truncated. Values bootstrap through the truncation.
+        frame_cap: u32 = 108_000, integer(4, 100_000_000).unit("emulator frames").paper();
+        /// Number of frames per action. The agent sees the maximum over the last two.
+        action_repeat: u32 = 4, integer(1, 60).unit("emulator frames").paper();
+        /// Whether to hide the game's rewards from learner, networks and bandit, which leaves the intrinsic reward.
+        /// Reported scores don't change.
+        hide_rewards: bool = false, switch();
+        /// RAM addresses of an Atari game that together are the agent's position; `actor/positions` counts the distinct
+        /// ones. In montezuma_revenge, 3 is the room, and 42 and 43 are the coordinates of the player.
+        ram: Vec<u8> = Vec::new(), integers(0, 8, 0, 127).unit("addresses");
+        /// Time limit of one step. A worker that exceeds it is replaced, and its episodes are truncated.
+        step_limit_seconds: f64 = 30.0, number(0.001, 86_400.0).unit("s");
+        /// Time limit of starting, resetting, saving and restoring a worker. A worker that exceeds it is replaced.
+        start_limit_seconds: f64 = 120.0, number(0.001, 86_400.0).unit("s");
+        /// Number of failures of a worker without a step in between after which training stops. Ten times as many
+        /// without an episode in between stop it too.
+        failure_limit: u32 = 3, integer(1, 1000).unit("failures");
     }
 }
 
-section! {
-    /// The networks that choose actions, for many environments at a time.
-    InferenceConfig in "inference" {
-        /// A batch of so many environments waits for no others.
-        max_batch: usize = 128, Whole(1, 65_536), "environments", Ours;
-        /// How long the first request of a batch waits for others, unless all actors who could ask have asked.
-        max_wait_microseconds: u64 = 2000, Whole(0, 10_000_000), "µs", Ours;
+config_schema::choice! {
+    /// Actions that an Atari agent chooses from.
+    pub enum ActionSet {
+        /// All 18 actions in every game.
+        Full = "full",
+        /// Only the actions that have an effect in the game.
+        Minimal = "minimal",
     }
 }
 
-section! {
-    /// The reward for what is new: within the episode, times within the agent's life.
-    IntrinsicConfig in "intrinsic" {
-        table kernel: Kernel, "How familiar an observation is.";
-        /// Actors get the newest f every so many updates. Embeddings of one episode can be compared only while f holds
-        /// still: where an episode spans many updates, this is longer than `learner.publish_every`.
-        embedding_every: u64 = 4, Whole(1, 1_000_000), "updates", Silent;
-        /// And not before so many more updates than the last time, as a share of those until then: with 0.25, f holds
-        /// still for ever longer, as it has less to learn.
-        embedding_share: f64 = 0.0, Kind::number(0.0, 100.0), "", Ours;
-        /// Observations that an environment's episodic memory holds; the oldest goes first.
-        memory_capacity: usize = 30_000, Whole(1, 10_000_000), "observations", Silent;
+impl EnvConfig {
+    /// Returns the options of Atari games.
+    pub fn ale_options(&self) -> AleOptions {
+        AleOptions {
+            repeat: self.action_repeat,
+            noop_max: self.noop_max,
+            sticky: self.sticky_probability,
+            full_actions: self.action_set == ActionSet::Full,
+            max_frames: u64::from(self.frame_cap),
+        }
+    }
+
+    /// Returns the limits of a worker.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            start_up: Duration::from_secs_f64(self.start_limit_seconds),
+            step: Duration::from_secs_f64(self.step_limit_seconds),
+            failures: self.failure_limit,
+        }
+    }
+}
+
+config_schema::section! {
+    /// Actors: the environments that fill the replay memory.
+    pub struct ActorsConfig {
+        /// Number of environments that are played at the same time.
+        environments: usize = 128, integer(1, 65_536).unit("environments").paper();
+        /// Number of environments per worker process. The paper has 64 actors with 2 each; fewer processes are cheaper
+        /// on one machine.
+        environments_per_worker: usize = 8, integer(1, 4096).unit("environments").paper_has("2");
+        /// Number of groups that a worker's environments are split into. One group steps while the other waits for its
+        /// actions.
+        groups: usize = 2, integer(1, 2).unit("groups");
+        /// Base of the exploration rate: actor i of n takes a random action with probability
+        /// base^(1 + exponent * i / (n - 1)).
+        epsilon_base: f64 = 0.4, number(0.0, 1.0).silent();
+        /// Exponent of the exploration rate.
+        epsilon_exponent: f64 = 7.0, number(0.0, 100.0).silent();
+    }
+}
+
+config_schema::section! {
+    /// Inference server: chooses actions for many environments at a time.
+    pub struct InferenceConfig {
+        /// Largest batch. A full batch does not wait for more requests.
+        max_batch: usize = 128, integer(1, 65_536).unit("environments");
+        /// Longest time that the first request of a batch waits for others. It does not wait if no other can come.
+        max_wait_microseconds: u64 = 2000, integer(0, 10_000_000).unit("µs");
+    }
+}
+
+config_schema::section! {
+    /// Intrinsic reward: novelty within the episode times novelty over the whole training.
+    pub struct IntrinsicConfig {
+        /// Number of updates after which actors get the newest embedding network f. Embeddings of one episode are only
+        /// comparable while f is fixed, so if an episode spans many updates, choose more than `learner.publish_every`.
+        embedding_every: u64 = 4, integer(1, 1_000_000).unit("updates").silent();
+        /// Smallest relative growth of the number of updates between two publications of f. With 0.25, the intervals
+        /// grow over the run, as f has less to learn.
+        embedding_share: f64 = 0.0, number(0.0, 100.0);
+        /// Number of observations in the episodic memory of an environment. The oldest are evicted first.
+        memory_capacity: usize = 30_000, integer(1, 10_000_000).unit("observations").silent();
         /// Weight of the normalised RND error in the life-long novelty ("RND Scale").
-        rnd_scale: f64 = 0.5, Kind::number(0.0, 1000.0), "", Says("0.5");
-        /// The life-long novelty is clamped to 1 and this ("RND Clip Threshold").
-        rnd_clip: f64 = 5.0, Kind::number(1.0, 1e6), "", Says("5.0");
+        rnd_scale: f64 = 0.5, number(0.0, 1000.0).paper();
+        /// Largest life-long novelty; the smallest is 1 ("RND Clip Threshold").
+        rnd_clip: f64 = 5.0, number(1.0, 1e6).paper();
+        table kernel: Kernel;
     }
 }
 
-section! {
-    /// What the agent remembers, and how it is drawn.
-    ReplayConfig in "replay" {
-        /// Sequences held by all shards together; the oldest goes first.
-        capacity: usize = 200_000, Whole(2, 100_000_000), "sequences", Says("200_000");
-        /// Parts with a lock and priorities of their own. An environment always writes to the same one.
-        shards: usize = 8, Whole(1, 1024), "shards", Says("8");
-        /// Observations in a sequence; the last one only bootstraps.
-        trace: usize = 160, Whole(2, 65_536), "agent steps", Says("160");
-        /// A new sequence begins every so many steps.
-        period: usize = 80, Whole(1, 65_535), "agent steps", Says("80");
-        /// Sequences are drawn with probability proportional to priority to the power of this.
-        priority_exponent: f64 = 0.6, Kind::SHARE, "", Says("0.6");
-        /// Losses are weighted with the inverse of that probability to the power of this.
-        importance_exponent: f64 = 0.4, Kind::SHARE, "", Says("0.4");
-        /// How often a sequence is drawn, on average. Actors and learner wait for each other to hold it.
-        samples_per_insert: f64 = 6.0, Kind::above(0.0, 10_000.0), "", Says("6.0");
-        /// Learning begins when so many sequences are held; 6 250 as in NGU.
-        minimum_fill: usize = 6250, Whole(1, 100_000_000), "sequences", Silent;
-        /// How far samples may be ahead of or behind `samples_per_insert` before one side waits for the other.
-        limiter_slack: f64 = 512.0, Kind::above(0.0, 1e9), "sampled sequences", Ours;
-        /// Memory that all shards together may take, in units of 10^9 bytes; the oldest sequences go when it is
-        /// reached. The paper's capacity takes 6 to 45 GB, by game.
-        memory_limit_gb: f64 = 64.0, Kind::above(0.0, 1e6), "GB", Ours;
-        /// Threads that decode batches.
-        sampler_threads: usize = 4, Whole(1, 256), "threads", Ours;
+config_schema::section! {
+    /// Learner loop: batches in, parameters out. The update itself is configured under `agent`.
+    pub struct LearnerConfig {
+        /// Number of sequences per batch.
+        batch_size: usize = 64, integer(1, 65_536).unit("sequences").paper();
+        /// Number of updates after which actors and evaluators get new parameters.
+        publish_every: u64 = 4, integer(1, 1_000_000).unit("updates").silent();
+        /// Number of batches that are decoded ahead of the learner.
+        prefetch: usize = 2, integer(0, 64).unit("batches");
     }
 }
 
-section! {
-    /// How updates are fed and handed on; what an update does is under `agent`.
-    LearnerConfig in "learner" {
-        /// Sequences in a batch.
-        batch_size: usize = 64, Whole(1, 65_536), "sequences", Says("64");
-        /// Actors and evaluators get new parameters every so many updates.
-        publish_every: u64 = 4, Whole(1, 1_000_000), "updates", Silent;
-        /// Batches that are decoded ahead of the learner.
-        prefetch: usize = 2, Whole(0, 64), "batches", Ours;
+config_schema::section! {
+    /// Evaluation during training: greedy play with the averaged parameters. Nothing is learned from it.
+    pub struct EvaluationConfig {
+        /// Number of environments that are played for evaluation.
+        evaluators: usize = 5, integer(0, 4096).unit("environments").paper();
+        /// Number of last episodes whose mean is the evaluation score, which also decides the best checkpoint.
+        mean_episodes: usize = 10, integer(1, 100_000).unit("episodes");
     }
 }
 
-section! {
-    /// Greedy play with the averaged parameters while training goes on; nothing is learned from it.
-    EvaluationConfig in "evaluation" {
-        /// Environments that are played for evaluation.
-        evaluators: usize = 5, Whole(0, 4096), "environments", Says("5");
-        /// Episodes that the evaluation score is the mean of, which also decides which checkpoint is the best.
-        mean_episodes: usize = 10, Whole(1, 100_000), "episodes", Ours;
+config_schema::section! {
+    /// Checkpoints, from which a run resumes.
+    pub struct CheckpointConfig {
+        /// Time between two checkpoints. One more is saved at the end.
+        every_minutes: f64 = 10.0, above(0.0, 100_000.0).unit("min");
+        /// Number of newest checkpoints to keep.
+        keep_last: usize = 2, integer(1, 10_000).unit("checkpoints");
+        /// Whether to keep the checkpoint with the best evaluation score as well.
+        keep_best: bool = true, switch();
     }
 }
 
-section! {
-    /// What is saved so that the run can go on.
-    CheckpointConfig in "checkpoint" {
-        /// Time between two checkpoints; there is one at the end too.
-        every_minutes: f64 = 10.0, Kind::above(0.0, 100_000.0), "min", Ours;
-        /// The newest so many are kept.
-        keep_last: usize = 2, Whole(1, 10_000), "checkpoints", Ours;
-        /// Whether the one with the best evaluation score is kept besides.
-        keep_best: bool = true, Switch, "", Ours;
+config_schema::section! {
+    /// Metrics that the run writes.
+    pub struct MetricsConfig {
+        /// Time between two rows of metrics.
+        interval_seconds: f64 = 10.0, above(0.0, 86_400.0).unit("s");
+        /// Number of frames between two rows of metrics in lockstep mode, which must not depend on the clock.
+        lockstep_frames: u64 = 5000, integer(1, 1_000_000_000_000).unit("emulator frames");
     }
 }
 
-section! {
-    /// What is written down about the run.
-    MetricsConfig in "metrics" {
-        /// Time between two lines of metrics.
-        interval_seconds: f64 = 10.0, Kind::above(0.0, 86_400.0), "s", Ours;
-        /// Frames between two lines of metrics in lockstep, where the clock must not matter.
-        lockstep_frames: u64 = 5000, Whole(1, 1_000_000_000_000), "emulator frames", Ours;
+impl Config {
+    /// Returns the replay's configuration for these sizes of an observation and of the recurrent state.
+    pub fn replay_for(&self, observation_bytes: usize, state: usize, seed: u64) -> replay::ReplayConfig {
+        self.replay.replay(observation_bytes, self.agent.network.intrinsic.embedding, state, seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agent::{ObservationKind, ObservationSpec};
+
+    use super::*;
+    use crate::config::{PRESETS, Sources};
+
+    #[test]
+    fn defaults_match_those_of_the_environments() {
+        assert_eq!(EnvConfig::default().ale_options(), AleOptions::default());
+        assert_eq!(EnvConfig::default().limits(), Limits::default());
+    }
+
+    #[test]
+    fn minimal_action_set_is_not_the_full_one() {
+        let minimal = EnvConfig { action_set: ActionSet::Minimal, ..EnvConfig::default() };
+        assert!(!minimal.ale_options().full_actions);
+    }
+
+    #[test]
+    fn replay_sizes_match_the_paper() {
+        let ours = Config::default().replay_for(33_600, 2048, 0);
+        let paper = replay::ReplayConfig::paper(33_600, 2048);
+        assert_eq!((ours.layout, ours.shards, ours.capacity), (paper.layout, paper.shards, paper.capacity));
+        assert_eq!(ours.priority_exponent, paper.priority_exponent);
+        assert_eq!(ours.importance_exponent, paper.importance_exponent);
+        assert_eq!(ours.rate_limiter.samples_per_insert, paper.rate_limiter.samples_per_insert);
+    }
+
+    #[test]
+    fn every_preset_fits_atari_and_only_tiny_fits_small_images() {
+        for preset in PRESETS {
+            let sources = Sources { preset: Some(preset.name.to_owned()), ..Sources::default() };
+            let config = sources.load().unwrap().config;
+            let fits = |height: usize, width: usize, actions: usize| {
+                let observation = ObservationSpec { shape: vec![height, width], kind: ObservationKind::U8 };
+                config.replay_for(observation.bytes(), 2 * config.agent.network.core, 1).check().unwrap();
+                config.agent.validate_for(&observation, actions).is_ok()
+            };
+            assert!(fits(210, 160, 18), "{}", preset.name);
+            assert_eq!(fits(10, 10, 3), preset.name == "tiny", "{}", preset.name);
+        }
     }
 }

@@ -1,15 +1,15 @@
-//! The config as a whole: layers, completeness of the table, presets, the page, and texts that make no sense.
+//! The config as a whole: layers, declarations, presets, round trips and malformed input.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::ops::Bound;
 use std::path::PathBuf;
 
-use agent::config::NetworkPreset;
+use config_schema::text::written;
+use config_schema::value_at;
 use serde::Deserialize;
-use toml::Value;
+use toml::{Table, Value};
 
-use super::text::written;
 use super::*;
 
 fn sources(set: &[&str]) -> Sources {
@@ -20,7 +20,7 @@ fn with_preset(name: &str, set: &[&str]) -> Sources {
     Sources { preset: Some(name.to_owned()), ..sources(set) }
 }
 
-/// A directory of this test's own, gone when the test is over.
+/// A temporary directory of one test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -48,7 +48,7 @@ fn problems(sources: &Sources) -> Vec<String> {
 }
 
 /// Paths of all values in a table; lists are values.
-fn leaves(table: &toml::Table, section: &str, paths: &mut Vec<String>) {
+fn leaves(table: &Table, section: &str, paths: &mut Vec<String>) {
     for (key, value) in table {
         let path = if section.is_empty() { key.clone() } else { format!("{section}.{key}") };
         match value {
@@ -58,47 +58,105 @@ fn leaves(table: &toml::Table, section: &str, paths: &mut Vec<String>) {
     }
 }
 
+fn value(config: &Config, path: &str) -> Value {
+    value_at(&Table::try_from(config).unwrap(), path).unwrap().clone()
+}
+
 #[test]
-fn every_field_has_one_entry_and_every_entry_a_field() {
-    // A field that may be absent is present in this one.
-    let mut config = Config::default();
-    config.agent.network.max_side = Some(84);
+fn every_field_is_declared_once_with_a_description() {
     let mut paths = Vec::new();
-    leaves(&toml::Table::try_from(&config).unwrap(), "", &mut paths);
-    let entries: Vec<_> = fields().map(|field| field.path.to_owned()).collect();
-    let unique: BTreeSet<_> = entries.iter().cloned().collect();
-    assert_eq!(unique.len(), entries.len(), "an entry stands twice");
+    leaves(&Table::try_from(Config::default()).unwrap(), "", &mut paths);
+    let declared: Vec<_> = fields().map(|field| field.path.clone()).collect();
+    let unique: BTreeSet<_> = declared.iter().cloned().collect();
+    assert_eq!(unique.len(), declared.len(), "a field is declared twice");
     assert_eq!(unique, paths.into_iter().collect::<BTreeSet<_>>());
-    for section in SECTIONS {
-        for field in section.fields {
-            assert_eq!(field.path, format!("{}.{}", section.path, field.key()));
-            assert!(field.meaning.trim().ends_with('.'), "{}", field.path);
+    for section in SECTIONS.iter() {
+        for field in &section.fields {
+            assert_eq!(field.path, format!("{}.{}", section.path, field.name));
+            assert!(field.about.trim().ends_with(['.', ')']), "{}", field.path);
         }
         assert!(section.about.trim().ends_with('.'), "{}", section.path);
     }
 }
 
+/// The paper's values, from its tables of hyperparameters.
+const PAPER: &str = r#"
+    run.frames = 200_000_000
+    env = { sticky_probability = 0.0, frame_cap = 108_000, action_repeat = 4 }
+    actors = { environments = 128, environments_per_worker = 2 }
+    bandit = { discount = 0.999, bonus = 1.0, epsilon = 0.5 }
+    intrinsic = { rnd_scale = 0.5, rnd_clip = 5.0 }
+    learner.batch_size = 64
+    evaluation.evaluators = 5
+    [replay]
+    capacity = 200_000
+    shards = 8
+    trace = 160
+    period = 80
+    priority_exponent = 0.6
+    importance_exponent = 0.4
+    samples_per_insert = 6.0
+    [agent]
+    policies = { count = 16, beta_max = 0.1, gamma_max = 0.9997, gamma_min = 0.97 }
+    returns = { kind = "soft_watkins", lambda = 0.95, kappa = 0.01, temperature = 0.25, bootstrap = "online" }
+    optimizer = { learning_rate = 0.0003, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.05 }
+    intrinsic.action_prediction = { learning_rate = 0.0006, weight_decay = 0.05 }
+    intrinsic.rnd.learning_rate = 0.0006
+    copies.ema_decay = 0.995
+    [agent.loss]
+    q_heads = "combined"
+    trained_policies = "all"
+    cross_mixture = 0.5
+    trust_region = true
+    td_normalisation = true
+    sigma_floor = 0.01
+    distillation = true
+    distillation_epsilon = 0.0001
+    kl_bound = 0.5
+    priority_max_share = 0.9
+    [agent.network]
+    max_side = 0
+    action_embedding = 32
+    features = 256
+    recurrent = true
+    core = 1024
+    head_hidden = 1024
+    intrinsic.embedding = 32
+    [agent.network.torso]
+    kind = "nfnet"
+    stages = [
+      { blocks = 2, channels = 64, stride = 1 }, { blocks = 3, channels = 128, stride = 2 },
+      { blocks = 4, channels = 128, stride = 2 }, { blocks = 4, channels = 64, stride = 2 },
+    ]
+    stem = { kernel = 7, stride = 4 }
+    stochastic_depth.rate = 0.25
+"#;
+
 #[test]
-fn the_defaults_are_what_the_paper_says() {
-    let defaults = Config::default().values().unwrap();
+fn defaults_are_the_papers_values() {
+    let paper: Table = PAPER.parse().unwrap();
+    let defaults = Config::default();
     for field in fields() {
-        let default = written(&defaults[field.path]);
+        let (default, paper) = (value(&defaults, &field.path), value_at(&paper, &field.path));
         match field.paper {
-            Paper::Says(value) => assert_eq!(default, value, "{}", field.path),
-            Paper::Differs(value) => assert_ne!(default, value, "{}", field.path),
-            Paper::Silent | Paper::Ours => (),
+            Paper::Default => assert_eq!(Some(&default), paper, "{}", field.path),
+            Paper::Other(text) => {
+                assert_eq!(paper.map(written).as_deref(), Some(text), "{}", field.path);
+                assert_ne!(Some(&default), paper, "{}", field.path);
+            }
+            Paper::Silent | Paper::Ours => assert_eq!(paper, None, "{}", field.path),
         }
     }
 }
 
 #[test]
-fn the_structs_can_hold_all_that_the_kinds_allow() {
+fn structs_can_hold_every_value_in_range() {
     let defaults = Config::default();
     for field in fields() {
         let extremes: Vec<Value> = match field.kind {
             Kind::Switch => vec![true.into(), false.into()],
-            Kind::Whole(low, high) => vec![low.into(), high.into()],
-            Kind::WholeOrNone(low, high) => vec![0.into(), low.into(), high.into()],
+            Kind::Integer(low, high) => vec![low.into(), high.into()],
+            Kind::IntegerOrNone(low, high) => vec![0.into(), low.into(), high.into()],
             Kind::Number(low, high) => [low, high]
                 .into_iter()
                 .map(|bound| match bound {
@@ -107,34 +165,30 @@ fn the_structs_can_hold_all_that_the_kinds_allow() {
                     Bound::Unbounded => panic!("{} has no bound", field.path),
                 })
                 .collect(),
-            Kind::Choice(words) => words.iter().map(|&word| word.into()).collect(),
-            Kind::Wholes(longest, low, high) => vec![vec![low].into(), vec![high; longest].into()],
-            Kind::WholesOrNone(longest, low, high) => {
-                vec![Value::Array(Vec::new()), vec![low].into(), vec![high; longest].into()]
+            Kind::Choice(words) => words.iter().map(|&(word, _)| word.into()).collect(),
+            Kind::Integers { shortest, longest, low, high } => {
+                vec![vec![low; shortest].into(), vec![low].into(), vec![high; longest].into()]
             }
-            Kind::Tables(longest, columns) => {
-                let table = |value: fn(&Column) -> i64| {
-                    let cells = columns.iter().map(|column| (column.key.to_owned(), value(column).into()));
-                    Value::Table(cells.collect())
+            Kind::Rows(longest, columns) => {
+                let row = |bound: fn(&config_schema::Column) -> i64| {
+                    Value::Table(columns.iter().map(|column| (column.name.to_owned(), bound(column).into())).collect())
                 };
-                vec![vec![table(|column| column.low)].into(), vec![table(|column| column.high); longest].into()]
+                let (low, high) = (row(|column| *column.range.start()), row(|column| *column.range.end()));
+                vec![vec![low].into(), vec![high; longest].into()]
             }
         };
-        for value in extremes {
-            let accepted = field.kind.accept(&value).unwrap_or_else(|refusal| panic!("{}: {refusal:?}", field.path));
+        for extreme in extremes {
+            let accepted = field.kind.accept(&extreme).unwrap_or_else(|refusal| panic!("{}: {refusal:?}", field.path));
             let setting = format!("{}={}", field.path, written(&accepted));
-            // Extreme values may be impossible together with the defaults, but nothing else.
+            // Extreme values may break a rule together with the defaults, but nothing else.
             match sources(&[&setting]).load() {
                 Ok(effective) => {
-                    assert_eq!(effective.config.values().unwrap()[field.path], accepted, "{setting}");
-                    assert!(
-                        accepted == defaults.values().unwrap()[field.path] || effective.config != defaults,
-                        "{setting}"
-                    );
+                    assert_eq!(value(&effective.config, &field.path), accepted, "{setting}");
+                    assert!(accepted == value(&defaults, &field.path) || effective.config != defaults, "{setting}");
                 }
                 Err(error) => {
                     for problem in error.problems() {
-                        assert!(matches!(problem.fault, Fault::Impossible { .. }), "{setting}: {problem}");
+                        assert!(matches!(problem.fault, Fault::Rule(_)), "{setting}: {problem}");
                         assert_ne!(problem.origin, Origin::Code, "{setting}: {problem}");
                     }
                 }
@@ -144,22 +198,22 @@ fn the_structs_can_hold_all_that_the_kinds_allow() {
 }
 
 #[test]
-fn choices_are_all_that_the_enums_have() {
+fn choices_are_the_variants_of_the_enums() {
     for field in fields() {
         let Kind::Choice(words) = field.kind else { continue };
-        // Serde lists the variants of an enum when it meets a word that is none.
+        // Serde lists the variants of an enum when it meets an unknown word.
         let mut value = Value::String("none of them".to_owned());
         for key in field.path.rsplit('.') {
             value = Value::Table(toml::Table::from_iter([(key.to_owned(), value)]));
         }
         let message = Config::deserialize(value).unwrap_err().message().to_owned();
         let listed: BTreeSet<_> = message.split('`').skip(3).step_by(2).collect();
-        assert_eq!(listed, words.iter().copied().collect(), "{}: {message}", field.path);
+        assert_eq!(listed, words.iter().map(|(word, _)| *word).collect(), "{}: {message}", field.path);
     }
 }
 
 #[test]
-fn later_layers_count_and_say_where_they_were_written() {
+fn later_layers_override_earlier_ones_and_keep_their_origin() {
     let folder = Folder::new("layers");
     let file = folder.file("mine.toml", "[replay]\ntrace = 30\ncapacity = 7000\n[learner]\nbatch_size = 8\n");
     let all = Sources {
@@ -179,15 +233,15 @@ fn later_layers_count_and_say_where_they_were_written() {
     assert!(matches!(effective.origin("replay.period"), Origin::Preset { name, .. } if name == "tiny"));
     assert_eq!(*effective.origin("run.seed"), Origin::Set("run.seed=9".into()));
     assert_eq!(*effective.origin("bandit.bonus"), Origin::Default);
-    let text = effective.to_toml().unwrap();
-    assert!(text.contains("seed = 9  # --set run.seed=9\n"), "{text}");
+    let text = effective.to_toml(Origin::to_string).unwrap();
+    assert!(text.contains("seed = 9  # run.seed=9\n"), "{text}");
     assert!(text.contains("bonus = 1.0\n"), "{text}");
     let line = text.lines().find(|line| line.starts_with("trace = ")).unwrap();
     assert!(line.starts_with("trace = 30  # ") && line.ends_with("mine.toml, line 2"), "{line}");
 }
 
 #[test]
-fn all_problems_of_all_layers_are_listed_at_once() {
+fn all_problems_of_all_layers_are_reported_at_once() {
     let folder = Folder::new("problems");
     let text = "colour = 3\n\n[learner]\nbatch_sise = 3\nprefetch = \"two\"\n[replay]\ntrace = 1\nperiod = 200\n\
                 shards.x = 1\n[run]\ndevice = \"cdua\"\n";
@@ -196,17 +250,17 @@ fn all_problems_of_all_layers_are_listed_at_once() {
     let found =
         problems(&Sources { file: Some(file.clone()), ..sources(&["lerner.batch_size=3", "agent=4", "replay.trace"]) });
     let expected = [
-        format!("{name}, line 1: there is no field colour"),
-        format!("{name}, line 4: there is no field learner.batch_sise; did you mean learner.batch_size?"),
-        format!("{name}, line 5: learner.prefetch must be a whole number from 0 to 64, not \"two\" (text)"),
-        format!("{name}, line 7: replay.trace is 1; it must be a whole number from 2 to 65_536"),
-        format!("{name}, line 9: there is no field replay.shards.x: replay.shards is a whole number from 1 to 1024"),
+        format!("{name}, line 1: unknown field colour"),
+        format!("{name}, line 4: unknown field learner.batch_sise; did you mean learner.batch_size?"),
+        format!("{name}, line 5: learner.prefetch is \"two\" (a string); it must be an integer from 0 to 64"),
+        format!("{name}, line 7: replay.trace is 1; it must be an integer from 2 to 65_536"),
+        format!("{name}, line 9: unknown field replay.shards.x; did you mean replay.shards?"),
         format!("{name}, line 11: run.device is \"cdua\"; it must be one of auto, cpu, cuda; did you mean cuda?"),
-        "--set lerner.batch_size=3: there is no field lerner.batch_size; did you mean learner.batch_size?".to_owned(),
-        "--set agent=4: agent is a section with fields of its own (policies, returns, loss, optimizer, intrinsic, \
-         copies, network), and 4 was given"
+        "lerner.batch_size=3: unknown field lerner.batch_size; did you mean learner.batch_size?".to_owned(),
+        "agent=4: agent is a section with the fields policies, returns, loss, optimizer, intrinsic, copies, network; \
+         it can't be 4"
             .to_owned(),
-        "--set replay.trace: must be written path=value, for instance learner.batch_size=32".to_owned(),
+        "replay.trace: expected path=value, for example learner.batch_size=32".to_owned(),
         format!(
             "{name}, line 8: replay.period is 200; it must be below replay.trace, 160: the last observation of a \
              sequence only bootstraps, so some steps would be in no sequence"
@@ -216,14 +270,13 @@ fn all_problems_of_all_layers_are_listed_at_once() {
 }
 
 #[test]
-fn files_and_presets_that_are_not_there_are_told() {
+fn missing_files_and_presets_are_reported() {
     let folder = Folder::new("missing");
     let missing = folder.0.join("none.toml");
     assert_eq!(
         problems(&Sources { file: Some(missing.clone()), ..with_preset("papr", &[]) }),
         [
-            "preset papr: there is no such preset; there are paper, quick, desktop, cpu, tiny; did you mean paper?"
-                .to_owned(),
+            "preset papr: unknown preset; available: paper, quick, desktop, cpu, tiny; did you mean paper?".to_owned(),
             format!("{}: can't be read: No such file or directory (os error 2)", missing.display()),
         ]
     );
@@ -234,11 +287,14 @@ fn files_and_presets_that_are_not_there_are_told() {
     );
     let torn = folder.file("torn.toml", "[replay]\ntrace = 3.\nperiod = \n");
     let found = problems(&Sources { file: Some(torn.clone()), ..Sources::default() });
-    assert!(found.len() == 2 && found[0].starts_with(&format!("{}, line 2: not TOML: ", torn.display())), "{found:?}");
+    assert!(
+        found.len() == 2 && found[0].starts_with(&format!("{}, line 2: invalid TOML: ", torn.display())),
+        "{found:?}"
+    );
 }
 
 #[test]
-fn a_config_made_in_code_is_checked_the_same_way() {
+fn config_made_in_code_is_checked_the_same_way() {
     let mut config = Config::default();
     config.validate().unwrap();
     config.replay.priority_exponent = f64::NAN;
@@ -259,34 +315,19 @@ fn a_config_made_in_code_is_checked_the_same_way() {
 }
 
 #[test]
-fn presets_load_and_hold_only_what_differs() {
-    let defaults = Config::default().values().unwrap();
+fn presets_load_and_hold_only_what_differs_from_the_defaults() {
     for preset in PRESETS {
         with_preset(preset.name, &[]).load().unwrap_or_else(|error| panic!("{}:\n{error}", preset.name));
         for entry in layer::read_text(preset.text).unwrap() {
             let kind = fields().find(|field| field.path == entry.path).unwrap().kind;
-            assert_ne!(
-                kind.accept(&entry.value).unwrap(),
-                defaults[entry.path.as_str()],
-                "{} {}",
-                preset.name,
-                entry.path
-            );
+            let default = value(&Config::default(), &entry.path);
+            assert_ne!(kind.accept(&entry.value).unwrap(), default, "{} {}", preset.name, entry.path);
         }
     }
     assert_eq!(with_preset("paper", &[]).load().unwrap().config, Config::default());
 }
 
-#[test]
-fn presets_have_the_networks_of_the_agent_crate() {
-    for (name, network) in
-        [("paper", NetworkPreset::Paper), ("desktop", NetworkPreset::Desktop), ("tiny", NetworkPreset::Tiny)]
-    {
-        assert_eq!(with_preset(name, &[]).load().unwrap().config.agent.network, network.network(), "{name}");
-    }
-}
-
-/// Presets change sizes and spans of time only: what the agent learns from and towards stays the paper's.
+/// Presets change only sizes and time spans; the constants of learning stay the paper's.
 #[test]
 fn presets_leave_the_learning_constants_alone() {
     let paper = Config::default();
@@ -295,25 +336,25 @@ fn presets_leave_the_learning_constants_alone() {
         let mut agent = config.agent.clone();
         agent.network = paper.agent.network.clone();
         if preset.name == "quick" {
-            // As many frames an update from fewer sequences.
+            // As many frames per update from fewer sequences.
             agent.intrinsic.steps = paper.agent.intrinsic.steps;
-            // A memory for as large a part of fewer episodes.
+            // The same share of fewer episodes.
             config.bandit.discount = paper.bandit.discount;
         }
         if preset.name == "tiny" {
-            // A run of minutes over episodes of 10 to 100 steps: what counts in steps or updates is shorter with it.
+            // Episodes have 10 to 100 steps and runs take minutes, so spans in steps or updates are shorter.
             agent.policies.gamma_max = paper.agent.policies.gamma_max;
             agent.optimizer.learning_rate = paper.agent.optimizer.learning_rate;
             agent.intrinsic.steps = paper.agent.intrinsic.steps;
-            // Networks without strides hold still by learning slowly.
+            // Networks without strides learn slowly so that they stay stable.
             agent.intrinsic.action_prediction.learning_rate = paper.agent.intrinsic.action_prediction.learning_rate;
             agent.intrinsic.rnd.learning_rate = paper.agent.intrinsic.rnd.learning_rate;
         }
-        // And so does what f's distances are compared with.
+        // The same holds for the distances between embeddings.
         if preset.name == "tiny" {
             config.intrinsic.kernel.mean_span = paper.intrinsic.kernel.mean_span;
         }
-        // How often f moves follows from how many updates an episode spans: a matter of size.
+        // How often f is published depends on the number of updates per episode, which is a matter of size.
         config.intrinsic.embedding_every = paper.intrinsic.embedding_every;
         config.intrinsic.embedding_share = paper.intrinsic.embedding_share;
         assert_eq!(agent, paper.agent, "{}", preset.name);
@@ -324,7 +365,7 @@ fn presets_leave_the_learning_constants_alone() {
             preset.name
         );
         let mixture =
-            |replay: &ReplayConfig| (replay.priority_exponent, replay.importance_exponent, replay.samples_per_insert);
+            |replay: &ReplaySection| (replay.priority_exponent, replay.importance_exponent, replay.samples_per_insert);
         assert_eq!(mixture(&config.replay), mixture(&paper.replay), "{}", preset.name);
         let epsilon = |actors: &ActorsConfig| (actors.epsilon_base, actors.epsilon_exponent);
         assert_eq!(epsilon(&config.actors), epsilon(&paper.actors), "{}", preset.name);
@@ -333,7 +374,7 @@ fn presets_leave_the_learning_constants_alone() {
 }
 
 #[test]
-fn the_folder_holds_exactly_the_presets() {
+fn configs_directory_holds_exactly_the_presets() {
     let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs"));
     let files: BTreeSet<_> = fs::read_dir(folder)
         .unwrap()
@@ -344,13 +385,7 @@ fn the_folder_holds_exactly_the_presets() {
     assert_eq!(files, PRESETS.iter().map(|preset| preset.name.to_owned()).collect());
 }
 
-#[test]
-fn the_page_is_the_committed_one() {
-    let committed = include_str!("../../../../docs/config.md");
-    assert!(committed == page().unwrap(), "docs/config.md is out of date: run `meme config doc > docs/config.md`");
-}
-
-/// Small, fast and the same everywhere.
+/// A small random generator with the same numbers everywhere.
 struct Random(u64);
 
 impl Random {
@@ -370,7 +405,7 @@ impl Random {
 }
 
 #[test]
-fn a_run_directory_gives_back_the_same_bits() {
+fn config_of_a_run_reads_back_to_the_same_bits() {
     let folder = Folder::new("round-trip");
     for preset in PRESETS {
         let config = with_preset(preset.name, &[]).load().unwrap().config;
@@ -397,20 +432,20 @@ fn a_run_directory_gives_back_the_same_bits() {
 }
 
 #[test]
-fn a_file_that_was_cut_off_is_refused_wherever_that_was() {
+fn file_cut_off_anywhere_is_refused() {
     let folder = Folder::new("cut-off");
     let text = with_preset("tiny", &[]).load().unwrap().config.to_toml().unwrap();
     let lines: Vec<&str> = text.lines().collect();
     for kept in (0..lines.len()).step_by(7).chain([lines.len() - 1]) {
         let file = folder.file(CONFIG_FILE, lines[..kept].join("\n").as_bytes());
         let error = Config::read(&file).unwrap_err().to_string();
-        let sentence = "it ends before agent.network.intrinsic.rnd_output, so it was cut off";
+        let sentence = "it was cut off: agent.network.intrinsic.rnd_output is missing";
         assert_eq!(error, format!("{}: {sentence}", file.display()));
     }
 }
 
 #[test]
-fn differences_are_told_field_by_field() {
+fn differences_are_listed_field_by_field() {
     let left = with_preset("paper", &[]).load().unwrap().config;
     let right = sources(&["learner.batch_size=32", "agent.network.max_side=84"]).load().unwrap().config;
     assert_eq!(
@@ -423,7 +458,7 @@ fn differences_are_told_field_by_field() {
     assert_eq!(differences(&left, &left).unwrap(), []);
 }
 
-/// Changes a few places of a text: bytes, words and lines, its own or ones that TOML gives a meaning to.
+/// Changes a few bytes, words and lines of a text, some to pieces of TOML syntax.
 fn mutated(text: &str, random: &mut Random) -> Vec<u8> {
     const PIECES: [&str; 22] = [
         "=",
@@ -470,7 +505,7 @@ fn mutated(text: &str, random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn no_text_makes_it_panic() {
+fn malformed_text_never_panics() {
     let rounds = if std::env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1") { 30_000 } else { 2_000 };
     let folder = Folder::new("fuzz");
     let full = Config::default().to_toml().unwrap();
@@ -500,12 +535,12 @@ fn no_text_makes_it_panic() {
             assert!(error.problems().iter().all(|problem| !problem.to_string().contains('\n')), "{setting:?}");
         }
     }
-    // Both sides of the check must have been met, or the mutations are too strong or too weak.
+    // Unless both outcomes occur, the mutations are too strong or too weak.
     assert!(valid > rounds / 20 && refused > rounds / 20, "{valid} valid, {refused} refused");
 }
 
 #[test]
-fn deep_and_huge_texts_are_refused_without_a_panic() {
+fn deep_and_huge_texts_are_refused_without_panic() {
     let folder = Folder::new("huge");
     for text in [
         "[".repeat(100_000),

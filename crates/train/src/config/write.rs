@@ -1,47 +1,32 @@
-//! A config as TOML text, which reads back to the same bits.
+//! A config as values and as TOML text that reads back to the same bits.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use toml::Value;
+use config_schema::text::written;
+use config_schema::value_at;
+use serde::Serialize;
+use toml::{Table, Value};
 
-use super::Config;
-use super::field::Kind;
-use super::fields::{SECTIONS, fields};
 use super::load::{Effective, Sources};
 use super::problem::{ConfigError, Fault, Origin, Problem};
-use super::text::written;
+use super::{Config, SECTIONS, fields};
 
 impl Config {
-    /// Every field's value by its path, in the form that a config file has. Fails where a number is above 2^63, which
-    /// TOML can't hold and [`Sources::load`] never lets through.
-    pub fn values(&self) -> Result<BTreeMap<&'static str, Value>, ConfigError> {
-        let root = toml::Table::try_from(self)?;
-        let value = |path: &str| {
-            let mut keys = path.split('.');
-            let first = root.get(keys.next()?)?;
-            keys.try_fold(first, |value, key| value.get(key)).cloned()
-        };
-        let none = |kind| matches!(kind, Kind::WholeOrNone(..)).then_some(Value::Integer(0));
-        Ok(fields().filter_map(|field| Some((field.path, value(field.path).or(none(field.kind))?))).collect())
-    }
-
-    /// All of it as TOML.
+    /// Returns all of it as TOML.
     pub fn to_toml(&self) -> Result<String, ConfigError> {
         toml_text(self, |_| None)
     }
 
-    /// Reads and checks a config that [`to_toml`](Self::to_toml) has written, or the one in a run's directory. Fields that
-    /// it does not have get the defaults. The last field must be there: without it the end of the file is missing, and
-    /// the defaults would be another config than was written.
+    /// Reads and checks a config that [`to_toml`](Self::to_toml) has written, or the one in a run's directory.
+    ///
+    /// Missing fields get their defaults, except for the last one: without it the end of the file is missing, and the
+    /// defaults would make another config than the one that was written.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let sources = Sources { file: Some(path.to_owned()), ..Sources::default() };
-        let effective = sources.load()?;
+        let effective = Sources { file: Some(path.to_owned()), ..Sources::default() }.load()?;
         match fields().last() {
-            Some(last) if *effective.origin(last.path) == Origin::Default => {
+            Some(last) if *effective.origin(&last.path) == Origin::Default => {
                 let origin = Origin::File { path: path.to_owned(), line: None };
-                let fault = Fault::CutOff { field: last.path };
-                Err(ConfigError::Invalid(vec![Problem { origin, fault }]))
+                Err(ConfigError::Invalid(vec![Problem { origin, fault: Fault::CutOff { field: &last.path } }]))
             }
             _ => Ok(effective.config),
         }
@@ -49,31 +34,51 @@ impl Config {
 }
 
 impl Effective {
-    /// All of it as TOML, with where a value was written beside it; those without a note are defaults.
-    pub fn to_toml(&self) -> Result<String, ConfigError> {
-        toml_text(&self.config, |path| match self.origin(path) {
-            Origin::Default => None,
-            origin => Some(origin.to_string()),
-        })
+    /// Returns all of it as TOML, with a note on the origin beside every value that is not a default.
+    pub fn to_toml(&self, note: impl Fn(&Origin) -> String) -> Result<String, ConfigError> {
+        toml_text(&self.config, |path| self.origins.get(path).map(&note))
     }
 }
 
 fn toml_text(config: &Config, note: impl Fn(&str) -> Option<String>) -> Result<String, ConfigError> {
-    let values = config.values()?;
+    let values = Table::try_from(config)?;
     let mut text = String::new();
-    for section in SECTIONS {
-        if !text.is_empty() {
-            text.push('\n');
-        }
-        text += &format!("[{}]\n", section.path);
-        for field in section.fields {
-            let Some(value) = values.get(field.path) else { continue };
-            text += &format!("{} = {}", field.key(), written(value));
-            if let Some(note) = note(field.path) {
-                text += &format!("  # {note}");
-            }
-            text.push('\n');
+    for section in SECTIONS.iter() {
+        let gap = if text.is_empty() { "" } else { "\n" };
+        text += &format!("{gap}[{}]\n", section.path);
+        for field in &section.fields {
+            let value = value_at(&values, &field.path).map(written).unwrap_or_default();
+            let note = note(&field.path).map(|note| format!("  # {note}")).unwrap_or_default();
+            text += &format!("{} = {value}{note}\n", field.name);
         }
     }
     Ok(text)
+}
+
+/// A field in which two configs differ.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Difference {
+    /// The field.
+    pub path: &'static str,
+    /// The first config's value.
+    pub left: Value,
+    /// The second config's value.
+    pub right: Value,
+}
+
+impl Difference {
+    /// Returns both values as a config file has them.
+    pub fn written(&self) -> [String; 2] {
+        [&self.left, &self.right].map(written)
+    }
+}
+
+/// Returns every field in which two configs differ, in the order in which a config is written.
+pub fn differences(left: &Config, right: &Config) -> Result<Vec<Difference>, ConfigError> {
+    let (left, right) = (Table::try_from(left)?, Table::try_from(right)?);
+    let both = fields().filter_map(|field| {
+        let (left, right) = (value_at(&left, &field.path)?.clone(), value_at(&right, &field.path)?.clone());
+        Some(Difference { path: &field.path, left, right })
+    });
+    Ok(both.filter(|difference| difference.left != difference.right).collect())
 }

@@ -225,8 +225,8 @@ mod tests {
     #[test]
     fn no_training_environment_can_have_an_evaluations_index() {
         let most = |path: &str| match fields().find(|field| field.path == path).unwrap().kind {
-            Kind::Whole(_, most) => most as usize,
-            _ => panic!("{path} is no whole number"),
+            Kind::Integer(_, most) => most as usize,
+            _ => panic!("{path} is not an integer"),
         };
         assert!(most("actors.environments") + most("evaluation.evaluators") <= FIRST_INDEX);
     }
