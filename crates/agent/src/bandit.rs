@@ -342,7 +342,7 @@ mod tests {
         let (nothing, no_points) = (|_: usize, _: &mut Random| 0.0, |_: usize, _: &mut Random| -21.0);
         let far_ahead = |arm: usize, random: &mut Random| if arm == 7 { 20.0 } else { -21.0 } + random.sample::<f64, _>(StandardNormal);
         for seed in 0..5 {
-            // Half of the choices are even: 2000 / 2 / 16 = 62 for every arm, with a deviation of 8.
+            // Half of the choices are uniform: 2000 / 2 / 16 = 62 for every arm, with a deviation of 8.
             for pulls in [
                 Play::new(seed).on(2000, nothing),
                 Play::new(seed).on(2000, no_points),

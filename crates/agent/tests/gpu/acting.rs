@@ -354,11 +354,11 @@ fn uploads_ahead_equal_uploads_by_the_step() {
     for round in 0..4 {
         for (seen, wanted) in turns.iter().zip(&wanted) {
             let rows = turns[0].seeing(seen);
-            // All, none, every player by itself in any order, and all but one player.
+            // All, none, chunks of four in reverse order, and all but the first chunk.
             match round {
                 0 => send(&rows, &mut pair, &states),
                 1 => {}
-                2 => rows.chunks(4).rev().for_each(|player| send(player, &mut pair, &states)),
+                2 => rows.chunks(4).rev().for_each(|chunk| send(chunk, &mut pair, &states)),
                 _ => send(&rows[4..], &mut pair, &states),
             }
             assert_eq!(step(&rows, &mut pair, &mut states), *wanted, "round {round}");
@@ -426,7 +426,7 @@ fn a_step_sees_what_it_began_with() {
         assert_ne!(after(&states), moved);
         drop(pair.captured.begin(&views[0], &mut states.captured).unwrap());
         send(&views[1], &mut pair, &states);
-        // Its states are told by a step that comes after it.
+        // A later step returns its states.
         let mut rows = turns[0].seeing(&turns[1]);
         rows.iter_mut().for_each(|row| (row.first, row.wants_state) = (false, true));
         let output = step(&rows, &mut pair, &mut states);

@@ -211,8 +211,8 @@ fn updates_begun_ahead_equal_sequential_ones() {
     assert!(error < 1e-2, "the parameters differ by {error}");
 }
 
-/// From the fourth update of a size on, updates that are begun are recorded ones. Others, of a learner that goes on from
-/// the same state, are given out kernel by kernel. Two sizes, with a target copy just before.
+/// From the fourth update of a batch size on, begun updates are recorded ones. A learner resumed from the same state
+/// launches them kernel by kernel. Two sizes, with a target copy just before.
 #[test]
 fn recorded_updates_agree_with_plain_ones() {
     let mut config = config();
