@@ -26,11 +26,11 @@ pub use acting::{ActingNetwork, ActingOutput, ActingRow, RecurrentStates};
 pub use batch::Batch;
 pub use config::{AgentConfig, NetworkPreset};
 pub use error::{AgentError, Result};
-pub use learner::{Learner, StepReport};
+pub use learner::{Learner, LearnerState, StepReport};
 pub use networks::{NetworkParameters, Networks};
 pub use observation::{ObservationKind, ObservationSpec};
 pub use owned_batch::OwnedBatch;
 /// The agent's random generator, repeatable from a seed and saved with the learner.
 pub use rand_xoshiro::Xoshiro256PlusPlus as Random;
-pub use tensor_file::TensorFile;
+pub use tensor_file::NamedTensors;
 pub use torch_ext::gpu;

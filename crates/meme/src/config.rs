@@ -228,8 +228,8 @@ mod tests {
         let error = format!("{:#}", found("papr").unwrap_err());
         let presets = "papr is no preset (paper, quick, desktop, cpu, tiny), no file and no run";
         let nowhere = std::path::absolute("nowhere").unwrap();
-        let none = format!("there is no run `papr` in {}; there is no such folder", nowhere.display());
-        assert_eq!(error, format!("{presets}: {none}; --runs names another"));
+        let none = format!("there is no run `papr` in {}, which does not exist", nowhere.display());
+        assert_eq!(error, format!("{presets}: {none}"));
     }
 
     #[test]

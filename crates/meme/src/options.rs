@@ -6,12 +6,12 @@ use std::num::ParseIntError;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 use train::config::{Kind, fields};
-use train::numbers::parse_whole;
+use train::number_format::parse_integer;
 
 /// A whole number from `low` to `high`, typed as people do.
 pub fn whole<T: TryFrom<u64>>(low: i64, high: i64) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
-        let number = parse_whole(text).filter(|&number| number >= low as u64 && number <= high as u64);
+        let number = parse_integer(text).filter(|&number| number >= low as u64 && number <= high as u64);
         let number = number.and_then(|number| T::try_from(number).ok());
         number.ok_or_else(|| format!("it must be {}", Kind::Whole(low, high)))
     }

@@ -1,4 +1,4 @@
-//! What an actor environment requests, feeds back and writes, step by step, with decisions that the test makes up.
+//! Requests, inputs and sequences of an actor environment, step by step, with made-up decisions.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod support;
@@ -41,12 +41,11 @@ fn an_episode_that_there_is_no_memory_for_is_told() {
     let intrinsic = IntrinsicConfig { memory_capacity: 1 << 58, ..intrinsic() };
     let spec = EnvActorSpec { role: Role::Evaluator, environment: 0, slot: 0, epsilon: 0.0, hides_rewards: false };
     let error = EnvActor::new(spec, &intrinsic, LAYOUT.embedding, 1, None, &bandit()).unwrap_err().to_string();
-    let begins =
-        "there is not enough memory to remember 288230376151711744 observations of an episode, 2 numbers each; ";
+    let begins = "not enough memory for 288230376151711744 observations of an episode with 2 numbers each; ";
     assert!(error.starts_with(begins), "{error}");
 }
 
-/// What the networks say to the observation `x`: everything about it tells which one it was.
+/// A made-up decision for the observation `x`, which all its values identify.
 fn decision(x: u8, wants_state: bool) -> Decision {
     let value = f32::from(x);
     Decision {
@@ -152,7 +151,7 @@ fn every_step_is_stored_with_its_own_novelty_and_fed_with_the_one_before() {
         let novelty = novelties(&observations);
         assert!(novelty[1].ngu > 0.0 && novelty[1].ngu != novelty[2].ngu);
 
-        // What was asked, and what was fed: the step before, nothing at the start.
+        // The request and the network inputs: the previous step, nothing at the start.
         assert_eq!(requests.len(), usize::from(n));
         for (t, request) in requests.iter().enumerate() {
             let found = (request.slot, request.role, request.first, request.policy);
@@ -280,13 +279,13 @@ fn each_episode_has_one_policy_and_the_bandit_hears_its_score() {
 }
 
 #[test]
-fn an_evaluator_writes_nothing_and_teaches_nobody() {
+fn evaluator_writes_nothing_and_updates_no_bandit() {
     let mut game = Game::new(Role::Evaluator, 0.0);
     let (requests, reports) = episode(&mut game, 3, Ending::Terminated, None);
     let [report] = reports[..] else { panic!("{reports:?}") };
     assert_eq!((report.role, report.score, report.novelty.observations), (Role::Evaluator, 42.0, 3));
     assert!(requests.iter().all(|request| !request.wants_state && request.role == Role::Evaluator));
-    // Its last observation interests nobody.
+    // Its last observation is not needed.
     let (requests, _) = game.decide(1, None);
     assert_eq!((requests.len(), requests[0].first), (1, true));
     let (arms, pulls) = game.bandit.arms();
@@ -314,7 +313,7 @@ fn the_probability_is_that_of_the_action_taken() {
 }
 
 #[test]
-fn hidden_rewards_are_seen_by_nobody_but_scored() {
+fn hidden_rewards_count_only_for_the_score() {
     for role in [Role::Actor, Role::Evaluator] {
         let mut game = Game::at(EnvActorSpec { role, environment: 5, slot: 9, epsilon: 0.0, hides_rewards: true });
         let (requests, mut reports) = episode(&mut game, 5, Ending::Terminated, None);

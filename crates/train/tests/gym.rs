@@ -12,7 +12,7 @@ use train::run::stop::Stop;
 use train::run::{Row, Rows, Value};
 use train::runtime::status::RunStatus;
 
-/// Trains with the preset `tiny`, for so many frames with `MEME_TEST_ALL=1` and else for a few, or until the evaluation
+/// Trains with the preset `tiny`, for `frames` frames with `MEME_TEST_ALL=1` and else for a few, or until the evaluation
 /// reaches `bar`. Gives back whether it was the former.
 fn train(environment: &str, settings: &[&str], frames: u64, bar: f64) -> (RunStatus, Vec<Row>, bool) {
     // Where the modules are.

@@ -30,7 +30,7 @@ fn every_metric_is_documented_and_every_documented_one_is_written() {
     train(root, "lockstep", "catch", &config(&["run.lockstep=true", "run.frames=300"]));
     train(root, "threads", "catch", &config(&["run.frames=300", "metrics.interval_seconds=0.02"]));
     let (lockstep, threads) = (written(root, "lockstep"), written(root, "threads"));
-    // What depends on the clock is left out where runs must repeat.
+    // Lockstep leaves out what depends on the clock.
     let by_the_clock: Vec<&String> = threads.difference(&lockstep).filter(|name| !name.starts_with("time/")).collect();
     let memory = ["memory/process", "memory/replay", "memory/workers"];
     let speed = ["replay/bytes_per_step", "speed/frames_per_second", "speed/seconds", "speed/updates_per_second"];

@@ -1,4 +1,4 @@
-//! Every role on a thread of its own: a run ends, saves and goes on, and nobody waits for one that died.
+//! Runs with every role on its own thread: they end, save and resume, and no thread waits for a dead one.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod support;
@@ -26,7 +26,7 @@ use train::runtime::status::RunStatus;
 use train::runtime::threads::Threads;
 use train::runtime::{AfterCopy, TrainingRuntime};
 
-/// Runs `test` on a thread of its own, and fails if it takes so long that somebody must be waiting for ever.
+/// Runs `test` on its own thread, and fails if it takes so long that a thread must be stuck.
 fn within_patience<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, outcome) = channel();
     let thread = thread::spawn(move || drop(done.send(test())));
@@ -50,19 +50,19 @@ fn a_run_ends_saves_and_goes_on() {
 
         config.run.frames = 800;
         let (second, said) = train(root, "run", "catch", &config);
-        assert_eq!(said, [format!("going on from {saved} frames")]);
+        assert_eq!(said, [format!("resuming from {saved} frames")]);
         assert!(second.frames >= 800 && second.updates > first.updates, "{second}");
         let rows: Vec<Row> =
             Rows::open(&support::files(root, "run").metrics_file()).unwrap().map(|row| row.unwrap()).collect();
         let frames: Vec<u64> = rows.iter().map(|row| row.frames).collect();
         assert!(frames.is_sorted() && frames.last() > Some(&saved), "{frames:?}");
-        // Time goes on from where it was.
+        // The training time continues.
         let seconds: Vec<f64> = rows.iter().filter_map(|row| row.get("speed/seconds")).collect();
         assert!(seconds.len() == rows.len() && seconds[0] > 0.0 && seconds.is_sorted(), "{seconds:?}");
     });
 }
 
-/// What an episodic memory holds can be compared only with embeddings of the same f.
+/// An episodic memory can be compared only with embeddings of the same f.
 #[test]
 fn the_f_that_was_acted_with_is_held_when_a_run_goes_on() {
     within_patience(|| {
@@ -111,7 +111,7 @@ fn what_is_reported_at_the_end_is_what_was_saved() {
 /// Saves follow one another as fast as they can while actors wait for the limiter and the evaluator for the actors;
 /// with no batch ahead of the learner the sampler waits for it too.
 #[test]
-fn saves_in_quick_succession_hold_nobody_up() {
+fn saves_in_quick_succession_do_not_block() {
     within_patience(|| {
         for prefetch in ["learner.prefetch=0", "learner.prefetch=2"] {
             let scratch = Scratch::new();
@@ -252,8 +252,7 @@ fn an_actor_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
         last: "it is tired".to_owned(),
     };
     let panics = || panic!("this panic belongs to the test");
-    let cases: [(Failure, &str); 2] =
-        [(gave_up, "it is tired"), (panics, "the thread for an actor ended unexpectedly")];
+    let cases: [(Failure, &str); 2] = [(gave_up, "it is tired"), (panics, "the thread for an actor panicked")];
     for (fail, expected) in cases {
         for copying in [false, true] {
             let sentence = within_patience(move || {
@@ -271,7 +270,7 @@ fn an_actor_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
                     };
                     if let Err(error) = outcome {
                         if let TrainError::Environment(_) = error {
-                            // What the others have, and the actor itself but for its episode, can still be saved.
+                            // The others, and this actor except for its episode, can still be saved.
                             runtime.copy(AfterCopy::StayPaused, &mut |_| {}).unwrap();
                         }
                         return error.to_string();

@@ -97,12 +97,12 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
         fs::remove_file(&sick).unwrap();
         let saved = Checkpoint::open(checkpoints(root, run).last().unwrap()).unwrap().frames();
         let why = "gave the reward NaN; a reward must be finite";
-        let end = format!(" {why}; the run is saved at {saved} frames, and the same command goes on");
+        let end = format!(" {why}; the run is saved at {saved} frames");
         assert!(saved >= 150 && error.ends_with(&end), "{saved}: {error}");
 
-        // Mended, it goes on, with new episodes where the old ones ended in a NaN.
+        // Repaired, it resumes, with new episodes in place of those that ended in a NaN.
         let (status, said) = train(root, run, name, &config);
-        assert!(status.frames >= 600 && said == [format!("going on from {saved} frames")], "{status}: {said:?}");
+        assert!(status.frames >= 600 && said == [format!("resuming from {saved} frames")], "{status}: {said:?}");
     }
 }
 
@@ -189,11 +189,11 @@ fn environments_that_can_not_go_on_from_what_was_saved_begin_new_episodes() {
         let outcome = train_watched(scratch.path(), "run", name, &config, &Stop::new(), |_| {});
         fs::remove_file(&moved).unwrap();
         let (status, said) = outcome.unwrap();
-        assert_eq!((status.frames, said[0].as_str()), (200, "going on from 100 frames"));
+        assert_eq!((status.frames, said[0].as_str()), (200, "resuming from 100 frames"));
         assert!(said[1].starts_with(said_by_actors.as_str()) && said.len() == 1 + said_in_all, "{said:?}");
-        // What was begun anew is saved and goes on like any other.
+        // The new episodes are saved and resumed like any other.
         config.run.frames = 300;
         let (status, said) = train(scratch.path(), "run", name, &config);
-        assert_eq!((status.frames, said), (300, vec!["going on from 200 frames".to_owned()]));
+        assert_eq!((status.frames, said), (300, vec!["resuming from 200 frames".to_owned()]));
     }
 }

@@ -28,7 +28,7 @@ fn check_torso(case: &Case, has_keep: bool) {
     let torso = Torso::new(layout.scope("torso"), &case.config().network.torso, input(case).shape());
     let layout = Arc::new(layout);
     let mut parameters = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
-    load(&case.file, "parameters.", &mut parameters, |_| true);
+    load(&case.tensors, "parameters.", &mut parameters, |_| true);
     let parameters = parameters.trainable().unwrap();
     let mut weights = parameters.weights();
     torso.prepare(&mut weights).unwrap();
@@ -66,9 +66,9 @@ fn features_core_and_heads() {
         let config = case.config();
         let net = AgentNet::new(&config, input(&case), case.actions());
         let mut parameters = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
-        load(&case.file, "parameters.", &mut parameters, |_| true);
+        load(&case.tensors, "parameters.", &mut parameters, |_| true);
         let weights = net.prepare(&parameters).unwrap();
-        let mut batch = read_batch(&case.file, "batch");
+        let mut batch = read_batch(&case.tensors, "batch");
         // The file holds the outputs for padding, too: to feed it as it is, all of it counts as valid here.
         batch.length.fill(batch.trace);
         let shape = batch_shape(&batch, &config, case.actions());
@@ -92,7 +92,7 @@ fn action_prediction() {
     for case in cases("forward_action_prediction") {
         let net = ActionPrediction::new(&case.config().network, input(&case).shape(), case.actions());
         let mut parameters = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
-        load(&case.file, "parameters.", &mut parameters, |_| true);
+        load(&case.tensors, "parameters.", &mut parameters, |_| true);
         let weights = parameters.weights();
         let embedding = net.embed(&weights, &frames(&case, "observations")).unwrap();
         let next = net.embed(&weights, &frames(&case, "observations_next")).unwrap();
@@ -107,8 +107,8 @@ fn random_network_distillation() {
         let pair = RndPair::new(&case.config().network, input(&case).shape());
         let mut target = ParameterSet::zeros(&pair.target.layout, Device::Cpu).unwrap();
         let mut predictor = ParameterSet::zeros(&pair.predictor.layout, Device::Cpu).unwrap();
-        load(&case.file, "parameters.", &mut target, |name| name.starts_with("rnd.target."));
-        load(&case.file, "parameters.", &mut predictor, |name| name.starts_with("rnd.predictor."));
+        load(&case.tensors, "parameters.", &mut target, |name| name.starts_with("rnd.target."));
+        load(&case.tensors, "parameters.", &mut predictor, |name| name.starts_with("rnd.predictor."));
         let (target, predictor) = (target.weights(), predictor.weights());
         let frames = frames(&case, "observations");
         case.assert_close("output_target", &pair.target.layers.forward(&target, &frames).unwrap());

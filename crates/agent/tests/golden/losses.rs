@@ -1,5 +1,6 @@
 //! The whole loss for every switch: each quantity on the way, priorities, and all gradients.
 
+use agent::NamedTensors;
 use agent::OwnedBatch;
 use agent::batch::BatchTensors;
 use agent::loss::{AgentLoss, HeadLoss, LossOutput, TdScale, TdStatistics, running_sigmas};
@@ -8,7 +9,6 @@ use agent::nets::heads::HeadOutputs;
 use agent::nets::parameters::ParameterSet;
 use agent::observation::ObservationInput;
 use agent::policy_family::{beta_ladder, gamma_ladder};
-use agent::tensor_file::TensorFile;
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
 
@@ -22,10 +22,9 @@ struct Evaluated {
     gradients: ParameterSet,
 }
 
-fn scale(inputs: &TensorFile, name: &str, decay: f64, floor: f64) -> TdScale {
-    let values =
-        |part: &str| -> Vec<f32> { inputs.tensors[&format!("{name}.{part}")].tensor().unwrap().try_into().unwrap() };
-    let updates = inputs.tensors["moments.count"].tensor().unwrap().int64_value(&[0]);
+fn scale(inputs: &NamedTensors, name: &str, decay: f64, floor: f64) -> TdScale {
+    let values = |part: &str| -> Vec<f32> { inputs[&format!("{name}.{part}")].tensor().unwrap().try_into().unwrap() };
+    let updates = inputs["moments.count"].tensor().unwrap().int64_value(&[0]);
     let seen = json!({"decay": decay, "lead": 0, "weight": 1.0 - decay.powf(updates as f64), "updates": updates});
     let moments = |(first, second): (f32, f32)| {
         let mut moments = seen.clone();
@@ -52,7 +51,7 @@ fn evaluate(case: Case) -> Evaluated {
     let shape = batch_shape(&batch, &config, case.actions());
     batch.batch().check(net.input(), &shape).unwrap();
     let tensors: BatchTensors = batch.batch().upload(net.input(), &shape, Device::Cpu).unwrap();
-    let keep = inputs.tensors["keep"].tensor().unwrap().to_kind(Kind::Float);
+    let keep = inputs["keep"].tensor().unwrap().to_kind(Kind::Float);
     let keep = net.depth_mask(&keep, batch.trace as i64, Device::Cpu).unwrap();
     let run = |set: &ParameterSet, keep: Option<&DepthMask>| -> HeadOutputs {
         net.unroll(&net.prepare(set).unwrap(), &tensors.input, keep).unwrap().heads
@@ -99,7 +98,7 @@ impl Evaluated {
         for part in ["first", "second"] {
             let batch: Vec<f64> =
                 statistics.moments.iter().map(|m| if part == "first" { m.mean } else { m.mean_square }).collect();
-            let before = inputs.tensors[&format!("{before}.{part}")].tensor().unwrap().to_kind(Kind::Double);
+            let before = inputs[&format!("{before}.{part}")].tensor().unwrap().to_kind(Kind::Double);
             let after = before * decay + Tensor::from_slice(&batch) * (1.0 - decay);
             case.assert_close(&format!("moments_after{ending}.{part}"), &after);
         }
@@ -151,7 +150,7 @@ impl Evaluated {
         case.assert_close("priority", &loss.priorities);
         case.assert_values("gradient_norm", &[self.gradients.norm().unwrap().double_value(&[])]);
         case.assert_gradients(&self.gradients);
-        let in_file = case.file.tensors.keys().filter(|name| name.starts_with("gradient.")).count();
+        let in_file = case.tensors.keys().filter(|name| name.starts_with("gradient.")).count();
         assert_eq!(in_file, self.gradients.named().count(), "{}: number of gradients", case.name);
     }
 

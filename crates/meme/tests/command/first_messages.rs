@@ -46,7 +46,7 @@ fn every_error_begins_with_the_programs_name() {
         (&["trian"][..], "meme: unrecognized subcommand 'trian'\n", 2),
         (&["train", "catch", "--frames"], "meme: a value is required for '--frames <FRAMES>'", 2),
         (&["train", "ctach"], "meme: there is no environment `ctach`: did you mean `catch`?\n", 1),
-        (&["eval", "x", "--runs", "/nowhere"], "meme: there is no run `x` in /nowhere; there is no such folder;", 1),
+        (&["eval", "x", "--runs", "/nowhere"], "meme: there is no run `x` in /nowhere, which does not exist;", 1),
     ] {
         let (said, ended) = messages(&mut meme(arguments));
         assert!(said.starts_with(begins) && ended == Some(code), "{arguments:?}: {said}");

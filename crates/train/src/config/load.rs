@@ -14,7 +14,7 @@ use super::presets::preset;
 use super::problem::{ConfigError, Fault, Origin, Problem};
 use super::text::{one_line, shortened, shown};
 use super::{CONFIG_FILE, Config};
-use crate::plain_file;
+use crate::run::regular_file;
 use crate::suggestion::suggest_word;
 
 /// What a user gave; what comes later in this list overrides what comes before.
@@ -94,7 +94,7 @@ impl Layers {
 
     fn add_file(&mut self, path: &Path) {
         let origin = |line| Origin::File { path: path.to_owned(), line };
-        let text = match plain_file::read(path).map(String::from_utf8) {
+        let text = match regular_file::read(path).map(String::from_utf8) {
             Ok(Ok(text)) => Ok(text),
             Ok(Err(_)) => Err("it is not UTF-8 text".to_owned()),
             Err(error) => Err(error.to_string()),

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::durable::FileError;
-use crate::plain_file;
+use crate::run::regular_file;
 
 /// Appends records, each in one write; one that fails half-way, as on a full disk, is taken back.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl AppendFile {
     /// Opens the file, or makes it where there is none.
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
         let open = || OpenOptions::new().read(true).append(true).create(true).open(path);
-        let file = plain_file::refuse_others(path).and_then(|()| open());
+        let file = regular_file::refuse_other_types(path).and_then(|()| open());
         let file = file.map_err(FileError::at("opened", path))?;
         let length = file.metadata().map_err(FileError::at("read", path))?.len();
         Ok(Self { file, path: path.to_path_buf(), length, torn: false })

@@ -49,7 +49,7 @@ pub enum MetricsError {
     File(#[from] FileError),
 }
 
-/// What was measured: one number, or one a policy.
+/// A measurement: one number, or one per policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
@@ -68,7 +68,7 @@ impl Value {
     }
 }
 
-/// What was measured at one moment of a run.
+/// All measurements of one moment of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Emulator frames played so far.
@@ -83,7 +83,7 @@ impl Row {
         Self { frames, values: BTreeMap::new() }
     }
 
-    /// Adds a number; a name that is there already takes the new value.
+    /// Adds a number, or replaces the one of that name.
     pub fn scalar(&mut self, name: impl Into<String>, value: f64) -> &mut Self {
         self.values.insert(name.into(), Value::Scalar(value));
         self
@@ -129,7 +129,7 @@ impl Serialize for Row {
     }
 }
 
-/// What had to be done to a metrics file before it could be continued.
+/// Repairs of a metrics file when a run resumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Repair {
     /// Bytes of a last line that a crash had cut off.
@@ -148,7 +148,7 @@ pub struct MetricsWriter {
 }
 
 impl MetricsWriter {
-    /// Opens the file to go on from a checkpoint of so many frames, or from nothing (`None`).
+    /// Opens the file to resume from a checkpoint with that many frames, or to start (`None`).
     ///
     /// The curve has one value a frame count: rows later than the checkpoint, which training will now pass again,
     /// move to `metrics.dropped.jsonl` beside it. A row at the checkpoint's own frame count stays, so it is written

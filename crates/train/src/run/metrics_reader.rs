@@ -10,11 +10,11 @@ use serde::de::IgnoredAny;
 
 use super::durable::FileError;
 use super::metrics::{MetricsError, Row, Value};
-use crate::plain_file;
+use crate::run::regular_file;
 
 /// The metric that says how good a run is: the mean score of the episodes of one greedy evaluation.
 pub const EVALUATION_SCORE: &str = "evaluation/score";
-/// What a file begins with that gzip has packed. No text does.
+/// First bytes of a gzip file, with which no text starts.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// The rows of a metrics file, packed by gzip or not, in order. A last line without its end, which is being written or
@@ -31,7 +31,7 @@ pub struct Rows {
 impl Rows {
     /// Opens the file.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        let mut file = BufReader::new(plain_file::open(path).map_err(FileError::at("opened", path))?);
+        let mut file = BufReader::new(regular_file::open(path).map_err(FileError::at("opened", path))?);
         let packed = file.fill_buf().map_err(FileError::at("read", path))?.starts_with(&GZIP);
         let reader: Box<dyn BufRead> =
             if packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) };
@@ -204,7 +204,7 @@ mod tests {
         let read = rows.iter().map(|row| (row.frames, row.get("x").unwrap()));
         assert!(read.eq((0..500).map(|i| (i, (i * i % 83) as f64))));
 
-        // One that is cut off is told, after the rows that can be read.
+        // A truncated file is reported after the rows that can be read.
         fs::write(&path, &packed[..packed.len() / 2]).unwrap();
         let (rows, errors): (Vec<_>, Vec<_>) = Rows::open(&path).unwrap().partition(Result::is_ok);
         assert!(rows.len() < 500);

@@ -25,7 +25,7 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Starts a new file in `folder`, to go on from a checkpoint of so many frames, or from nothing (`None`).
+    /// Starts a new file in `folder`, to resume from a checkpoint with `frames` frames, or to start (`None`).
     ///
     /// What earlier files hold past the checkpoint is declared void, so that TensorBoard too shows one value a frame
     /// count.

@@ -8,7 +8,7 @@ use replay::Accounting;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
-use crate::numbers::{fixed, rounded};
+use crate::number_format::{fixed, rounded};
 use crate::runtime::TrainingRuntime;
 use crate::runtime::metrics_accumulator::MetricsAccumulator;
 use crate::runtime::timesheet::ActivityTimes;
@@ -35,9 +35,9 @@ struct SteadySpeed {
 }
 
 impl SteadySpeed {
-    /// After so many seconds, what was measured counts 1/e.
+    /// Seconds after which a measurement counts 1/e.
     const MEMORY: f64 = 120.0;
-    /// Less than so many seconds say nothing: ten, of which the first have faded a little.
+    /// Weighted seconds before a speed is reported: about ten.
     const ENOUGH: f64 = 9.0;
 
     fn add(&mut self, frames: u64, seconds: f64) {
@@ -77,7 +77,7 @@ impl Rates {
         (self.since, self.frames, self.updates) = (Instant::now(), frames, updates);
     }
 
-    /// Seconds that so many frames will take, once that can be told.
+    /// Returns the seconds that `frames` frames will take, once the speed is known.
     fn seconds_for(&self, frames: u64) -> Option<f64> {
         Some(frames as f64 / self.steady.frames_per_second()?)
     }
@@ -126,11 +126,11 @@ pub struct RunStatus {
     pub loss: Option<f64>,
     /// The policy with the best mean return.
     pub favourite_policy: usize,
-    /// What the learner waits for, if it has not begun.
+    /// What the learner waits for, if it has not started.
     pub waits_for: Option<String>,
     /// Bytes written so far of the checkpoint that is being saved, if one is.
     pub saving: Option<u64>,
-    /// How the roles have spent their time since the run was started, where each has threads of its own.
+    /// How the roles have spent their time since the start, if each has its own threads.
     #[serde(skip)]
     pub times: Option<ActivityTimes>,
 }

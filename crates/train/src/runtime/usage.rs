@@ -1,4 +1,4 @@
-//! What this process, its workers and the GPU use, as the system counts it.
+//! Resources that this process, its workers and the GPU use.
 
 use std::process::Command;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use serde::Serialize;
 /// Ticks of a second in `/proc`: the same on every x86-64 Linux.
 const TICKS: f64 = 100.0;
 
-/// What is used at one moment.
+/// Resources in use at one moment.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct ResourceUsage {
     /// Resident memory of this process.
@@ -30,7 +30,7 @@ impl ResourceUsage {
         Ok(Self { device_bytes, ..Self::of(std::process::id())? })
     }
 
-    /// What a process and its children use, the GPU aside.
+    /// Measures a process and its children, without the GPU.
     fn of(own: u32) -> io::Result<Self> {
         let mut usage = Self::default();
         for entry in fs::read_dir("/proc")? {
