@@ -126,17 +126,17 @@ impl Evaluation {
         &self.spec
     }
 
-    /// Updates that made the parameters.
+    /// Number of updates that made the parameters.
     pub fn updates(&self) -> u64 {
         self.updates
     }
 
-    /// Whether the bandit knows what any policy is worth; else the first one plays.
+    /// Whether the bandit knows the return of any policy; otherwise the first one plays.
     pub fn policy_is_known(&self) -> bool {
         self.bandit.arms().0.iter().any(|arm| arm.episodes > 0.0)
     }
 
-    /// The policy that plays: the bandit's favourite.
+    /// The policy that plays: the bandit's greedy arm.
     pub fn policy(&self) -> usize {
         self.bandit.greedy()
     }
@@ -146,14 +146,13 @@ impl Evaluation {
         self.wanted.len()
     }
 
-    /// Agent steps so far, all environments together.
+    /// Agent steps of all environments so far.
     pub fn steps(&self) -> u64 {
         self.actors.iter().map(Actor::steps).sum()
     }
 
-    /// One step of every environment of the workers that have episodes left to play; what went wrong and was mended is
-    /// told to `say`.
-    pub fn advance(&mut self, say: &mut dyn FnMut(&str)) -> Result<()> {
+    /// Steps the environments of all workers that have episodes left. Reports faults that were handled to `warn`.
+    pub fn advance(&mut self, warn: &mut dyn FnMut(&str)) -> Result<()> {
         let Self { actors, inference, bandit, wanted, played, .. } = self;
         let shares = wanted.chunks(ENVIRONMENTS_PER_WORKER).zip(played.chunks(ENVIRONMENTS_PER_WORKER));
         let mut playing: Vec<&mut Actor> = actors
@@ -167,7 +166,7 @@ impl Evaluation {
         }
         for actor in playing {
             let mut on_event = |event| match event {
-                Event::Fault(fault) => say(&fault),
+                Event::Fault(fault) => warn(&fault),
                 Event::Episode(report) => {
                     let played = &mut played[report.environment];
                     if played.len() < wanted[report.environment] {
@@ -187,7 +186,7 @@ impl Evaluation {
         all_played(&self.wanted, &self.played)
     }
 
-    /// The episodes that count and have been played, environment by environment.
+    /// Returns the finished episodes that count, environment by environment.
     pub fn episodes(&self) -> impl Iterator<Item = &EpisodeReport> {
         self.played.iter().flatten()
     }
@@ -197,7 +196,7 @@ fn all_played(wanted: &[usize], played: &[Vec<EpisodeReport>]) -> bool {
     played.iter().zip(wanted).all(|(played, &wanted)| played.len() == wanted)
 }
 
-/// How many episodes of each environment count.
+/// Returns how many episodes of each environment count.
 fn shares(episodes: usize) -> Vec<usize> {
     let environments = episodes.min(MOST_ENVIRONMENTS);
     (0..environments)
@@ -221,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn no_training_environment_can_have_an_evaluations_index() {
+    fn training_never_uses_an_index_of_an_evaluation() {
         let most = |path: &str| match fields().find(|field| field.path == path).unwrap().kind {
             Kind::Whole(_, most) => most as usize,
             _ => panic!("{path} is not an integer"),

@@ -1,4 +1,4 @@
-//! A file that only grows, by whole records.
+//! A file that grows by whole records.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 use super::durable::FileError;
 use crate::run::regular_file;
 
-/// Appends records, each in one write; one that fails half-way, as on a full disk, is taken back.
+/// Appends records, each in one write. A record that fails half-way, as on a full disk, is removed.
 #[derive(Debug)]
 pub(super) struct AppendFile {
     file: File,
     path: PathBuf,
-    /// The length in whole records.
+    /// Length of the complete records.
     length: u64,
-    /// Whether part of a record may stand behind `length`.
+    /// Whether part of a record may follow after `length`.
     torn: bool,
 }
 
 impl AppendFile {
-    /// Opens the file, or makes it where there is none.
+    /// Opens or creates the file.
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
         let open = || OpenOptions::new().read(true).append(true).create(true).open(path);
         let file = regular_file::refuse_other_types(path).and_then(|()| open());
@@ -34,7 +34,7 @@ impl AppendFile {
         }
         self.torn = true;
         if let Err(cause) = self.file.write_all(record) {
-            // When this fails too, the next call tries again before it writes.
+            // If this fails too, the next call tries again before it writes.
             let _ = self.cut(self.length);
             return Err(FileError::at("written", &self.path)(cause));
         }
@@ -51,7 +51,7 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Returns when all that was appended is on the disk.
+    /// Syncs all records to disk.
     pub(super) fn sync(&self) -> Result<(), FileError> {
         self.file.sync_data().map_err(FileError::at("synced to disk", &self.path))
     }

@@ -1,4 +1,4 @@
-//! The folder of a run, held by this process: made, continued or started over.
+//! The directory of a run that this process holds: created, resumed or started over.
 
 use std::fs::{self, DirEntry};
 use std::io::{self, ErrorKind};
@@ -54,7 +54,7 @@ pub enum DirectoryError {
     /// The directory contains something else.
     #[error("{} is not a run: it contains `{found}` but no run.json", folder.display())]
     NotARun {
-        /// The folder.
+        /// The directory.
         folder: PathBuf,
         /// Something in it that no run has.
         found: String,
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_name_goes_on_with_what_was_there() {
+    fn same_name_resumes_the_run() {
         let scratch = Scratch::new();
         let root = scratch.path().join("runs");
         let (run, opening) = open(&root, Start::Continue).unwrap();
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn two_can_not_have_it_nor_set_it_aside() {
+    fn second_process_can_neither_open_nor_move_it() {
         let scratch = Scratch::new();
         let _held = open(scratch.path(), Start::Continue).unwrap();
         for start in [Start::Continue, Start::Fresh] {
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_sets_the_old_aside_and_deletes_nothing() {
+    fn fresh_start_moves_the_old_run_aside_and_deletes_nothing() {
         let scratch = Scratch::new();
         let root = scratch.path();
         for (number, before) in [None, Some("pong.1"), Some("pong.2")].into_iter().enumerate() {
@@ -408,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_making_that_came_to_nothing_is_taken_back() {
+    fn run_without_results_is_removed() {
         let scratch = Scratch::new();
         let root = scratch.path();
         let (run, opening) = open(root, Start::Continue).unwrap();
@@ -417,7 +417,7 @@ mod tests {
         run.take_back(&opening).unwrap();
         assert_eq!(scratch.names(), Vec::<String>::new());
 
-        // Somebody has made the folder beforehand.
+        // The directory existed before.
         let folder = root.join("pong");
         fs::create_dir(&folder).unwrap();
         let (run, opening) = open(root, Start::Continue).unwrap();
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_is_not_taken_back_but_has_its_name_again() {
+    fn previous_run_stays_and_gets_its_name_back() {
         let scratch = Scratch::new();
         let root = scratch.path();
         let (run, _) = open(root, Start::Continue).unwrap();
@@ -451,7 +451,7 @@ mod tests {
         assert_eq!(fs::read_to_string(root.join("pong/videos/best")).unwrap(), "old");
         assert_eq!(open(root, Start::Continue).unwrap().1, Opening::Continued);
 
-        // Somebody trains it under its new name.
+        // Another process trains it under its new name.
         let (run, opening) = open(root, Start::Fresh).unwrap();
         let description = RunDescription::new("pong", "cpu", 3);
         let held = RunDirectory::open(root, "pong.1", Start::Continue, description, "").unwrap();
@@ -461,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_run_was_saved_stays_noted() {
+    fn saved_stays_recorded() {
         let scratch = Scratch::new();
         let (run, _) = open(scratch.path(), Start::Continue).unwrap();
         assert!(!run.description().saved);
@@ -471,14 +471,14 @@ mod tests {
         drop(run);
         let (run, _) = open(scratch.path(), Start::Continue).unwrap();
         assert_eq!(*run.description(), RunDescription { saved: true, ..created });
-        // As a version before this one wrote it.
+        // As an older version wrote it.
         let text = fs::read_to_string(run.files().description_file()).unwrap();
         fs::write(run.files().description_file(), text.replace(",\n  \"saved\": true", "")).unwrap();
         assert!(!run.files().description().unwrap().saved);
     }
 
     #[test]
-    fn another_task_is_refused() {
+    fn refuses_another_task() {
         let scratch = Scratch::new();
         drop(open(scratch.path(), Start::Continue).unwrap());
         let description = RunDescription::new("breakout", "cpu", 3);
@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn a_creation_that_was_cut_off_is_completed_but_a_strange_folder_is_left_alone() {
+    fn completes_an_interrupted_creation_but_leaves_other_directories_alone() {
         let scratch = Scratch::new();
         let folder = scratch.path().join("pong");
         fs::create_dir_all(folder.join("checkpoints")).unwrap();
@@ -521,9 +521,9 @@ mod tests {
     }
 
     #[test]
-    fn a_fresh_start_that_fails_half_way_leaves_the_old_run_its_name() {
+    fn failed_fresh_start_gives_the_old_run_its_name_back() {
         let scratch = Scratch::new();
-        // Longer paths than the system takes: those of all that a run has, up to `config.toml.tmp`.
+        // All paths of a run up to `config.toml.tmp` are longer than the system allows.
         let longest = 4095;
         let mut root = scratch.path().to_path_buf();
         while root.as_os_str().len() + 200 < longest {
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_description_is_named_and_fresh_helps() {
+    fn damaged_description_is_reported_and_fresh_start_helps() {
         let scratch = Scratch::new();
         drop(open(scratch.path(), Start::Continue).unwrap());
         fs::write(scratch.path().join("pong/run.json"), "{\"task\": 3}").unwrap();
@@ -551,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn a_changed_config_keeps_the_one_before() {
+    fn changed_config_keeps_the_previous_one() {
         let scratch = Scratch::new();
         let (run, _) = open(scratch.path(), Start::Continue).unwrap();
         run.replace_config("seed = 3\n").unwrap();
@@ -564,7 +564,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_can_not_be_written_gives_a_sentence() {
+    fn unwritable_root_is_reported() {
         let scratch = Scratch::new();
         let file = scratch.path().join("file");
         fs::write(&file, "").unwrap();

@@ -52,18 +52,18 @@ pub struct RunFiles {
 }
 
 impl RunFiles {
-    /// The folder of the run `name` in `root`, whether or not it exists.
+    /// The run `name` in `root`, which need not exist.
     pub fn named(root: &Path, name: &str) -> Result<Self, DirectoryError> {
         check_name(name)?;
         Ok(Self { folder: root.join(name) })
     }
 
-    /// The run in `folder`, whether or not it is one.
+    /// The run in `folder`, which need not be a run.
     pub fn in_folder(folder: &Path) -> Self {
         Self { folder: folder.to_path_buf() }
     }
 
-    /// The run `name`, which must exist.
+    /// Finds the run `name`, which must exist.
     pub fn find(root: &Path, name: &str) -> Result<Self, DirectoryError> {
         let files = Self::named(root, name)?;
         if files.is_run() {
@@ -105,7 +105,7 @@ impl RunFiles {
         self.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
-    /// The run's folder.
+    /// The run's directory.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -163,7 +163,7 @@ impl RunFiles {
         used && !self.description_file().exists()
     }
 
-    /// The config that the run was started with.
+    /// Reads the run's config.
     pub fn config(&self) -> Result<String, FileError> {
         let path = self.config_file();
         regular_file::open(&path).and_then(io::read_to_string).map_err(FileError::at("read", &path))
@@ -175,7 +175,7 @@ impl RunFiles {
     }
 }
 
-/// A name must be one folder's, and one that can be typed.
+/// Checks that a name is a single path component and easy to type.
 fn check_name(name: &str) -> Result<(), DirectoryError> {
     let refuse = |why| Err(DirectoryError::Name { name: name.to_owned(), why });
     match name {
@@ -195,7 +195,7 @@ mod tests {
     use crate::run::scratch::Scratch;
 
     #[test]
-    fn names_are_one_folder_each() {
+    fn names_are_single_path_components() {
         for name in ["pong", "pong.1", "gym:CartPole-v1", "seed 3", "été", "a".repeat(200).as_str()] {
             assert_eq!(RunFiles::named(Path::new("runs"), name).unwrap().name(), name);
         }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_listed_and_a_wrong_name_is_answered_with_them() {
+    fn lists_runs_and_suggests_them_for_an_unknown_name() {
         let scratch = Scratch::new();
         let root = scratch.path();
         assert_eq!(RunFiles::all(&root.join("none")).unwrap(), []);

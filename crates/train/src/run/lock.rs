@@ -80,7 +80,7 @@ pub enum LockError {
         owner.as_ref().map_or("another process".to_owned(), Owner::to_string)
     )]
     Held {
-        /// The run's folder.
+        /// The run's directory.
         folder: PathBuf,
         /// The owner, if it could be read.
         owner: Option<Owner>,
@@ -175,7 +175,7 @@ mod tests {
     use crate::run::scratch::Scratch;
 
     #[test]
-    fn a_second_owner_is_refused_and_told_the_first() {
+    fn second_owner_is_refused_with_the_name_of_the_first() {
         let scratch = Scratch::new();
         let path = scratch.path().join("lock");
         let lock = RunLock::acquire(&path).unwrap();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_lost_when_another_is_in_its_place() {
+    fn lock_is_lost_when_another_is_in_its_place() {
         let scratch = Scratch::new();
         let path = scratch.path().join("lock");
         let lock = RunLock::acquire(&path).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_left_by_a_dead_process_is_no_lock() {
+    fn file_of_a_dead_process_is_not_a_lock() {
         let scratch = Scratch::new();
         let path = scratch.path().join("lock");
         for text in [&br#"{"pid":4194999,"host":"elsewhere","started_unix":1}"#[..], b"", b"\xff rubbish"] {
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_whose_text_is_rubbish_is_held_all_the_same() {
+    fn lock_with_invalid_text_is_still_held() {
         let scratch = Scratch::new();
         let path = scratch.path().join("lock");
         let _lock = RunLock::acquire(&path).unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_of_looking_does_not_refuse_the_owner() {
+    fn brief_readers_do_not_lock_out_the_owner() {
         let scratch = Scratch::new();
         let path = scratch.path().join("lock");
         let looking = File::create(&path).unwrap();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_living_process_is_staying() {
+    fn only_a_living_process_is_not_ending() {
         let owner = |pid| Owner { pid, host: host(), started_unix: 0 };
         assert!(!owner(process::id()).is_ending());
         assert!(owner(u32::MAX).is_ending());
