@@ -10,7 +10,7 @@ use std::path::Path;
 use support::{Scratch, config, files, train};
 use train::run::Rows;
 
-/// The names in the first column of the page's tables.
+/// Returns the names in the first column of the page's tables.
 fn documented() -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
     let text = fs::read_to_string(path).unwrap();
@@ -24,7 +24,7 @@ fn written(root: &Path, name: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_metric_is_documented_and_every_documented_one_is_written() {
+fn documented_and_written_metrics_are_the_same() {
     let scratch = Scratch::new();
     let root = scratch.path();
     train(root, "lockstep", "catch", &config(&["run.lockstep=true", "run.frames=300"]));

@@ -38,7 +38,7 @@ fn within_patience<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static)
 }
 
 #[test]
-fn a_run_ends_saves_and_goes_on() {
+fn run_ends_saves_and_resumes() {
     within_patience(|| {
         let scratch = Scratch::new();
         let root = scratch.path();
@@ -64,7 +64,7 @@ fn a_run_ends_saves_and_goes_on() {
 
 /// An episodic memory can be compared only with embeddings of the same f.
 #[test]
-fn the_f_that_was_acted_with_is_held_when_a_run_goes_on() {
+fn resumed_run_holds_the_f_that_acted() {
     within_patience(|| {
         let scratch = Scratch::new();
         let root = scratch.path();
@@ -82,11 +82,11 @@ fn the_f_that_was_acted_with_is_held_when_a_run_goes_on() {
         let mut resumed = parts(&config, Some(&checkpoint));
         assert!(resumed.published.version > 0, "nothing was learned");
         assert_eq!(begun, f(&resumed));
-        // Held on, until its turn comes.
+        // Held until it is due.
         resumed.published = resumed.agent.learner_loop.publish().unwrap();
         assert_eq!(begun, f(&resumed));
 
-        // Its turn has come, but no publication yet: the next one hands it over, and not the resume.
+        // Due, but not published yet: the next publication replaces it, not the resume.
         config.intrinsic.embedding_every = 1;
         let mut resumed = parts(&config, Some(&checkpoint));
         assert_eq!(begun, f(&resumed));
@@ -97,9 +97,9 @@ fn the_f_that_was_acted_with_is_held_when_a_run_goes_on() {
     });
 }
 
-/// Before learning begins nothing holds actors up, so they would play on while the end is saved.
+/// Before learning starts nothing blocks actors, so they would play on while the end is saved.
 #[test]
-fn what_is_reported_at_the_end_is_what_was_saved() {
+fn final_status_is_that_of_the_checkpoint() {
     within_patience(|| {
         let scratch = Scratch::new();
         let (status, _) = train(scratch.path(), "run", "catch", &config(&["run.frames=60", "replay.minimum_fill=200"]));
@@ -108,8 +108,8 @@ fn what_is_reported_at_the_end_is_what_was_saved() {
     });
 }
 
-/// Saves follow one another as fast as they can while actors wait for the limiter and the evaluator for the actors;
-/// with no batch ahead of the learner the sampler waits for it too.
+/// Saves as fast as possible while actors wait for the rate limiter and the evaluator for the actors; without prefetched
+/// batches the sampler waits for the learner too.
 #[test]
 fn saves_in_quick_succession_do_not_block() {
     within_patience(|| {
@@ -124,7 +124,7 @@ fn saves_in_quick_succession_do_not_block() {
     });
 }
 
-/// Stops as soon as something was played.
+/// Stops once something was played.
 fn train_a_moment(root: &Path, config: &Config) -> (RunStatus, Vec<String>) {
     let stop = Stop::new();
     let begun = |status: &RunStatus| {
@@ -136,7 +136,7 @@ fn train_a_moment(root: &Path, config: &Config) -> (RunStatus, Vec<String>) {
 }
 
 #[test]
-fn a_stop_before_the_first_update_saves_too() {
+fn stop_before_the_first_update_saves() {
     within_patience(|| {
         let scratch = Scratch::new();
         let config = config(&["replay.minimum_fill=100"]);
@@ -146,9 +146,9 @@ fn a_stop_before_the_first_update_saves_too() {
     });
 }
 
-/// The sampler is ahead of the learner when that stops, and must not be waited for either.
+/// The sampler is ahead of the learner when that stops, and must not be waited for.
 #[test]
-fn a_learner_that_diverges_stops_the_run_and_leaves_its_checkpoint() {
+fn diverging_learner_stops_the_run_and_keeps_its_checkpoint() {
     within_patience(|| {
         let scratch = Scratch::new();
         let root = scratch.path();
@@ -163,10 +163,10 @@ fn a_learner_that_diverges_stops_the_run_and_leaves_its_checkpoint() {
     });
 }
 
-/// How an environment stops working: it returns the error, or does not return.
+/// How an environment fails: it returns an error, or does not return.
 type Failure = fn() -> EnvError;
 
-/// Environments that work until they do not.
+/// Environments that fail after a while.
 struct Fragile {
     inner: Box<dyn Environments>,
     steps_left: usize,
@@ -231,7 +231,7 @@ impl Environments for Fragile {
     }
 }
 
-/// An actor with one environment that stops working after a few steps.
+/// An actor with one environment that fails after a few steps.
 fn fragile_actor(config: &Config, parts: &Parts, fail: Failure) -> Actor {
     let task = task("catch");
     let inner = envs::make(&WorkerConfig::new(task.environment, task.python, task.package)).unwrap();
@@ -244,7 +244,7 @@ fn fragile_actor(config: &Config, parts: &Parts, fail: Failure) -> Actor {
 }
 
 #[test]
-fn an_actor_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
+fn failed_or_panicked_actor_ends_the_run_even_during_a_copy() {
     let gave_up = || EnvError::GaveUp {
         name: "catch".to_owned(),
         attempts: 3,
@@ -257,7 +257,7 @@ fn an_actor_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
         for copying in [false, true] {
             let sentence = within_patience(move || {
                 tch::set_num_threads(1);
-                // Learning never begins, so that nothing else can end.
+                // Learning never starts, so nothing else can end the run.
                 let config = config(&["replay.minimum_fill=100", "evaluation.evaluators=0"]);
                 let mut parts = Parts::new(&task("catch"), &config, tch::Device::Cpu, None).unwrap();
                 parts.actors[0] = fragile_actor(&config, &parts, fail);

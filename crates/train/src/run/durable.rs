@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -51,6 +52,14 @@ pub(super) fn sync_folder_of(path: &Path) -> Result<(), FileError> {
         _ => Path::new("."),
     };
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(FileError::at("synced to disk", folder))
+}
+
+/// Whether `path` still names this open file or directory.
+pub(super) fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
 }
 
 /// Appends a suffix: `run.json` becomes `run.json.tmp`.

@@ -5,7 +5,6 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fmt, process, thread};
@@ -14,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::clock;
-use super::durable::FileError;
+use super::durable::{FileError, is_at};
 use crate::run::regular_file;
 
 /// How long to wait for a held lock: `meme runs` holds locks for a moment while it reads.
@@ -159,13 +158,6 @@ impl Drop for RunLock {
     fn drop(&mut self) {
         // Closing alone would not release it while a process that is being spawned still has this file open.
         let _ = self.file.unlock();
-    }
-}
-
-fn is_at(file: &File, path: &Path) -> bool {
-    match (file.metadata(), fs::metadata(path)) {
-        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
-        _ => false,
     }
 }
 

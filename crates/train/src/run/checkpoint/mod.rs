@@ -56,8 +56,7 @@ pub enum CheckpointError {
     },
     /// The checkpoint is a single file, as older versions wrote them.
     #[error(
-        "checkpoint {} is in the single-file format of an older version; use the version of meme that wrote it, or \
-         start the run over",
+        "checkpoint {} is in the single-file format of an older version; use the version of meme that wrote it",
         path.display()
     )]
     OldFormat {

@@ -1,13 +1,13 @@
 //! Reads one checkpoint: every hash is compared before the first byte is handed out.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, BufReader, ErrorKind, Read};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open, openat};
 
-use super::super::durable::FileError;
+use super::super::durable::{FileError, is_at};
 use super::manifest::{self, FileEntry, MANIFEST, Manifest, ManifestProblem};
 use super::{BUFFER, CheckpointError, hash_file};
 
@@ -109,7 +109,7 @@ impl<'a> Directory<'a> {
         loop {
             let directory = Self::open(path)?;
             match read(&directory) {
-                Err(CheckpointError::Damaged { .. }) if !directory.is_current() => {}
+                Err(CheckpointError::Damaged { .. }) if !is_at(&directory.file, path) => {}
                 outcome => return outcome,
             }
         }
@@ -123,14 +123,6 @@ impl<'a> Directory<'a> {
                 Err(CheckpointError::Damaged { path: path.to_path_buf(), how })
             }
             Err(cause) => Err(FileError::at("opened", path)(cause.into()).into()),
-        }
-    }
-
-    /// Whether the path still names this directory.
-    fn is_current(&self) -> bool {
-        match (self.file.metadata(), fs::metadata(self.path)) {
-            (Ok(own), Ok(found)) => (own.dev(), own.ino()) == (found.dev(), found.ino()),
-            _ => false,
         }
     }
 
