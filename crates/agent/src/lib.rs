@@ -25,12 +25,12 @@ pub mod weights;
 pub use acting::{ActingNetwork, ActingOutput, ActingRow, RecurrentStates};
 pub use config::AgentConfig;
 pub use error::{AgentError, Result};
-pub use learner::{Learner, StepReport};
+pub use learner::{Learner, LearnerState, StepReport};
 pub use networks::{NetworkParameters, Networks};
 pub use observation::{ObservationKind, ObservationSpec};
 /// The agent's random generator, repeatable from a seed and saved with the learner.
 pub use rand_xoshiro::Xoshiro256PlusPlus as Random;
 pub use random_batch::random_batch;
 pub use replay::SequenceBatch;
-pub use tensor_file::TensorFile;
+pub use tensor_file::NamedTensors;
 pub use torch_ext::gpu;

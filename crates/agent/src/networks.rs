@@ -13,6 +13,8 @@ use crate::nets::folded_intrinsic::FoldedIntrinsic;
 use crate::nets::parameters::{Layout, ParameterSet};
 use crate::nets::rnd::RndPair;
 use crate::observation::{ObservationInput, ObservationSpec};
+use crate::tensor_file::NamedTensors;
+use crate::weights::export;
 
 /// Descriptions of all networks of the agent.
 #[derive(Clone, Debug)]
@@ -136,6 +138,11 @@ impl NetworkParameters {
     /// The parameters of the four networks.
     pub fn sets(&self) -> [&ParameterSet; 4] {
         [&self.agent, &self.action_prediction, &self.rnd_target, &self.rnd_predictor]
+    }
+
+    /// Adds copies of all parameters, with a prefix before their names.
+    pub fn export(&self, tensors: &mut NamedTensors, prefix: &str) -> Result<()> {
+        self.sets().into_iter().try_for_each(|set| export(tensors, prefix, set))
     }
 
     /// The parameters of the four networks, mutable.

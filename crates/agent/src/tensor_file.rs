@@ -1,189 +1,92 @@
-//! The safetensors format: a JSON header with names, types, shapes and places, then the bytes.
-//!
-//! Written and read as a stream of plain bytes, so that a copy of the tensors can be taken quickly and written at
-//! leisure.
+//! Named tensors on the host, and safetensors files of them.
 
-use std::collections::{BTreeMap, HashSet};
-use std::io::{Read, Write};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::path::Path;
 
-use serde::{Deserialize, Serialize};
+use safetensors::tensor::{SafeTensorError, View};
+pub use safetensors::{Dtype, SafeTensors};
 use tch::{Kind, Tensor};
 
 use crate::error::{AgentError, Result};
 
-/// Headers longer than this are refused, as other readers of the format do.
-const LONGEST_HEADER: u64 = 100_000_000;
-
-/// Element types that occur here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ElementType {
-    /// 8-bit unsigned integer.
-    U8,
-    /// 64-bit signed integer.
-    I64,
-    /// 16-bit float.
-    F16,
-    /// 32-bit float.
-    F32,
-    /// 64-bit float.
-    F64,
-}
-
-impl ElementType {
-    /// Bytes of one element.
-    pub fn size(self) -> usize {
-        match self {
-            Self::U8 => 1,
-            Self::F16 => 2,
-            Self::F32 => 4,
-            Self::I64 | Self::F64 => 8,
-        }
-    }
-
-    fn kind(self) -> Kind {
-        match self {
-            Self::U8 => Kind::Uint8,
-            Self::I64 => Kind::Int64,
-            Self::F16 => Kind::Half,
-            Self::F32 => Kind::Float,
-            Self::F64 => Kind::Double,
-        }
-    }
-}
+/// Tensors by name.
+pub type NamedTensors = BTreeMap<String, HostTensor>;
 
 /// One tensor on the host, little-endian, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HostTensor {
     /// Element type.
-    pub element: ElementType,
+    pub dtype: Dtype,
     /// Shape.
     pub shape: Vec<usize>,
-    /// Its bytes.
+    /// The elements.
     pub bytes: Vec<u8>,
 }
 
 impl HostTensor {
-    /// A copy of an f32 tensor.
+    /// Copies a tensor from any device, as 32-bit floats.
     pub fn from_tensor(tensor: &Tensor) -> Result<Self> {
         let elements = tensor.numel();
         let mut bytes = vec![0; elements * 4];
         tensor.f_detach()?.f_to_kind(Kind::Float)?.f_copy_data_u8(&mut bytes, elements)?;
         let shape = tensor.size().into_iter().map(|n| n as usize).collect();
-        Ok(Self { element: ElementType::F32, shape, bytes })
+        Ok(Self { dtype: Dtype::F32, shape, bytes })
     }
 
-    /// The tensor, on the CPU.
+    /// Returns the tensor on the CPU.
     pub fn tensor(&self) -> Result<Tensor> {
+        let kind = match self.dtype {
+            Dtype::U8 => Kind::Uint8,
+            Dtype::I64 => Kind::Int64,
+            Dtype::F16 => Kind::Half,
+            Dtype::F32 => Kind::Float,
+            Dtype::F64 => Kind::Double,
+            other => return Err(invalid(format!("elements of type {other:?} are not supported"))),
+        };
         let size: Vec<i64> = self.shape.iter().map(|&n| n as i64).collect();
-        Ok(Tensor::f_from_data_size(&self.bytes, &size, self.element.kind())?)
+        Ok(Tensor::f_from_data_size(&self.bytes, &size, kind)?)
     }
 
-    /// Element type and shape in words.
+    /// Returns element type and shape, for messages.
     pub fn describe(&self) -> String {
-        format!("{:?} {:?}", self.element, self.shape)
+        format!("{:?} {:?}", self.dtype, self.shape)
     }
 }
 
-/// Named tensors and notes about them.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TensorFile {
-    /// Notes, each a name and a text.
-    pub metadata: BTreeMap<String, String>,
-    /// The tensors by name.
-    pub tensors: BTreeMap<String, HostTensor>,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    dtype: ElementType,
-    shape: Vec<usize>,
-    data_offsets: [u64; 2],
-}
-
-impl TensorFile {
-    /// Writes the whole file.
-    pub fn write_to(&self, out: &mut impl Write) -> Result<()> {
-        let mut header = serde_json::Map::new();
-        if !self.metadata.is_empty() {
-            header.insert("__metadata__".to_owned(), to_json(&self.metadata)?);
-        }
-        let mut end = 0u64;
-        for (name, tensor) in &self.tensors {
-            let start = end;
-            end += tensor.bytes.len() as u64;
-            let entry = Entry { dtype: tensor.element, shape: tensor.shape.clone(), data_offsets: [start, end] };
-            header.insert(name.clone(), to_json(&entry)?);
-        }
-        let mut header = serde_json::to_vec(&header).map_err(|e| invalid(e.to_string()))?;
-        // Padded with spaces, so that the data begins at a multiple of eight bytes.
-        header.resize(header.len().next_multiple_of(8), b' ');
-        out.write_all(&(header.len() as u64).to_le_bytes())?;
-        out.write_all(&header)?;
-        for tensor in self.tensors.values() {
-            out.write_all(&tensor.bytes)?;
-        }
-        Ok(())
+impl View for &HostTensor {
+    fn dtype(&self) -> Dtype {
+        self.dtype
     }
 
-    /// Reads a whole file; refuses anything that is cut off, overlaps, leaves gaps or goes on after its end.
-    pub fn read_from(input: &mut impl Read) -> Result<Self> {
-        let length = u64::from_le_bytes(read_bytes(input, 8, "its length")?.try_into().unwrap_or_default());
-        if length > LONGEST_HEADER {
-            return Err(invalid(format!("its header claims {length} bytes")));
-        }
-        let header = read_bytes(input, length, "its header")?;
-        let header: BTreeMap<String, serde_json::Value> =
-            serde_json::from_slice(&header).map_err(|e| invalid(format!("its header is not JSON: {e}")))?;
-        let mut metadata = BTreeMap::new();
-        let mut entries = vec![];
-        for (name, value) in header {
-            if name == "__metadata__" {
-                metadata = serde_json::from_value(value).map_err(|e| invalid(format!("its metadata: {e}")))?;
-            } else {
-                let entry: Entry =
-                    serde_json::from_value(value).map_err(|e| invalid(format!("its entry {name}: {e}")))?;
-                entries.push((name, entry));
-            }
-        }
-        entries.sort_by_key(|(_, entry)| entry.data_offsets);
-        let (mut tensors, mut end) = (BTreeMap::new(), 0);
-        for (name, entry) in entries {
-            let [start, stop] = entry.data_offsets;
-            let elements = entry.shape.iter().try_fold(entry.dtype.size(), |n, &side| n.checked_mul(side));
-            if start != end || Some(stop) != elements.and_then(|n| start.checked_add(n as u64)) {
-                let (dtype, shape) = (entry.dtype, &entry.shape);
-                return Err(invalid(format!("{name}, {dtype:?} {shape:?}, does not fit its bytes {start}..{stop}")));
-            }
-            let bytes = read_bytes(input, stop - start, &name)?;
-            tensors.insert(name, HostTensor { element: entry.dtype, shape: entry.shape, bytes });
-            end = stop;
-        }
-        if input.read(&mut [0])? != 0 {
-            return Err(invalid("it goes on after its last tensor".to_owned()));
-        }
-        Ok(Self { metadata, tensors })
+    fn shape(&self) -> &[usize] {
+        &self.shape
     }
 
-    /// Names of the tensors.
-    pub(crate) fn names(&self) -> HashSet<&str> {
-        self.tensors.keys().map(String::as_str).collect()
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&self.bytes)
+    }
+
+    fn data_len(&self) -> usize {
+        self.bytes.len()
     }
 }
 
-/// Reads as many bytes as there should be, without believing a large number before the bytes are there.
-fn read_bytes(input: &mut impl Read, count: u64, what: &str) -> Result<Vec<u8>> {
-    let mut bytes = vec![];
-    input.take(count).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 == count {
-        Ok(bytes)
-    } else {
-        Err(invalid(format!("it ends within {what}, after {} of {count} bytes", bytes.len())))
-    }
+/// Writes a safetensors file.
+pub fn write(tensors: &NamedTensors, path: &Path) -> Result<()> {
+    safetensors::serialize_to_file(tensors, &None, path).map_err(|error| match error {
+        SafeTensorError::IoError(cause) => cause.into(),
+        other => invalid(other.to_string()),
+    })
 }
 
-fn to_json(value: &impl Serialize) -> Result<serde_json::Value> {
-    serde_json::to_value(value).map_err(|e| invalid(e.to_string()))
+/// Copies the tensors out of a safetensors file's bytes.
+pub fn parse(bytes: &[u8]) -> Result<NamedTensors> {
+    let file = SafeTensors::deserialize(bytes).map_err(|error| invalid(error.to_string()))?;
+    let copy = |(name, view): (String, safetensors::tensor::TensorView)| {
+        (name, HostTensor { dtype: view.dtype(), shape: view.shape().to_vec(), bytes: view.data().to_vec() })
+    };
+    Ok(file.tensors().into_iter().map(copy).collect())
 }
 
 fn invalid(reason: String) -> AgentError {
@@ -197,46 +100,43 @@ mod tests {
     use super::*;
     use crate::Random;
 
-    fn file() -> TensorFile {
-        let mut file = TensorFile::default();
-        file.metadata.insert("note".to_owned(), "{\"a\": 1}".to_owned());
+    fn tensors() -> NamedTensors {
         let values = Tensor::from_slice(&[1.0f32, -2.5, 3.0, 0.0, 5.0, 6.0]).view([2, 3]);
-        file.tensors.insert("b.weight".to_owned(), HostTensor::from_tensor(&values).unwrap());
-        let bytes = HostTensor { element: ElementType::U8, shape: vec![3], bytes: vec![1, 2, 3] };
-        file.tensors.insert("a".to_owned(), bytes);
-        let scalar = HostTensor { element: ElementType::F64, shape: vec![], bytes: 1.5f64.to_le_bytes().to_vec() };
-        file.tensors.insert("z".to_owned(), scalar);
-        file
+        let bytes = HostTensor { dtype: Dtype::U8, shape: vec![3], bytes: vec![1, 2, 3] };
+        let scalar = HostTensor { dtype: Dtype::F64, shape: vec![], bytes: 1.5f64.to_le_bytes().to_vec() };
+        let weight = HostTensor::from_tensor(&values).unwrap();
+        [("b.weight", weight), ("a", bytes), ("z", scalar)].map(|(name, tensor)| (name.to_owned(), tensor)).into()
     }
 
-    fn bytes(file: &TensorFile) -> Vec<u8> {
-        let mut bytes = vec![];
-        file.write_to(&mut bytes).unwrap();
-        bytes
+    fn bytes() -> Vec<u8> {
+        safetensors::serialize(&tensors(), &None).unwrap()
     }
 
     #[test]
-    fn what_is_written_is_read() {
-        let read = TensorFile::read_from(&mut &bytes(&file())[..]).unwrap();
-        assert_eq!(read, file());
-        assert_eq!(read.tensors["b.weight"].tensor().unwrap().double_value(&[0, 1]), -2.5);
-        assert_eq!(read.tensors["z"].tensor().unwrap().double_value(&[]), 1.5);
+    fn reads_what_it_writes() {
+        let path = std::env::temp_dir().join(format!("agent-tensors-{}.safetensors", std::process::id()));
+        write(&tensors(), &path).unwrap();
+        let written = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let read = parse(&written).unwrap();
+        assert_eq!(read, tensors());
+        assert_eq!(read["b.weight"].tensor().unwrap().double_value(&[0, 1]), -2.5);
+        assert_eq!(read["z"].tensor().unwrap().double_value(&[]), 1.5);
     }
 
     #[test]
-    fn cut_or_lengthened_files_are_refused_with_a_sentence() {
-        let whole = bytes(&file());
+    fn refuses_cut_or_lengthened_files_with_a_message() {
+        let whole = bytes();
         for length in 0..whole.len() {
-            let error = TensorFile::read_from(&mut &whole[..length]).unwrap_err().to_string();
+            let error = parse(&whole[..length]).unwrap_err().to_string();
             assert!(error.starts_with("not a valid safetensors file: "), "{error}");
         }
-        let longer = [&whole[..], &[0]].concat();
-        assert!(TensorFile::read_from(&mut &longer[..]).unwrap_err().to_string().contains("goes on"));
+        assert!(parse(&[&whole[..], &[0]].concat()).is_err());
     }
 
     #[test]
-    fn random_damage_never_panics_and_never_allocates_what_is_not_there() {
-        let whole = bytes(&file());
+    fn random_damage_never_panics() {
+        let whole = bytes();
         let mut random = Random::seed_from_u64(5);
         for _ in 0..20_000 {
             let mut damaged = whole.clone();
@@ -244,7 +144,7 @@ mod tests {
                 let at = random.random_range(0..damaged.len());
                 damaged[at] = random.random::<u8>();
             }
-            let _ = TensorFile::read_from(&mut &damaged[..]);
+            let _ = parse(&damaged);
         }
     }
 }

@@ -1,47 +1,61 @@
 //! Export and import of parameters as named tensors.
 
+use std::collections::BTreeSet;
+
 use crate::error::{AgentError, Result, WeightsProblem};
 use crate::nets::parameters::ParameterSet;
-use crate::tensor_file::{ElementType, HostTensor, TensorFile};
+use crate::tensor_file::{Dtype, HostTensor, NamedTensors};
 
-/// Adds a copy of every parameter of a set, with prefixed names.
-pub fn export(file: &mut TensorFile, prefix: &str, set: &ParameterSet) -> Result<()> {
+/// Adds a copy of every parameter of a set, with a prefix before its name.
+pub fn export(tensors: &mut NamedTensors, prefix: &str, set: &ParameterSet) -> Result<()> {
     for (name, tensor) in set.named() {
-        file.tensors.insert(format!("{prefix}{name}"), HostTensor::from_tensor(tensor)?);
+        tensors.insert(format!("{prefix}{name}"), HostTensor::from_tensor(tensor)?);
     }
     Ok(())
 }
 
-/// Copies every parameter of the given sets from a file, with each set's prefix.
+/// Loads the given sets, each with a prefix before its names, from tensors that belong to them and to nothing else.
 ///
-/// One error lists all missing, extra and wrongly shaped tensors; then nothing is copied.
-pub fn import(file: &TensorFile, sets: &mut [(&str, &mut ParameterSet)]) -> Result<()> {
-    let mut extra = file.names();
+/// An error lists all missing, extra and wrongly shaped tensors, and leaves the sets unchanged.
+pub fn import(tensors: &NamedTensors, sets: &mut [(&str, &mut ParameterSet)]) -> Result<()> {
+    let mut extra: BTreeSet<&str> = tensors.keys().map(String::as_str).collect();
+    for (prefix, set) in &*sets {
+        for parameter in set.layout().parameters() {
+            extra.remove(format!("{prefix}{}", parameter.name).as_str());
+        }
+    }
+    let extra = extra.into_iter().map(|name| WeightsProblem::Extra { name: name.to_owned() }).collect();
+    load(tensors, sets, extra)
+}
+
+/// Like [`import`], but the tensors may belong to other sets as well.
+pub fn import_some(tensors: &NamedTensors, sets: &mut [(&str, &mut ParameterSet)]) -> Result<()> {
+    load(tensors, sets, Vec::new())
+}
+
+fn load(tensors: &NamedTensors, sets: &mut [(&str, &mut ParameterSet)], extra: Vec<WeightsProblem>) -> Result<()> {
     let mut problems = vec![];
     for (prefix, set) in &*sets {
         for parameter in set.layout().parameters() {
             let name = format!("{prefix}{}", parameter.name);
-            extra.remove(name.as_str());
             let shape: Vec<usize> = parameter.shape.iter().map(|&n| n as usize).collect();
-            match file.tensors.get(&name) {
+            match tensors.get(&name) {
                 None => problems.push(WeightsProblem::Missing { name }),
-                Some(tensor) if tensor.element != ElementType::F32 || tensor.shape != shape => {
-                    let expected = format!("{:?} {shape:?}", ElementType::F32);
+                Some(tensor) if tensor.dtype != Dtype::F32 || tensor.shape != shape => {
+                    let expected = format!("{:?} {shape:?}", Dtype::F32);
                     problems.push(WeightsProblem::Shape { name, expected, found: tensor.describe() });
                 }
                 Some(_) => {}
             }
         }
     }
-    let mut extra: Vec<&str> = extra.into_iter().collect();
-    extra.sort_unstable();
-    problems.extend(extra.into_iter().map(|name| WeightsProblem::Extra { name: name.to_owned() }));
+    problems.extend(extra);
     if !problems.is_empty() {
         return Err(AgentError::Weights(problems));
     }
     for (prefix, set) in sets {
         for (name, view) in set.named() {
-            if let Some(tensor) = file.tensors.get(&format!("{prefix}{name}")) {
+            if let Some(tensor) = tensors.get(&format!("{prefix}{name}")) {
                 let tensor = tensor.tensor()?;
                 tch::no_grad(|| view.shallow_clone().f_copy_(&tensor))?;
             }

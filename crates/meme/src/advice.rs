@@ -8,6 +8,11 @@ use std::error::Error;
 use agent::AgentError;
 use envs::EnvError;
 use train::TrainError;
+use train::run::checkpoint::CheckpointError;
+use train::run::{DirectoryError, LockError};
+use train::runtime::resume::ResumeError;
+
+const START_OVER: &str = "`meme train --fresh` moves the run aside and starts over";
 
 /// Returns the advice for the first error of the chain that has one.
 pub fn advice(error: &anyhow::Error) -> Option<&'static str> {
@@ -22,7 +27,16 @@ fn of_cause(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if let Some(AgentError::Torch(error)) = error.downcast_ref() {
         return of_gpu(error);
     }
-    error.downcast_ref().and_then(of_gpu).or_else(|| error.downcast_ref().and_then(of_environment))
+    if let Some(error) = error.downcast_ref() {
+        return of_resuming(error);
+    }
+    if let Some(error) = error.downcast_ref() {
+        return of_checkpoint(error);
+    }
+    let directory = error.downcast_ref().and_then(of_directory);
+    directory
+        .or_else(|| error.downcast_ref().and_then(of_gpu))
+        .or_else(|| error.downcast_ref().and_then(of_environment))
 }
 
 fn of_training(error: &TrainError) -> Option<&'static str> {
@@ -30,6 +44,55 @@ fn of_training(error: &TrainError) -> Option<&'static str> {
         TrainError::NoGpu { .. } => Some("use `--set run.device=cpu` to train without one, slowly"),
         TrainError::Agent(AgentError::Torch(error)) => of_gpu(error),
         TrainError::Environment(error) => of_environment(error),
+        TrainError::NoCheckpoint { .. } => {
+            Some("`--checkpoint best` plays the best so far, once an evaluation has finished")
+        }
+        TrainError::NoBest { .. } => Some("`--checkpoint last` plays the newest one"),
+        TrainError::OnlyAveraged => Some("`--checkpoint last` has the online ones too"),
+        TrainError::NoRoomForEpisode { .. } => Some("lower it with `--set intrinsic.memory_capacity=...`"),
+        TrainError::SavedAfter { .. } => Some("run the same command to resume"),
+        TrainError::Checkpoint(error) => of_checkpoint(error),
+        TrainError::Directory(error) => of_directory(error),
+        _ => None,
+    }
+}
+
+fn of_resuming(error: &ResumeError) -> Option<&'static str> {
+    match error {
+        ResumeError::OtherConfig { .. } => Some(
+            "leave them as they were, give this run another --name, or use --fresh to move the old run aside and start \
+             over",
+        ),
+        ResumeError::FewerFrames { .. } => Some("use a higher --frames to train longer"),
+        ResumeError::Checkpoint(error) => of_checkpoint(error),
+        ResumeError::Train(error) => of_training(error),
+        ResumeError::Config(_) => None,
+    }
+}
+
+fn of_checkpoint(error: &CheckpointError) -> Option<&'static str> {
+    match error {
+        CheckpointError::NoneUsable { best: true, .. } => {
+            Some("`--checkpoint best` plays it; `meme train --fresh` moves the run aside and starts over")
+        }
+        CheckpointError::NoneUsable { best: false, .. } | CheckpointError::OldFormat { .. } => Some(START_OVER),
+        CheckpointError::Gone { best: true, .. } => Some(
+            "put them back, or play the best with `--checkpoint best`; `meme train --fresh` moves the run aside and \
+             starts over",
+        ),
+        CheckpointError::Gone { best: false, .. } => {
+            Some("put them back; `meme train --fresh` moves the run aside and starts over")
+        }
+        _ => None,
+    }
+}
+
+fn of_directory(error: &DirectoryError) -> Option<&'static str> {
+    match error {
+        DirectoryError::NoSuchRun { known, .. } if known.is_empty() => Some("use --runs to name another directory"),
+        DirectoryError::NotARun { .. } => Some("use another --name"),
+        DirectoryError::OtherTask { .. } => Some("use another --name, or --fresh to start over"),
+        DirectoryError::Lock(LockError::Held { .. }) => Some("wait for it or stop it, or use another --name"),
         _ => None,
     }
 }

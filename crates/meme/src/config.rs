@@ -259,8 +259,8 @@ mod tests {
         let error = format!("{:#}", found("papr").unwrap_err());
         let presets = "\"papr\" is not a preset (paper, quick, desktop, cpu, tiny), a file or a run";
         let nowhere = std::path::absolute("nowhere").unwrap();
-        let none = format!("there is no run `papr` in {}; there is no such folder", nowhere.display());
-        assert_eq!(error, format!("{presets}: {none}; --runs names another"));
+        let none = format!("there is no run `papr` in {}, which does not exist", nowhere.display());
+        assert_eq!(error, format!("{presets}: {none}"));
     }
 
     #[test]

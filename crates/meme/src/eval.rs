@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use train::config::{ActionSet, Config};
-use train::numbers::{fixed, rounded};
+use train::number_format::{fixed, rounded};
 use train::roles::evaluation::{Evaluation, FIRST_INDEX};
 
 use crate::console::ProgressLine;

@@ -5,12 +5,12 @@ use std::error::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
 use train::config::{Kind, fields};
-use train::numbers::parse_whole;
+use train::number_format::parse_integer;
 
 /// Parses an integer from `low` to `high`, also in forms such as 1_000_000, 1e6 and 1M.
 pub fn integer<T: TryFrom<u64>>(low: i64, high: i64) -> impl Fn(&str) -> Result<T, String> + Clone {
     move |text| {
-        let number = parse_whole(text).filter(|&number| number >= low as u64 && number <= high as u64);
+        let number = parse_integer(text).filter(|&number| number >= low as u64 && number <= high as u64);
         let number = number.and_then(|number| T::try_from(number).ok());
         number.ok_or_else(|| format!("expected {}", Kind::Integer(low, high)))
     }

@@ -9,7 +9,7 @@ use envs::{Ending, EnvId, EnvSpec, Environments, EpisodeEnd};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::SplitMix64;
 use serde::Serialize;
-use train::numbers::{fixed, rounded};
+use train::number_format::{fixed, rounded};
 
 use crate::console::ProgressLine;
 use crate::output::{self, grouped, plural};

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use envs::Ending;
 use serde::Serialize;
-use train::numbers::rounded;
+use train::number_format::rounded;
 use train::roles::demonstration::{Demonstration, DemonstrationStep};
 
 use crate::console::ProgressLine;

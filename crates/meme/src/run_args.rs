@@ -6,10 +6,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use envs::EnvId;
 use train::config::{Config, Device};
-use train::run::checkpoint::Checkpoint;
+use train::run::checkpoint::{Checkpoint, CheckpointSelector};
 use train::run::{DirectoryError, RunFiles};
 use train::runtime::assembly::Task;
-use train::trained::Which;
 
 use crate::{console, install, options};
 
@@ -85,7 +84,7 @@ pub struct RunArgs {
     run: String,
     /// Checkpoint to play: best (by evaluation during training), last, or a frame count
     #[arg(long, value_name = "best|last|FRAMES", default_value = "last")]
-    checkpoint: Which,
+    checkpoint: CheckpointSelector,
     /// Random seed; the same seed plays the same episodes [default: the run's]
     #[arg(long, value_parser = options::field("run.seed"))]
     seed: Option<u64>,
@@ -115,7 +114,7 @@ impl RunArgs {
             config.run.device = Device::Auto;
         }
         set_threads(&config)?;
-        let checkpoint = self.checkpoint.find(&files, &mut |message| console::warn(message))?;
+        let checkpoint = self.checkpoint.open(&files, &mut |message| console::warn(message))?;
         let seed = self.seed.unwrap_or(config.run.seed);
         Ok(OpenedRun { files, task: install::task(environment)?, config, checkpoint, seed })
     }
@@ -171,10 +170,7 @@ mod tests {
         let root = folder.path();
         let rejection = |which: &str| find_run(root, which).unwrap_err().to_string();
         let shown = root.display();
-        assert_eq!(
-            rejection("second"),
-            format!("there is no run `second` in {shown}; it holds none; --runs names another folder")
-        );
+        assert_eq!(rejection("second"), format!("there is no run `second` in {shown}, which contains no runs"));
         assert_eq!(rejection("a/second"), format!("no directory a/second; there are no runs in {shown}"));
         make_run(root, "first");
         assert_eq!(rejection("second"), format!("there is no run `second` in {shown}; there are: first"));

@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use train::numbers::{fixed, rounded};
-use train::run::checkpoint::Checkpoints;
+use train::number_format::{fixed, rounded};
+use train::run::checkpoint::{Checkpoints, contents};
 use train::run::{MetricsSummary, RunFiles, clock};
-use train::saving;
 
 use crate::preset::FIRST_RUN;
 use crate::run_args::{RUNS, run_config};
@@ -98,7 +97,7 @@ fn report(run: &RunFiles) -> Result<RunSummary> {
         checkpoints: Checkpoints::in_folder(&run.checkpoints_folder()).list()?,
         state: match owner {
             Some(_) => RunState::Running,
-            None if saving::end_is_saved(run, metrics.frames)? => {
+            None if contents::end_is_saved(run, metrics.frames)? => {
                 // Commands that need the config report it if it is damaged.
                 let is_finished = run_config(run).is_ok_and(|config| metrics.frames >= config.run.frames);
                 if is_finished { RunState::Finished } else { RunState::Stopped }

@@ -9,12 +9,12 @@ use anyhow::{Context, Result};
 use clap::Args;
 use envs::EnvId;
 use serde::Serialize;
-use train::beginning::{self, Beginning};
 use train::config::{Config, Device};
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
 use train::run::{Opening, RunDescription, RunDirectory, RunFiles, Start};
 use train::runtime::assembly::Task;
+use train::runtime::resume::{self, Resumption};
 use train::runtime::status::RunStatus;
 use train::runtime::trainer::{self, ProgressDisplay};
 
@@ -149,10 +149,10 @@ impl TrainPlan {
             Opening::Continued => {
                 let known = run_config(directory.files())?;
                 let warn = &mut |message: &str| console::warn(message);
-                let (budget_before, from) = match beginning::meet(directory, &self.preset, &known, &self.config, warn)?
-                {
-                    Beginning::Finished(status) => return Ok(*status),
-                    Beginning::GoesOn { budget_before, from } => (budget_before, from),
+                let resumption = resume::resume(directory, &self.preset, &known, &self.config, warn)?;
+                let (budget_before, from) = match resumption {
+                    Resumption::Finished(status) => return Ok(*status),
+                    Resumption::Continues { budget_before, from } => (budget_before, from),
                 };
                 directory.replace_config(&self.config.to_toml()?)?;
                 let frames = self.config.run.frames;

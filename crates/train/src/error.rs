@@ -1,4 +1,4 @@
-//! What can stop training.
+//! Why training stops.
 
 use agent::AgentError;
 use agent::bandit::BanditError;
@@ -9,7 +9,7 @@ use replay::ReplayError;
 use crate::run::checkpoint::CheckpointError;
 use crate::run::{DirectoryError, FileError, MetricsError};
 
-/// Why training can't go on.
+/// Why training cannot continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// From an environment.
@@ -27,136 +27,126 @@ pub enum TrainError {
     /// From an episodic memory.
     #[error(transparent)]
     EpisodicMemory(#[from] EpisodicMemoryError),
-    /// There is no room for what is remembered of an environment's episode.
+    /// There is not enough memory for an episodic memory.
     #[error(
-        "there is not enough memory to remember {capacity} observations of an episode, {dimensions} numbers each; a \
-         smaller `--set intrinsic.memory_capacity=..` or actors.environments needs less"
+        "not enough memory for {capacity} observations of an episode with {dimensions} numbers each; lower \
+         intrinsic.memory_capacity or actors.environments"
     )]
     NoRoomForEpisode {
-        /// Observations that are remembered.
+        /// Observations that the memory holds.
         capacity: usize,
-        /// Numbers of each.
+        /// Length of each.
         dimensions: usize,
     },
     /// From a checkpoint.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// The end of the run could not be saved.
-    #[error("the end of the run could not be saved, and will be trained again from {}: {error}", start(*saved))]
+    /// The last save of the run failed.
+    #[error("cannot save the end of the run, which will be trained again from {}: {error}", start(*saved))]
     LastSave {
         /// Why.
         error: Box<TrainError>,
-        /// Frames of the checkpoint before, if there is one.
+        /// Frames of the previous checkpoint, if there is one.
         saved: Option<u64>,
     },
-    /// A stop that was asked for before the first frame.
+    /// A stop was requested before the first frame.
     #[error("stopped before anything was played")]
     NothingPlayed,
-    /// An environment ended a run, which was saved all the same.
-    #[error("{error}; the run is saved at {frames} frames, and the same command goes on")]
+    /// An environment ended the run, which was saved nevertheless.
+    #[error("{error}; the run is saved at {frames} frames")]
     SavedAfter {
         /// What ended it.
         error: Box<TrainError>,
         /// Frames of its checkpoint.
         frames: u64,
     },
-    /// A part of a checkpoint that is whole but makes no sense.
-    #[error("the checkpoint's part `{part}` can't be used: {reason}")]
-    Part {
-        /// The part.
-        part: &'static str,
+    /// A file of a checkpoint is intact but cannot be used.
+    #[error("cannot use {file} of the checkpoint: {reason}")]
+    CheckpointFile {
+        /// The file.
+        file: &'static str,
         /// What is wrong.
         reason: String,
     },
     /// A thread could not be started.
-    #[error("the thread for {role} could not be started: {cause}")]
+    #[error("cannot start the thread for {role}: {cause}")]
     Thread {
-        /// What it was for.
+        /// Its purpose.
         role: &'static str,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
-    /// A thread ended by a panic, whose message is above.
-    #[error("the thread for {role} ended unexpectedly")]
+    /// A thread panicked; its message was printed.
+    #[error("the thread for {role} panicked")]
     Panicked {
-        /// What it was for.
+        /// Its purpose.
         role: &'static str,
     },
-    /// A thread is not there any more.
-    #[error("the thread for {role} is gone")]
+    /// A thread has ended.
+    #[error("the thread for {role} has ended")]
     Gone {
-        /// What it was for.
+        /// Its purpose.
         role: &'static str,
     },
-    /// What inference answered to others of the same batch.
+    /// The error that inference gave to other requests of the same batch.
     #[error("{0}")]
     Inference(String),
-    /// From the files of metrics.
+    /// From the metrics files.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
-    /// The run's folder.
+    /// From the run's directory.
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     /// From another file of the run.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The config asks for a GPU that is not there.
+    /// The config asks for a GPU, but none can be used.
     #[error("run.device is cuda, but {reason}")]
     NoGpu {
         /// Why.
         reason: String,
     },
-    /// A run that has not saved anything yet.
-    #[error(
-        "run {run} has no checkpoint yet; one is written every checkpoint.every_minutes, and when training stops; \
-         `--checkpoint best` plays the best so far, once an evaluation has finished"
-    )]
+    /// The run has not saved anything yet.
+    #[error("run {run} has no checkpoint yet: one is saved every checkpoint.every_minutes and when training stops")]
     NoCheckpoint {
         /// The run's name.
         run: String,
     },
-    /// A run whose evaluators have not finished an evaluation yet, or that keeps no best checkpoint.
-    #[error(
-        "run {run} has kept no best checkpoint yet: no evaluation has finished, or checkpoint.keep_best is off; \
-         `--checkpoint last` plays the newest one"
-    )]
+    /// The run has no best checkpoint.
+    #[error("run {run} has no best checkpoint: no evaluation has finished yet, or checkpoint.keep_best is off")]
     NoBest {
         /// The run's name.
         run: String,
     },
-    /// A best checkpoint, of which other parameters than those it keeps are asked.
-    #[error(
-        "the best checkpoint keeps the averaged parameters only; the online ones are in those that training goes on \
-         from, such as `last`"
-    )]
+    /// The online parameters were requested from a best checkpoint.
+    #[error("the best checkpoint has the averaged parameters only")]
     OnlyAveraged,
-    /// There is nothing to play.
+    /// There is no environment to act in.
     #[error("a run needs at least one environment for actors")]
     NoEnvironments,
-    /// A checkpoint of a run with other environments.
-    #[error("the checkpoint has {saved} environments where this run's config has {configured}")]
+    /// The checkpoint belongs to a run with another number of environments.
+    #[error("the checkpoint has {saved} environments, but the run's config has {configured}")]
     OtherEnvironmentCount {
         /// In the checkpoint.
         saved: usize,
         /// In the config.
         configured: usize,
     },
-    /// A role answered fewer turns than it was asked.
-    #[error("inference answered fewer turns than it was asked")]
+    /// Inference returned fewer decisions than requested.
+    #[error("inference returned fewer decisions than requested")]
     MissingDecision,
 }
 
 impl TrainError {
-    /// Whether it comes from an environment, so that learner, replay and bandit are what they were and worth saving.
-    pub(crate) fn is_of_an_environment(&self) -> bool {
+    /// Whether it comes from an environment, so that learner, replay and bandit are intact and worth saving.
+    pub(crate) fn is_from_environment(&self) -> bool {
         matches!(self, Self::Environment(_))
     }
 }
 
-/// Where training goes on with so many frames saved.
+/// Where training resumes after a failed last save.
 fn start(saved: Option<u64>) -> String {
-    saved
-        .map_or("the beginning, as nothing was saved".to_owned(), |frames| format!("its checkpoint at {frames} frames"))
+    saved.map_or("the beginning".to_owned(), |frames| format!("its checkpoint at {frames} frames"))
 }
 
 /// A result whose error stops training.

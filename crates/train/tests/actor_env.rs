@@ -1,4 +1,4 @@
-//! What an actor environment requests, feeds back and writes, step by step, with decisions that the test makes up.
+//! Requests, inputs and sequences of an actor environment, step by step, with made-up decisions.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod support;
@@ -21,7 +21,7 @@ use train::roles::messages::{ActRequest, Decision, EpisodeReport, NoveltySums, P
 const LAYOUT: Layout = Layout { observation_bytes: 1, embedding: 2, state: 2, trace: 4, period: 2 };
 const ACTIONS: usize = 3;
 
-/// One neighbour, so that the second observation of an episode has a novelty already.
+/// With one neighbour, the second observation of an episode already has a novelty.
 fn intrinsic() -> IntrinsicConfig {
     support::config(&["intrinsic.kernel.neighbours=1"]).intrinsic
 }
@@ -37,16 +37,15 @@ fn bandit() -> CentralBandit {
 }
 
 #[test]
-fn an_episode_that_there_is_no_memory_for_is_told() {
+fn too_little_memory_for_an_episode_is_an_error() {
     let intrinsic = IntrinsicConfig { memory_capacity: 1 << 58, ..intrinsic() };
     let spec = EnvActorSpec { role: Role::Evaluator, environment: 0, slot: 0, epsilon: 0.0, hides_rewards: false };
     let error = EnvActor::new(spec, &intrinsic, LAYOUT.embedding, 1, None, &bandit()).unwrap_err().to_string();
-    let begins =
-        "there is not enough memory to remember 288230376151711744 observations of an episode, 2 numbers each; ";
+    let begins = "not enough memory for 288230376151711744 observations of an episode with 2 numbers each; ";
     assert!(error.starts_with(begins), "{error}");
 }
 
-/// What the networks say to the observation `x`: everything about it tells which one it was.
+/// A made-up decision for the observation `x`, which all its values identify.
 fn decision(x: u8, wants_state: bool) -> Decision {
     let value = f32::from(x);
     Decision {
@@ -63,7 +62,7 @@ fn stored(x: u8) -> Vec<f16> {
     decision(x, false).embedding.iter().map(|&value| f16::from_f32(value)).collect()
 }
 
-/// r_NGU of an episode's observations, worked out beside the actor environment.
+/// Independent computation of r_NGU of an episode's observations.
 fn novelties(observations: &[u8]) -> Vec<StepRewards> {
     let intrinsic = intrinsic();
     let mut novelty = EpisodicNovelty::new(intrinsic.kernel, intrinsic.memory_capacity, LAYOUT.embedding).unwrap();
@@ -114,7 +113,7 @@ impl Game {
         self.env_actor.take(&Step { reward, end }, || vec![last], &self.bandit).unwrap()
     }
 
-    /// Every sequence in replay, by its first observation: the batch and the row that it has there.
+    /// Returns every sequence in replay by its first observation, as its batch and row.
     fn sequences(&mut self) -> (SequenceBatch, Vec<(u8, usize)>) {
         self.env_actor.writer_mut().unwrap().flush(Duration::ZERO).unwrap();
         let mut batch = SequenceBatch::new(&LAYOUT, 64);
@@ -126,8 +125,8 @@ impl Game {
     }
 }
 
-/// Plays the observations 1, 2, ... n and ends with n + 1; reward t/2 for the t-th. The turns, and the reports that came
-/// on the way.
+/// Plays the observations 1, 2, ... n and ends with n + 1, with reward t/2 for the t-th. Returns the turns and the
+/// reports.
 fn episode(game: &mut Game, n: u8, ending: Ending, previous_end: Option<u8>) -> (Vec<ActRequest>, Vec<EpisodeReport>) {
     let (mut asked, mut reports) = (Vec::new(), Vec::new());
     for x in 1..=n {
@@ -141,7 +140,7 @@ fn episode(game: &mut Game, n: u8, ending: Ending, previous_end: Option<u8>) -> 
 }
 
 #[test]
-fn every_step_is_stored_with_its_own_novelty_and_fed_with_the_one_before() {
+fn steps_are_stored_with_their_own_novelty_and_act_on_the_previous_one() {
     for (ending, last_discount) in [(Ending::Terminated, 0.0), (Ending::Truncated, 1.0)] {
         let mut game = Game::new(Role::Actor, 0.0);
         let n = 5;
@@ -152,7 +151,7 @@ fn every_step_is_stored_with_its_own_novelty_and_fed_with_the_one_before() {
         let novelty = novelties(&observations);
         assert!(novelty[1].ngu > 0.0 && novelty[1].ngu != novelty[2].ngu);
 
-        // What was asked, and what was fed: the step before, nothing at the start.
+        // The request and the network inputs: the previous step, nothing at the start.
         assert_eq!(requests.len(), usize::from(n));
         for (t, request) in requests.iter().enumerate() {
             let found = (request.slot, request.role, request.first, request.policy);
@@ -169,7 +168,7 @@ fn every_step_is_stored_with_its_own_novelty_and_fed_with_the_one_before() {
             assert_eq!(request.previous, expected, "step {t}");
         }
 
-        // The last observation is asked for with the next episode's first, under the old episode's policy.
+        // The last observation is requested with the next episode's first, under the old episode's policy.
         assert_eq!(game.env_actor.writer().unwrap().ready(), 1);
         let (requests, _) = game.decide(1, Some(n + 1));
         assert_eq!((requests[0].first, requests[0].policy, requests[0].wants_state), (false, policy, false));
@@ -180,14 +179,14 @@ fn every_step_is_stored_with_its_own_novelty_and_fed_with_the_one_before() {
         assert_eq!((requests[1].first, requests[1].wants_state), (true, true));
         assert_eq!(requests[1].previous, PreviousStep::zeros(2));
 
-        // Then the episode is reported, all of its observations counted, the next one's first not.
+        // Then the episode is reported, with all of its observations but not the next one's first.
         let report = game.take(0.0, None, 0).unwrap();
         assert_eq!((report.role, report.environment, report.policy, report.score), (Role::Actor, 5, policy, 42.0));
         let mut sums = NoveltySums::default();
         novelty.iter().for_each(|&novelty| sums.add(novelty));
         assert_eq!((report.novelty, sums.observations), (sums, u64::from(n) + 1));
 
-        // Observations 1 to 4 and 3 to 6; one from 5 on would hold nothing new.
+        // Observations 1 to 4 and 3 to 6; a sequence from 5 on would add nothing.
         let (batch, rows) = game.sequences();
         assert_eq!(rows.iter().map(|(first, _)| *first).collect::<Vec<_>>(), [1, 3]);
         for (first, row) in rows {
@@ -222,7 +221,7 @@ fn every_step_is_stored_with_its_own_novelty_and_fed_with_the_one_before() {
 }
 
 #[test]
-fn a_cut_off_episode_ends_with_what_its_action_was_chosen_for() {
+fn truncated_episode_ends_with_the_observation_of_its_last_action() {
     let mut game = Game::new(Role::Actor, 0.0);
     let (_, pulls) = game.bandit.arms();
     for x in 1..=2 {
@@ -232,7 +231,7 @@ fn a_cut_off_episode_ends_with_what_its_action_was_chosen_for() {
     let (requests, _) = game.decide(3, None);
     let policy = requests[0].policy;
     assert_eq!(game.take(0.0, Some((Ending::CutOff, 2.0)), 99), None);
-    // It counts for nothing, and the next episode has a policy and begins with nothing before it.
+    // It does not count, and the next episode has a policy and starts without a previous step.
     let (arms, after) = game.bandit.arms();
     assert!(arms.iter().all(|arm| arm.mean().is_none()));
     assert_eq!(after.iter().sum::<u64>(), pulls.iter().sum::<u64>() + 1);
@@ -251,7 +250,7 @@ fn a_cut_off_episode_ends_with_what_its_action_was_chosen_for() {
 }
 
 #[test]
-fn each_episode_has_one_policy_and_the_bandit_hears_its_score() {
+fn each_episode_has_one_policy_and_reports_its_score_to_the_bandit() {
     let mut game = Game::new(Role::Actor, 0.0);
     let mut last = None;
     let (mut played, mut before) = (vec![0; 4], vec![]);
@@ -263,14 +262,14 @@ fn each_episode_has_one_policy_and_the_bandit_hears_its_score() {
             .map(|request| request.policy)
             .collect();
         assert!(own.len() == usize::from(n) && own.iter().all(|policy| *policy == own[0]));
-        // The one before is reported with this one's first step.
+        // The previous episode is reported with this one's first step.
         assert_eq!(reports.iter().map(|report| report.policy).collect::<Vec<_>>(), before);
         before = vec![own[0]];
         played[own[0]] += 1;
         last = Some(n + 1);
     }
     let (arms, pulls) = game.bandit.arms();
-    // Each episode was begun by a pull, and the next one has been pulled for.
+    // Each episode started with a pull, and so has the next one.
     assert_eq!(pulls.iter().sum::<u64>(), 11);
     assert!(played.iter().filter(|&&count| count > 0).count() > 1, "{played:?}");
     for (policy, arm) in arms.iter().enumerate() {
@@ -280,13 +279,13 @@ fn each_episode_has_one_policy_and_the_bandit_hears_its_score() {
 }
 
 #[test]
-fn an_evaluator_writes_nothing_and_teaches_nobody() {
+fn evaluator_writes_nothing_and_updates_no_bandit() {
     let mut game = Game::new(Role::Evaluator, 0.0);
     let (requests, reports) = episode(&mut game, 3, Ending::Terminated, None);
     let [report] = reports[..] else { panic!("{reports:?}") };
     assert_eq!((report.role, report.score, report.novelty.observations), (Role::Evaluator, 42.0, 3));
     assert!(requests.iter().all(|request| !request.wants_state && request.role == Role::Evaluator));
-    // Its last observation interests nobody.
+    // Its last observation is not needed.
     let (requests, _) = game.decide(1, None);
     assert_eq!((requests.len(), requests[0].first), (1, true));
     let (arms, pulls) = game.bandit.arms();
@@ -294,7 +293,7 @@ fn an_evaluator_writes_nothing_and_teaches_nobody() {
 }
 
 #[test]
-fn the_probability_is_that_of_the_action_taken() {
+fn stores_the_probability_of_the_chosen_action() {
     let mut game = Game::new(Role::Actor, 0.6);
     let mut counts = [0; ACTIONS];
     for x in 1..=240 {
@@ -314,7 +313,7 @@ fn the_probability_is_that_of_the_action_taken() {
 }
 
 #[test]
-fn hidden_rewards_are_seen_by_nobody_but_scored() {
+fn hidden_rewards_count_only_for_the_score() {
     for role in [Role::Actor, Role::Evaluator] {
         let mut game = Game::at(EnvActorSpec { role, environment: 5, slot: 9, epsilon: 0.0, hides_rewards: true });
         let (requests, mut reports) = episode(&mut game, 5, Ending::Terminated, None);
@@ -335,7 +334,7 @@ fn hidden_rewards_are_seen_by_nobody_but_scored() {
 }
 
 #[test]
-fn an_episodes_positions_are_counted_once_each_and_not_the_next_ones() {
+fn positions_count_once_per_episode() {
     let mut game = Game::new(Role::Evaluator, 0.0);
     let position = |ram: &[u8]| Position::new(ram).unwrap();
     for expected in [2, 1] {
@@ -371,15 +370,15 @@ fn with_an_epsilon_of_1_every_action_is_random() {
     assert_eq!([0, 1, 2, 3].map(epsilon), [1.0; 4]);
 }
 
-/// An environment that can't be restored loses the episode it was in, and not the one that had just ended.
+/// An environment that cannot be restored loses its episode, but not the one that had just ended.
 #[test]
-fn an_episode_that_has_ended_is_stored_though_its_environment_is_lost() {
+fn finished_episode_is_stored_even_if_its_environment_is_lost() {
     let mut game = Game::new(Role::Actor, 0.0);
     episode(&mut game, 5, Ending::Terminated, None);
     game.env_actor.abandon(&game.bandit).unwrap();
     game.decide(1, Some(6));
     assert_eq!(game.take(0.0, None, 0).unwrap().score, 42.0);
-    // In the middle of the next one nothing is left of it.
+    // In the middle of the next one, that is lost.
     game.env_actor.abandon(&game.bandit).unwrap();
     let (requests, _) = game.decide(9, None);
     assert!(requests[0].first);

@@ -1,5 +1,5 @@
-//! Gymnasium environments, of vectors and of pictures, are trained on like any other. With `MEME_TEST_ALL=1` until they are
-//! solved, which takes minutes each; else for long enough to see all of it at work.
+//! Training on Gymnasium environments with vectors and with images: with `MEME_TEST_ALL=1` until they are solved, which
+//! takes minutes each, otherwise only until everything has been used.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod support;
@@ -12,10 +12,10 @@ use train::run::stop::Stop;
 use train::run::{Row, Rows, Value};
 use train::runtime::status::RunStatus;
 
-/// Trains with the preset `tiny`, for so many frames with `MEME_TEST_ALL=1` and else for a few, or until the evaluation
-/// reaches `bar`. Gives back whether it was the former.
+/// Trains with the preset `tiny` until the evaluation reaches `bar`, for at most `frames` frames with `MEME_TEST_ALL=1`,
+/// otherwise for a few. Returns also whether it is set.
 fn train(environment: &str, settings: &[&str], frames: u64, bar: f64) -> (RunStatus, Vec<Row>, bool) {
-    // Where the modules are.
+    // The environments' modules are there.
     env::set_current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python/examples")).unwrap();
     let whole = env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1");
     let mut config = sources("tiny", &[&["run.device=cpu"], settings].concat());
@@ -32,7 +32,7 @@ fn train(environment: &str, settings: &[&str], frames: u64, bar: f64) -> (RunSta
     let rows: Vec<_> = Rows::open(&files(scratch.path(), "run").metrics_file()).unwrap().map(Result::unwrap).collect();
     assert!(status.updates > 0 && status.actor_score.is_some_and(f64::is_finite), "{status}");
     if !whole {
-        // A row has a loss only if there was an update since the one before.
+        // A row has a loss only if there was an update since the previous row.
         let loss = rows.iter().rev().find_map(|row| row.get("learner/loss"));
         let frames = rows.last().map(|row| row.frames);
         assert!(loss.is_some_and(f64::is_finite) && frames >= Some(config.run.frames), "{loss:?} at {frames:?} frames");
@@ -40,9 +40,9 @@ fn train(environment: &str, settings: &[&str], frames: u64, bar: f64) -> (RunSta
     (status, rows, whole)
 }
 
-/// The evaluation reaches `bar`.
+/// Asserts that the evaluation reaches `bar`.
 fn is_learned(environment: &str, bar: f64) {
-    // The mean of fewer episodes, which take long where the agent is good.
+    // Fewer episodes, because those of a good agent are long.
     let (status, _, whole) = train(environment, &["evaluation.mean_episodes=10"], 500_000, bar);
     assert!(!whole || status.evaluation_score.is_some_and(|score| score >= bar), "{status}");
 }
@@ -52,16 +52,16 @@ fn cart_pole() {
     is_learned("gym:CartPole-v1", 475.0);
 }
 
-/// Eight cells by eight, and a reward of 1 only at the goal.
+/// 8 x 8 cells, with a reward of 1 at the goal only.
 #[test]
 fn frozen_lake_in_pictures() {
     is_learned("gym:pictures:FrozenLakePictures-v0", 0.95);
 }
 
-/// Policy 0 is paid nothing and looks 3 300 steps ahead, so that only the trust region keeps its values from following
-/// those of the others, 5 to 20. With a target network that is copied four times as often they do: 5 to 10.
+/// Policy 0 gets no reward and looks 3 300 steps ahead, so only the trust region keeps its values from following those of
+/// the others, 5 to 20. With a target network that is copied four times as often, they reach 5 to 10.
 #[test]
-fn values_stay_small_where_nothing_is_paid() {
+fn values_stay_small_without_rewards() {
     let settings = [
         "agent.policies.gamma_max=0.9997",
         "agent.copies.target_period=100",

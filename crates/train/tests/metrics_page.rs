@@ -10,7 +10,7 @@ use std::path::Path;
 use support::{Scratch, config, files, train};
 use train::run::Rows;
 
-/// The names in the first column of the page's tables.
+/// Returns the names in the first column of the page's tables.
 fn documented() -> BTreeSet<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/metrics.md");
     let text = fs::read_to_string(path).unwrap();
@@ -24,13 +24,13 @@ fn written(root: &Path, name: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_metric_is_documented_and_every_documented_one_is_written() {
+fn documented_and_written_metrics_are_the_same() {
     let scratch = Scratch::new();
     let root = scratch.path();
     train(root, "lockstep", "catch", &config(&["run.lockstep=true", "run.frames=300"]));
     train(root, "threads", "catch", &config(&["run.frames=300", "metrics.interval_seconds=0.02"]));
     let (lockstep, threads) = (written(root, "lockstep"), written(root, "threads"));
-    // What depends on the clock is left out where runs must repeat.
+    // Lockstep leaves out what depends on the clock.
     let by_the_clock: Vec<&String> = threads.difference(&lockstep).filter(|name| !name.starts_with("time/")).collect();
     let memory = ["memory/process", "memory/replay", "memory/workers"];
     let speed = ["replay/bytes_per_step", "speed/frames_per_second", "speed/seconds", "speed/updates_per_second"];

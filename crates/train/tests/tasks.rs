@@ -1,4 +1,4 @@
-//! The tiny preset learns the built-in tasks, in lockstep, so that the same machine always gives the same answer.
+//! The tiny preset learns the built-in tasks, in lockstep, so that a machine always gives the same result.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod support;
@@ -6,9 +6,9 @@ mod support;
 use support::{Scratch, sources, train_watched};
 use train::run::stop::Stop;
 
-/// A task, the mean of 50 greedy episodes to reach, and the frames in which it must be.
+/// A task, the mean of 50 greedy episodes to reach, and the budget in frames.
 ///
-/// The budgets are two to three times what it takes, so that rounding on another processor does not matter.
+/// Budgets are two to three times what is needed, so that rounding on another processor does not matter.
 struct Bar {
     task: &'static str,
     score: f64,
@@ -22,9 +22,9 @@ const DEEP_SEA: Bar = Bar { task: "deep_sea:14", score: 0.989, frames: 300_000 }
 /// The best score: every episode opens the door.
 const KEY_DOOR: Bar = Bar { task: "key_door", score: 1.0, frames: 400_000 };
 
-/// `catch` in every run of the tests, which takes half a minute; with `MEME_TEST_ALL` the other three too.
+/// Always `catch`, which takes half a minute; with `MEME_TEST_ALL` the other three too.
 #[test]
-fn the_built_in_tasks_are_learned() {
+fn learns_the_built_in_tasks() {
     let all = std::env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1");
     let bars = if all { vec![CATCH, MEMORY, DEEP_SEA, KEY_DOOR] } else { vec![CATCH] };
     for Bar { task, score: bar, frames } in bars {

@@ -1,4 +1,4 @@
-//! Every role on a thread of its own: a run ends, saves and goes on, and nobody waits for one that died.
+//! Runs with every role on its own thread: they end, save and resume, and no thread waits for a dead one.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod support;
@@ -26,7 +26,7 @@ use train::runtime::status::RunStatus;
 use train::runtime::threads::Threads;
 use train::runtime::{AfterCopy, TrainingRuntime};
 
-/// Runs `test` on a thread of its own, and fails if it takes so long that somebody must be waiting for ever.
+/// Runs `test` on its own thread, and fails if it takes so long that a thread must be stuck.
 fn within_patience<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, outcome) = channel();
     let thread = thread::spawn(move || drop(done.send(test())));
@@ -38,7 +38,7 @@ fn within_patience<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static)
 }
 
 #[test]
-fn a_run_ends_saves_and_goes_on() {
+fn run_ends_saves_and_resumes() {
     within_patience(|| {
         let scratch = Scratch::new();
         let root = scratch.path();
@@ -50,21 +50,21 @@ fn a_run_ends_saves_and_goes_on() {
 
         config.run.frames = 800;
         let (second, said) = train(root, "run", "catch", &config);
-        assert_eq!(said, [format!("going on from {saved} frames")]);
+        assert_eq!(said, [format!("resuming from {saved} frames")]);
         assert!(second.frames >= 800 && second.updates > first.updates, "{second}");
         let rows: Vec<Row> =
             Rows::open(&support::files(root, "run").metrics_file()).unwrap().map(|row| row.unwrap()).collect();
         let frames: Vec<u64> = rows.iter().map(|row| row.frames).collect();
         assert!(frames.is_sorted() && frames.last() > Some(&saved), "{frames:?}");
-        // Time goes on from where it was.
+        // The training time continues.
         let seconds: Vec<f64> = rows.iter().filter_map(|row| row.get("speed/seconds")).collect();
         assert!(seconds.len() == rows.len() && seconds[0] > 0.0 && seconds.is_sorted(), "{seconds:?}");
     });
 }
 
-/// What an episodic memory holds can be compared only with embeddings of the same f.
+/// An episodic memory can be compared only with embeddings of the same f.
 #[test]
-fn the_f_that_was_acted_with_is_held_when_a_run_goes_on() {
+fn resumed_run_holds_the_f_that_acted() {
     within_patience(|| {
         let scratch = Scratch::new();
         let root = scratch.path();
@@ -82,11 +82,11 @@ fn the_f_that_was_acted_with_is_held_when_a_run_goes_on() {
         let mut resumed = parts(&config, Some(&checkpoint));
         assert!(resumed.published.version > 0, "nothing was learned");
         assert_eq!(begun, f(&resumed));
-        // Held on, until its turn comes.
+        // Held until it is due.
         resumed.published = resumed.agent.learner_loop.publish().unwrap();
         assert_eq!(begun, f(&resumed));
 
-        // Its turn has come, but no publication yet: the next one hands it over, and not the resume.
+        // Due, but not published yet: the next publication replaces it, not the resume.
         config.intrinsic.embedding_every = 1;
         let mut resumed = parts(&config, Some(&checkpoint));
         assert_eq!(begun, f(&resumed));
@@ -97,9 +97,9 @@ fn the_f_that_was_acted_with_is_held_when_a_run_goes_on() {
     });
 }
 
-/// Before learning begins nothing holds actors up, so they would play on while the end is saved.
+/// Before learning starts nothing blocks actors, so they would play on while the end is saved.
 #[test]
-fn what_is_reported_at_the_end_is_what_was_saved() {
+fn final_status_is_that_of_the_checkpoint() {
     within_patience(|| {
         let scratch = Scratch::new();
         let (status, _) = train(scratch.path(), "run", "catch", &config(&["run.frames=60", "replay.minimum_fill=200"]));
@@ -108,10 +108,10 @@ fn what_is_reported_at_the_end_is_what_was_saved() {
     });
 }
 
-/// Saves follow one another as fast as they can while actors wait for the limiter and the evaluator for the actors;
-/// with no batch ahead of the learner the sampler waits for it too.
+/// Saves as fast as possible while actors wait for the rate limiter and the evaluator for the actors; without prefetched
+/// batches the sampler waits for the learner too.
 #[test]
-fn saves_in_quick_succession_hold_nobody_up() {
+fn saves_in_quick_succession_do_not_block() {
     within_patience(|| {
         for prefetch in ["learner.prefetch=0", "learner.prefetch=2"] {
             let scratch = Scratch::new();
@@ -124,7 +124,7 @@ fn saves_in_quick_succession_hold_nobody_up() {
     });
 }
 
-/// Stops as soon as something was played.
+/// Stops once something was played.
 fn train_a_moment(root: &Path, config: &Config) -> (RunStatus, Vec<String>) {
     let stop = Stop::new();
     let begun = |status: &RunStatus| {
@@ -136,7 +136,7 @@ fn train_a_moment(root: &Path, config: &Config) -> (RunStatus, Vec<String>) {
 }
 
 #[test]
-fn a_stop_before_the_first_update_saves_too() {
+fn stop_before_the_first_update_saves() {
     within_patience(|| {
         let scratch = Scratch::new();
         let config = config(&["replay.minimum_fill=100"]);
@@ -146,9 +146,9 @@ fn a_stop_before_the_first_update_saves_too() {
     });
 }
 
-/// The sampler is ahead of the learner when that stops, and must not be waited for either.
+/// The sampler is ahead of the learner when that stops, and must not be waited for.
 #[test]
-fn a_learner_that_diverges_stops_the_run_and_leaves_its_checkpoint() {
+fn diverging_learner_stops_the_run_and_keeps_its_checkpoint() {
     within_patience(|| {
         let scratch = Scratch::new();
         let root = scratch.path();
@@ -164,10 +164,10 @@ fn a_learner_that_diverges_stops_the_run_and_leaves_its_checkpoint() {
     });
 }
 
-/// How an environment stops working: it returns the error, or does not return.
+/// How an environment fails: it returns an error, or does not return.
 type Failure = fn() -> EnvError;
 
-/// Environments that work until they do not.
+/// Environments that fail after a while.
 struct Fragile {
     inner: Box<dyn Environments>,
     steps_left: usize,
@@ -232,7 +232,7 @@ impl Environments for Fragile {
     }
 }
 
-/// An actor with one environment that stops working after a few steps.
+/// An actor with one environment that fails after a few steps.
 fn fragile_actor(config: &Config, parts: &Parts, fail: Failure) -> Actor {
     let task = task("catch");
     let inner = envs::make(&WorkerConfig::new(task.environment, task.python, task.package)).unwrap();
@@ -245,7 +245,7 @@ fn fragile_actor(config: &Config, parts: &Parts, fail: Failure) -> Actor {
 }
 
 #[test]
-fn an_actor_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
+fn failed_or_panicked_actor_ends_the_run_even_during_a_copy() {
     let gave_up = || EnvError::GaveUp {
         name: "catch".to_owned(),
         attempts: 3,
@@ -253,13 +253,12 @@ fn an_actor_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
         last: "it is tired".to_owned(),
     };
     let panics = || panic!("this panic belongs to the test");
-    let cases: [(Failure, &str); 2] =
-        [(gave_up, "it is tired"), (panics, "the thread for an actor ended unexpectedly")];
+    let cases: [(Failure, &str); 2] = [(gave_up, "it is tired"), (panics, "the thread for an actor panicked")];
     for (fail, expected) in cases {
         for copying in [false, true] {
             let sentence = within_patience(move || {
                 tch::set_num_threads(1);
-                // Learning never begins, so that nothing else can end.
+                // Learning never starts, so nothing else can end the run.
                 let config = config(&["replay.minimum_fill=100", "evaluation.evaluators=0"]);
                 let mut parts = Parts::new(&task("catch"), &config, tch::Device::Cpu, None).unwrap();
                 parts.actors[0] = fragile_actor(&config, &parts, fail);
@@ -272,7 +271,7 @@ fn an_actor_that_fails_or_panics_ends_the_run_even_while_it_is_copied() {
                     };
                     if let Err(error) = outcome {
                         if let TrainError::Environment(_) = error {
-                            // What the others have, and the actor itself but for its episode, can still be saved.
+                            // The others, and this actor except for its episode, can still be saved.
                             runtime.copy(AfterCopy::StayPaused, &mut |_| {}).unwrap();
                         }
                         return error.to_string();

@@ -1,4 +1,4 @@
-//! Training on environments in worker processes, and what may happen to those.
+//! Training with environments in worker processes, which may fail.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 mod support;
@@ -15,16 +15,16 @@ use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
 use train::runtime::trainer;
 
-/// One test at a time: a process does not tell whose worker it is.
+/// One test at a time: a worker process does not show which test started it.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// The worker processes that this one started.
+/// Returns the worker processes of this process.
 fn workers() -> Vec<u32> {
     let own = std::process::id().to_string();
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").unwrap().flatten() {
         let Some(process) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        // Processes may be gone by now.
+        // Processes may have ended meanwhile.
         let read = |name: &str| fs::read_to_string(entry.path().join(name)).unwrap_or_default();
         let stat = read("stat");
         let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1));
@@ -40,7 +40,7 @@ fn small(settings: &[&str]) -> Config {
 }
 
 #[test]
-fn a_killed_worker_does_not_stop_the_run() {
+fn killed_worker_does_not_stop_the_run() {
     let _alone = ALONE.lock();
     let scratch = Scratch::new();
     let mut killed = false;
@@ -62,7 +62,7 @@ fn a_killed_worker_does_not_stop_the_run() {
     Checkpoint::open(checkpoints(scratch.path(), "run").last().unwrap()).unwrap();
 }
 
-/// Tells the environments how to be ill, all at once: a worker that found the file still empty would be ill otherwise.
+/// Tells the environments how to fail, in one rename: a worker that found an empty file would fail otherwise.
 fn fall_ill(sick: &Path, how: &str) {
     let aside = sick.with_extension("aside");
     fs::write(&aside, how).unwrap();
@@ -70,7 +70,7 @@ fn fall_ill(sick: &Path, how: &str) {
 }
 
 #[test]
-fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
+fn nan_reward_stops_the_run_after_a_save() {
     let _alone = ALONE.lock();
     let scratch = Scratch::new();
     let root = scratch.path();
@@ -79,13 +79,13 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
     for run in ["lockstep", "threads"] {
         let lockstep = format!("run.lockstep={}", run == "lockstep");
         let config = small(&["run.frames=600", "evaluation.evaluators=1", &lockstep]);
-        // From the first step on there is nothing worth saving.
+        // At the first step there is nothing worth saving.
         fall_ill(&sick, "late");
         let error = train_watched(root, run, name, &config, &Stop::new(), |_| {}).unwrap_err().to_string();
         fs::remove_file(&sick).unwrap();
         assert!(error.ends_with("expected a finite number"), "{error}");
         assert!(checkpoints(root, run).is_empty());
-        // Nor is there anything to tell, however long it took: without a row the making of the run can be taken back.
+        // Nor is there a row of metrics, so the run's directory can be removed.
         assert!(metrics(root, run).is_empty());
 
         let later = |status: &train::runtime::status::RunStatus| {
@@ -97,17 +97,17 @@ fn a_reward_that_is_not_a_number_stops_the_run_and_nothing_of_it_is_lost() {
         fs::remove_file(&sick).unwrap();
         let saved = Checkpoint::open(checkpoints(root, run).last().unwrap()).unwrap().frames();
         let why = "gave the reward NaN, expected a finite number";
-        let end = format!(" {why}; the run is saved at {saved} frames, and the same command goes on");
+        let end = format!(" {why}; the run is saved at {saved} frames");
         assert!(saved >= 150 && error.ends_with(&end), "{saved}: {error}");
 
-        // Mended, it goes on, with new episodes where the old ones ended in a NaN.
+        // Repaired, it resumes, with new episodes in place of those that ended in a NaN.
         let (status, said) = train(root, run, name, &config);
-        assert!(status.frames >= 600 && said == [format!("going on from {saved} frames")], "{status}: {said:?}");
+        assert!(status.frames >= 600 && said == [format!("resuming from {saved} frames")], "{status}: {said:?}");
     }
 }
 
 #[test]
-fn every_failure_of_a_worker_that_is_given_up_is_told() {
+fn all_failures_of_an_abandoned_worker_are_reported() {
     let _alone = ALONE.lock();
     let scratch = Scratch::new();
     let sick = std::env::temp_dir().join(format!("meme-test-sick-{}", std::process::id()));
@@ -132,7 +132,7 @@ fn every_failure_of_a_worker_that_is_given_up_is_told() {
 }
 
 #[test]
-fn positions_are_counted_on_when_a_run_goes_on() {
+fn resumed_run_continues_to_count_positions() {
     let _alone = ALONE.lock();
     let scratch = Scratch::new();
     let root = scratch.path();
@@ -151,7 +151,7 @@ fn positions_are_counted_on_when_a_run_goes_on() {
 }
 
 #[test]
-fn an_environment_that_can_not_be_saved_goes_on_with_episodes_it_has_not_played() {
+fn environment_that_cannot_be_saved_resumes_with_new_episodes() {
     let _alone = ALONE.lock();
     let scratch = Scratch::new();
     let seeds = std::env::temp_dir().join(format!("meme-test-seeds-{}", std::process::id()));
@@ -164,13 +164,13 @@ fn an_environment_that_can_not_be_saved_goes_on_with_episodes_it_has_not_played(
     let played: Vec<String> = fs::read_to_string(&seeds).unwrap().lines().map(str::to_owned).collect();
     fs::remove_file(&seeds).unwrap();
     let different: std::collections::HashSet<&String> = played.iter().collect();
-    // 4 environments, 25 steps in each of three goes, 10 steps an episode.
+    // 4 environments, three times 25 steps, 10 steps per episode.
     assert_eq!((played.len(), different.len()), (36, 36), "{played:?}");
 }
 
-/// Networks and replay are worth days, an episode minutes.
+/// Networks and replay are worth days, an episode only minutes.
 #[test]
-fn environments_that_can_not_go_on_from_what_was_saved_begin_new_episodes() {
+fn environments_that_cannot_be_restored_start_new_episodes() {
     let _alone = ALONE.lock();
     let moved = std::env::temp_dir().join(format!("meme-test-moved-{}", std::process::id()));
     let name = "gym:tests.train_envs:Moved-v0";
@@ -189,11 +189,11 @@ fn environments_that_can_not_go_on_from_what_was_saved_begin_new_episodes() {
         let outcome = train_watched(scratch.path(), "run", name, &config, &Stop::new(), |_| {});
         fs::remove_file(&moved).unwrap();
         let (status, said) = outcome.unwrap();
-        assert_eq!((status.frames, said[0].as_str()), (200, "going on from 100 frames"));
+        assert_eq!((status.frames, said[0].as_str()), (200, "resuming from 100 frames"));
         assert!(said[1].starts_with(said_by_actors.as_str()) && said.len() == 1 + said_in_all, "{said:?}");
-        // What was begun anew is saved and goes on like any other.
+        // The new episodes are saved and resumed like any other.
         config.run.frames = 300;
         let (status, said) = train(scratch.path(), "run", name, &config);
-        assert_eq!((status.frames, said), (300, vec!["going on from 200 frames".to_owned()]));
+        assert_eq!((status.frames, said), (300, vec!["resuming from 200 frames".to_owned()]));
     }
 }

@@ -29,14 +29,13 @@ use crate::nets::parameters::ParameterSet;
 use crate::networks::{NetworkParameters, Networks};
 use crate::observation::ObservationSpec;
 use crate::optimizer::{AdamConfig, AdamW};
-use crate::tensor_file::TensorFile;
-use crate::weights::export;
 use intrinsic_loss::LearnerIntrinsic;
 use target_network::TargetNetwork;
 use update::PendingUpdate;
 use update_graphs::UpdateGraphs;
 
 pub use report::{GradientNorms, Losses, RndStatistics, StepReport};
+pub use state::{AVERAGE, LearnerScalars, LearnerState, ONLINE, TARGET};
 
 /// A trained network's optimizer and gradients.
 #[derive(Debug)]
@@ -225,15 +224,6 @@ impl Learner {
             rnd_target: self.online.rnd_target.duplicate()?,
             rnd_predictor: self.online.rnd_predictor.duplicate()?,
         })
-    }
-
-    /// The same parameters as a safetensors file with readable names.
-    pub fn weights(&self, source: ParameterSource) -> Result<TensorFile> {
-        let mut file = TensorFile::default();
-        for set in self.parameters(source)?.sets() {
-            export(&mut file, "", set)?;
-        }
-        Ok(file)
     }
 
     /// The value and policy network's gradient of the last update, before clipping.

@@ -1,4 +1,4 @@
-//! Saving and restoring a learner: what continues from a saved state continues bit for bit.
+//! Saving and restoring a learner: a restored learner continues bit for bit.
 
 use serde::{Deserialize, Serialize};
 use tch::Device;
@@ -11,20 +11,30 @@ use crate::loss::TdScale;
 use crate::moments::Moments;
 use crate::nets::parameters::ParameterSet;
 use crate::observation::ObservationSpec;
-use crate::tensor_file::TensorFile;
-use crate::weights::{export, import};
+use crate::tensor_file::NamedTensors;
+use crate::weights::{export, import, import_some};
 
-/// Under which the numbers beside the tensors are kept.
-const METADATA: &str = "learner";
+/// Prefix of the parameters that the learner updates.
+pub const ONLINE: &str = "online.";
+/// Prefix of the moving average, and of the other networks that evaluators play with.
+pub const AVERAGE: &str = "average.";
+/// Prefix of the target network's parameters.
+pub const TARGET: &str = "target.";
 
-/// Of the layout of the numbers and of the names of the tensors.
-const VERSION: u32 = 1;
+/// Copy on the host of everything that a learner keeps between updates.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LearnerState {
+    /// Parameters of the online networks, the target network and the average.
+    pub weights: NamedTensors,
+    /// The optimizers' moments.
+    pub optimizer: NamedTensors,
+    /// Everything that is not a tensor.
+    pub scalars: LearnerScalars,
+}
 
-/// What is not a tensor.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Numbers {
-    version: u32,
+/// The part of a learner's state that is not a tensor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LearnerScalars {
     updates: u64,
     optimizer_steps: [u64; 3],
     td_scales: Vec<TdScale>,
@@ -33,73 +43,64 @@ struct Numbers {
 }
 
 impl Learner {
-    /// A copy of everything that persists, on the host; no update may be under way.
-    pub fn save(&self) -> Result<TensorFile> {
+    /// Copies everything that persists to the host; no update may be pending.
+    pub fn save(&self) -> Result<LearnerState> {
         self.expect_idle()?;
-        let mut file = TensorFile::default();
+        let (mut weights, mut optimizer) = (NamedTensors::new(), NamedTensors::new());
         for set in self.online.sets() {
-            export(&mut file, "online.", set)?;
+            export(&mut weights, ONLINE, set)?;
         }
-        export(&mut file, "target.", self.target.parameters())?;
-        export(&mut file, "ema.", &self.ema)?;
+        export(&mut weights, TARGET, self.target.parameters())?;
+        export(&mut weights, AVERAGE, &self.ema)?;
         let trainings = [&self.agent, &self.action_prediction, &self.rnd];
         for training in trainings {
             let [first, second] = training.optimizer.moments();
-            export(&mut file, "first_moment.", first)?;
-            export(&mut file, "second_moment.", second)?;
+            export(&mut optimizer, "first_moment.", first)?;
+            export(&mut optimizer, "second_moment.", second)?;
         }
-        let numbers = Numbers {
-            version: VERSION,
+        let scalars = LearnerScalars {
             updates: self.updates,
             optimizer_steps: trainings.map(|training| training.optimizer.steps()),
             td_scales: self.td_scales.clone(),
             rnd_errors: self.rnd_errors.clone(),
             random: self.random.clone(),
         };
-        let numbers = serde_json::to_string(&numbers).map_err(|e| invalid(e.to_string()))?;
-        file.metadata.insert(METADATA.to_owned(), numbers);
-        Ok(file)
+        Ok(LearnerState { weights, optimizer, scalars })
     }
 
-    /// A learner that goes on from a saved one of the same networks.
+    /// Restores a learner of the same networks. The weights may hold more than the learner's own.
     pub fn restore(
         config: &AgentConfig,
         observation: &ObservationSpec,
         actions: usize,
-        file: &TensorFile,
+        state: &LearnerState,
         device: Device,
     ) -> Result<Self> {
-        let numbers = file.metadata.get(METADATA).ok_or_else(|| invalid("it holds no learner".to_owned()))?;
-        let numbers: Numbers = serde_json::from_str(numbers).map_err(|e| invalid(e.to_string()))?;
+        let LearnerState { weights, optimizer, scalars } = state;
         let mut learner = Self::new(config, observation, actions, 0, device)?;
-        if numbers.version != VERSION {
-            return Err(invalid(format!("it is of version {}, not {VERSION}", numbers.version)));
-        }
-        let policies = config.policies.count;
-        if numbers.td_scales.len() != learner.td_scales.len()
-            || numbers.td_scales.iter().any(|scale| scale.running().len() != policies)
+        if scalars.td_scales.len() != learner.td_scales.len()
+            || scalars.td_scales.iter().any(|scale| scale.running().len() != config.policies.count)
         {
-            return Err(invalid("its TD scales are those of other value heads or policies".to_owned()));
+            let reason = "its TD scales belong to other value heads or policies".to_owned();
+            return Err(AgentError::Format { what: "learner state", reason });
         }
         let mut sets: Vec<(&str, &mut ParameterSet)> = vec![];
-        sets.extend(learner.online.sets_mut().map(|set| ("online.", set)));
-        sets.push(("target.", learner.target.parameters_mut()));
-        sets.push(("ema.", &mut learner.ema));
+        sets.extend(learner.online.sets_mut().map(|set| (ONLINE, set)));
+        sets.push((TARGET, learner.target.parameters_mut()));
+        sets.push((AVERAGE, &mut learner.ema));
+        import_some(weights, &mut sets)?;
+        let mut moments: Vec<(&str, &mut ParameterSet)> = vec![];
         let trainings: [&mut Training; 3] = [&mut learner.agent, &mut learner.action_prediction, &mut learner.rnd];
-        for (training, steps) in trainings.into_iter().zip(numbers.optimizer_steps) {
+        for (training, &steps) in trainings.into_iter().zip(&scalars.optimizer_steps) {
             training.optimizer.set_steps(steps);
             let [first, second] = training.optimizer.moments_mut();
-            sets.extend([("first_moment.", first), ("second_moment.", second)]);
+            moments.extend([("first_moment.", first), ("second_moment.", second)]);
         }
-        import(file, &mut sets)?;
-        learner.updates = numbers.updates;
-        learner.td_scales = numbers.td_scales;
-        learner.rnd_errors = numbers.rnd_errors;
-        learner.random = numbers.random;
+        import(optimizer, &mut moments)?;
+        learner.updates = scalars.updates;
+        learner.td_scales = scalars.td_scales.clone();
+        learner.rnd_errors = scalars.rnd_errors.clone();
+        learner.random = scalars.random.clone();
         Ok(learner)
     }
-}
-
-fn invalid(reason: String) -> AgentError {
-    AgentError::Format { what: "learner state", reason }
 }

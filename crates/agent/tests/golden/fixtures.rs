@@ -1,7 +1,5 @@
 //! Reading golden files, building the described agents, and comparing.
 
-use std::fs::File;
-use std::io::BufReader;
 use std::path::PathBuf;
 
 use agent::batch::BatchShape;
@@ -9,7 +7,7 @@ use agent::config::{
     Activation, Bootstrap, ConvConfig, NetworkConfig, QHeads, ReturnKind, StageConfig, StemConfig, TorsoKind,
 };
 use agent::nets::parameters::ParameterSet;
-use agent::tensor_file::{HostTensor, TensorFile};
+use agent::tensor_file::{self, HostTensor, NamedTensors};
 use agent::weights::import;
 use agent::{AgentConfig, ObservationKind, ObservationSpec, SequenceBatch};
 use half::f16;
@@ -25,17 +23,17 @@ pub const TOLERANCE: f64 = 1e-4;
 pub struct Case {
     pub name: String,
     pub description: Value,
-    pub file: TensorFile,
+    pub tensors: NamedTensors,
 }
 
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
 }
 
-pub fn read(file: &str) -> TensorFile {
+pub fn read(file: &str) -> NamedTensors {
     let path = folder().join(file);
-    let open = File::open(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    TensorFile::read_from(&mut BufReader::new(open)).unwrap()
+    let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    tensor_file::parse(&bytes).unwrap()
 }
 
 /// All cases of a kind; there is at least one.
@@ -51,7 +49,7 @@ pub fn cases(kind: &str) -> Vec<Case> {
         .filter(|case| case["kind"] == kind)
         .map(|case| {
             let name = case["file"].as_str().unwrap().to_owned();
-            Case { file: read(&name), name, description: case.clone() }
+            Case { tensors: read(&name), name, description: case.clone() }
         })
         .collect();
     assert!(!cases.is_empty(), "no case of kind {kind}");
@@ -94,7 +92,7 @@ impl Case {
     }
 
     pub fn host(&self, name: &str) -> &HostTensor {
-        self.file.tensors.get(name).unwrap_or_else(|| panic!("{} has no {name}", self.name))
+        self.tensors.get(name).unwrap_or_else(|| panic!("{} has no {name}", self.name))
     }
 
     pub fn assert_close(&self, name: &str, found: &Tensor) {
@@ -197,8 +195,8 @@ fn learner_config(learner: &Value, config: &mut AgentConfig) {
 }
 
 /// The batch of the tensors `{prefix}.observations` and so on.
-pub fn read_batch(file: &TensorFile, prefix: &str) -> SequenceBatch {
-    let host = |name: &str| &file.tensors[&format!("{prefix}.{name}")];
+pub fn read_batch(file: &NamedTensors, prefix: &str) -> SequenceBatch {
+    let host = |name: &str| &file[&format!("{prefix}.{name}")];
     let integers = |name: &str| -> Vec<i64> { host(name).tensor().unwrap().reshape([-1]).try_into().unwrap() };
     let floats = |name: &str| -> Vec<f32> { host(name).tensor().unwrap().reshape([-1]).try_into().unwrap() };
     let halves = |name: &str| host(name).bytes.as_chunks::<2>().0.iter().map(|b| f16::from_le_bytes(*b)).collect();
@@ -237,13 +235,13 @@ pub fn valid(batch: &SequenceBatch, less: usize) -> Tensor {
 }
 
 /// Fills a set with the tensors of a file whose names begin with `prefix`, `wanted` of them.
-pub fn load(file: &TensorFile, prefix: &str, set: &mut ParameterSet, wanted: impl Fn(&str) -> bool) {
-    let mut part = TensorFile::default();
-    for (name, tensor) in &file.tensors {
+pub fn load(file: &NamedTensors, prefix: &str, set: &mut ParameterSet, wanted: impl Fn(&str) -> bool) {
+    let mut part = NamedTensors::new();
+    for (name, tensor) in file {
         if let Some(name) = name.strip_prefix(prefix)
             && wanted(name)
         {
-            part.tensors.insert(name.to_owned(), tensor.clone());
+            part.insert(name.to_owned(), tensor.clone());
         }
     }
     import(&part, &mut [("", set)]).unwrap();

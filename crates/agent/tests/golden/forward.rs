@@ -29,7 +29,7 @@ fn check_torso(case: &Case, has_keep: bool) {
     let torso = Torso::new(layout.scope("torso"), &case.config().network.torso, input(case).shape());
     let layout = Arc::new(layout);
     let mut parameters = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
-    load(&case.file, "parameters.", &mut parameters, |_| true);
+    load(&case.tensors, "parameters.", &mut parameters, |_| true);
     let parameters = parameters.trainable().unwrap();
     let mut weights = parameters.weights();
     torso.prepare(&mut weights).unwrap();
@@ -67,9 +67,9 @@ fn features_core_and_heads_agree_with_the_reference() {
         let config = case.config();
         let net = AgentNet::new(&config, input(&case), case.actions());
         let mut parameters = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
-        load(&case.file, "parameters.", &mut parameters, |_| true);
+        load(&case.tensors, "parameters.", &mut parameters, |_| true);
         let weights = net.prepare(&parameters).unwrap();
-        let mut batch = read_batch(&case.file, "batch");
+        let mut batch = read_batch(&case.tensors, "batch");
         // The file holds outputs for padding too, so every observation counts as valid here.
         batch.sequences.iter_mut().for_each(|sequence| sequence.length = batch.trace);
         let shape = batch_shape(&batch, &config, case.actions());
@@ -93,7 +93,7 @@ fn action_prediction_agrees_with_the_reference() {
     for case in cases("forward_action_prediction") {
         let net = ActionPrediction::new(&case.config().network, input(&case).shape(), case.actions());
         let mut parameters = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
-        load(&case.file, "parameters.", &mut parameters, |_| true);
+        load(&case.tensors, "parameters.", &mut parameters, |_| true);
         let weights = parameters.weights();
         let embedding = net.embed(&weights, &frames(&case, "observations")).unwrap();
         let next = net.embed(&weights, &frames(&case, "observations_next")).unwrap();
@@ -108,8 +108,8 @@ fn random_network_distillation_agrees_with_the_reference() {
         let pair = RndPair::new(&case.config().network, input(&case).shape());
         let mut target = ParameterSet::zeros(&pair.target.layout, Device::Cpu).unwrap();
         let mut predictor = ParameterSet::zeros(&pair.predictor.layout, Device::Cpu).unwrap();
-        load(&case.file, "parameters.", &mut target, |name| name.starts_with("rnd.target."));
-        load(&case.file, "parameters.", &mut predictor, |name| name.starts_with("rnd.predictor."));
+        load(&case.tensors, "parameters.", &mut target, |name| name.starts_with("rnd.target."));
+        load(&case.tensors, "parameters.", &mut predictor, |name| name.starts_with("rnd.predictor."));
         let (target, predictor) = (target.weights(), predictor.weights());
         let frames = frames(&case, "observations");
         case.assert_close("output_target", &pair.target.layers.forward(&target, &frames).unwrap());

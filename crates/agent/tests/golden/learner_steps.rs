@@ -2,8 +2,7 @@
 
 use agent::batch::BatchTensors;
 use agent::learner::{Learner, ParameterSource, StepOptions, StepReport};
-use agent::tensor_file::TensorFile;
-use agent::{AgentConfig, ObservationSpec, SequenceBatch};
+use agent::{AgentConfig, NamedTensors, ObservationSpec, SequenceBatch};
 use tch::{Device, Kind, Tensor};
 
 use crate::fixtures::{Case, assert_close, batch_shape, cases, read, read_batch};
@@ -14,13 +13,13 @@ fn learner(
     observation: &ObservationSpec,
     actions: usize,
     start: impl Fn(&str) -> String,
-    file: &TensorFile,
+    tensors: &NamedTensors,
 ) -> Learner {
     let mut state = Learner::new(config, observation, actions, 0, Device::Cpu).unwrap().save().unwrap();
-    for (name, tensor) in &mut state.tensors {
+    for (name, tensor) in &mut state.weights {
         let source = start(name);
         if !source.is_empty() {
-            *tensor = file.tensors.get(&source).unwrap_or_else(|| panic!("{name} from {source}")).clone();
+            *tensor = tensors.get(&source).unwrap_or_else(|| panic!("{name} from {source}")).clone();
         }
     }
     Learner::restore(config, observation, actions, &state, Device::Cpu).unwrap()
@@ -87,11 +86,11 @@ fn ten_updates_agree_with_the_reference() {
                 format!("start.{rest}")
             }
             Some(("online" | "target", _)) => format!("start.{name}"),
-            Some(("ema", rest)) => format!("start.online.{rest}"),
+            Some(("average", rest)) => format!("start.online.{rest}"),
             _ => String::new(),
         };
-        let mut learner = learner(&config, &case.observation(), case.actions(), start, &case.file);
-        let batches = [read_batch(&case.file, "batch0"), read_batch(&case.file, "batch1")];
+        let mut learner = learner(&config, &case.observation(), case.actions(), start, &case.tensors);
+        let batches = [read_batch(&case.tensors, "batch0"), read_batch(&case.tensors, "batch1")];
         let keep = case.host("keep");
         let (updates, masks) = (keep.shape[0], keep.shape[1] * keep.shape[2]);
         let mut reports = vec![];
@@ -131,15 +130,14 @@ fn ten_updates_agree_with_the_reference() {
 fn check_end(case: &Case, learner: &Learner) {
     let state = learner.save().unwrap();
     let mut compared = 0;
-    for (end, wanted) in &case.file.tensors {
+    for (end, wanted) in &case.tensors {
         let Some(name) = end.strip_prefix("end.") else { continue };
-        let of_agent = ["online.", "ema.", "target."].iter().any(|copy| name.starts_with(copy));
-        let found = if of_agent { name.to_owned() } else { format!("online.{name}") };
-        let start = match name.strip_prefix("ema.") {
-            Some(rest) => format!("start.online.{rest}"),
-            None => format!("start.{name}"),
+        let (found, start) = match name.split_once('.') {
+            Some(("ema", rest)) => (format!("average.{rest}"), format!("start.online.{rest}")),
+            Some(("online" | "target", _)) => (name.to_owned(), format!("start.{name}")),
+            _ => (format!("online.{name}"), format!("start.{name}")),
         };
-        let found = state.tensors[&found].tensor().unwrap().to_kind(Kind::Double);
+        let found = state.weights[&found].tensor().unwrap().to_kind(Kind::Double);
         let (wanted, start) =
             (wanted.tensor().unwrap().to_kind(Kind::Double), case.tensor(&start).to_kind(Kind::Double));
         assert_close(end, &found, &wanted, 1e-5);
@@ -151,6 +149,8 @@ fn check_end(case: &Case, learner: &Learner) {
         compared += 1;
     }
     assert!(compared > 100, "only {compared} tensors compared");
-    let ema = learner.weights(ParameterSource::Ema).unwrap();
-    assert_eq!(ema.tensors["torso.stem.weight"], state.tensors["ema.torso.stem.weight"]);
+    let average = learner.parameters(ParameterSource::Ema).unwrap();
+    let mut exported = NamedTensors::new();
+    average.export(&mut exported, "average.").unwrap();
+    assert_eq!(exported["average.torso.stem.weight"], state.weights["average.torso.stem.weight"]);
 }

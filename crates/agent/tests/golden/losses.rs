@@ -1,6 +1,5 @@
 //! The whole loss for every switch: each quantity on the way, priorities, and all gradients.
 
-use agent::SequenceBatch;
 use agent::batch::{self, BatchTensors};
 use agent::loss::{AgentLoss, HeadLoss, LossOutput, TdScale, TdStatistics, running_sigmas};
 use agent::nets::agent_net::AgentNet;
@@ -8,7 +7,7 @@ use agent::nets::heads::HeadOutputs;
 use agent::nets::parameters::ParameterSet;
 use agent::observation::ObservationInput;
 use agent::policy_family::{beta_ladder, gamma_ladder};
-use agent::tensor_file::TensorFile;
+use agent::{NamedTensors, SequenceBatch};
 use serde_json::json;
 use tch::{Device, Kind, Tensor};
 
@@ -22,10 +21,9 @@ struct Evaluated {
     gradients: ParameterSet,
 }
 
-fn scale(inputs: &TensorFile, name: &str, decay: f64, floor: f64) -> TdScale {
-    let values =
-        |part: &str| -> Vec<f32> { inputs.tensors[&format!("{name}.{part}")].tensor().unwrap().try_into().unwrap() };
-    let updates = inputs.tensors["moments.count"].tensor().unwrap().int64_value(&[0]);
+fn scale(inputs: &NamedTensors, name: &str, decay: f64, floor: f64) -> TdScale {
+    let values = |part: &str| -> Vec<f32> { inputs[&format!("{name}.{part}")].tensor().unwrap().try_into().unwrap() };
+    let updates = inputs["moments.count"].tensor().unwrap().int64_value(&[0]);
     let seen = json!({"decay": decay, "lead": 0, "weight": 1.0 - decay.powf(updates as f64), "updates": updates});
     let moments = |(first, second): (f32, f32)| {
         let mut moments = seen.clone();
@@ -53,7 +51,7 @@ fn evaluate(case: Case) -> Evaluated {
     batch::check(&batch, &batch.observations, net.input(), &shape).unwrap();
     let tensors: BatchTensors =
         BatchTensors::upload(&batch, &batch.observations, net.input(), &shape, Device::Cpu).unwrap();
-    let keep = inputs.tensors["keep"].tensor().unwrap().to_kind(Kind::Float);
+    let keep = inputs["keep"].tensor().unwrap().to_kind(Kind::Float);
     let keep = net.depth_mask(&keep, batch.trace as i64, Device::Cpu).unwrap();
     let run = |set: &ParameterSet| -> HeadOutputs {
         net.unroll(&net.prepare(set).unwrap(), &tensors.input, Some(&keep)).unwrap().heads
@@ -100,7 +98,7 @@ impl Evaluated {
         for part in ["first", "second"] {
             let batch: Vec<f64> =
                 statistics.moments.iter().map(|m| if part == "first" { m.mean } else { m.mean_square }).collect();
-            let before = inputs.tensors[&format!("{before}.{part}")].tensor().unwrap().to_kind(Kind::Double);
+            let before = inputs[&format!("{before}.{part}")].tensor().unwrap().to_kind(Kind::Double);
             let after = before * decay + Tensor::from_slice(&batch) * (1.0 - decay);
             case.assert_close(&format!("moments_after{ending}.{part}"), &after);
         }
@@ -153,7 +151,7 @@ impl Evaluated {
         case.assert_close("priority", &loss.priorities);
         case.assert_values("gradient_norm", &[self.gradients.norm().unwrap().double_value(&[])]);
         case.assert_gradients(&self.gradients);
-        let in_file = case.file.tensors.keys().filter(|name| name.starts_with("gradient.")).count();
+        let in_file = case.tensors.keys().filter(|name| name.starts_with("gradient.")).count();
         assert_eq!(in_file, self.gradients.named().count(), "{}: number of gradients", case.name);
     }
 

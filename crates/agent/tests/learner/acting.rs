@@ -412,7 +412,7 @@ fn uploads_ahead_change_nothing_and_bad_ones_are_named() {
 #[test]
 fn everything_can_move_to_another_thread() {
     fn sendable<T: Send>() {}
-    sendable::<(Learner, ActingNetwork, RecurrentStates, agent::NetworkParameters, agent::TensorFile)>();
+    sendable::<(Learner, ActingNetwork, RecurrentStates, agent::NetworkParameters, agent::LearnerState)>();
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn names_a_non_finite_gradient() {
     let config = setup::config();
     let mut state = setup::learner(&config).save().unwrap();
     // A weight so large that the output of the policy head overflows nothing, but its gradient does.
-    let bias = state.tensors.get_mut("online.action_prediction.output.weight").unwrap();
+    let bias = state.weights.get_mut("online.action_prediction.output.weight").unwrap();
     for value in bias.bytes.as_chunks_mut::<4>().0 {
         *value = 1e38f32.to_le_bytes();
     }

@@ -1,18 +1,34 @@
 //! Saving, restoring, and weights in and out.
 
-use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::fs;
+use std::path::Path;
 use std::process::Command;
 
 use agent::learner::ParameterSource;
+use agent::tensor_file;
 use agent::weights::import;
-use agent::{AgentError, Learner, NetworkParameters, TensorFile};
+use agent::{AgentError, Learner, LearnerState, NamedTensors, NetworkParameters};
 use tch::Device;
 
 use crate::setup::{self, ACTIONS};
 
 /// Where the child process of the test below finds the saved learner.
 const CHILD: &str = "AGENT_TEST_CONTINUE_FROM";
+
+fn write_state(folder: &Path, state: &LearnerState) {
+    tensor_file::write(&state.weights, &folder.join("weights.safetensors")).unwrap();
+    tensor_file::write(&state.optimizer, &folder.join("optimizer.safetensors")).unwrap();
+    fs::write(folder.join("scalars.json"), serde_json::to_vec(&state.scalars).unwrap()).unwrap();
+}
+
+fn read_state(folder: &Path) -> LearnerState {
+    let tensors = |name: &str| tensor_file::parse(&fs::read(folder.join(name)).unwrap()).unwrap();
+    LearnerState {
+        weights: tensors("weights.safetensors"),
+        optimizer: tensors("optimizer.safetensors"),
+        scalars: serde_json::from_slice(&fs::read(folder.join("scalars.json")).unwrap()).unwrap(),
+    }
+}
 
 fn continue_steps(learner: &mut Learner, from: u64, to: u64) -> Vec<String> {
     (from..to)
@@ -30,13 +46,12 @@ fn a_saved_learner_continues_bit_for_bit_in_a_new_process() {
     // So that the target is copied on either side of the break.
     config.copies.target_period = 2;
     if let Some(path) = std::env::var_os(CHILD) {
-        let file = TensorFile::read_from(&mut BufReader::new(File::open(&path).unwrap())).unwrap();
-        let mut learner = Learner::restore(&config, &setup::image(), ACTIONS, &file, Device::Cpu).unwrap();
+        let folder = Path::new(&path);
+        let state = read_state(folder);
+        let mut learner = Learner::restore(&config, &setup::image(), ACTIONS, &state, Device::Cpu).unwrap();
         assert_eq!(learner.updates(), 2);
         continue_steps(&mut learner, 2, 5);
-        let mut out = BufWriter::new(File::create(&path).unwrap());
-        learner.save().unwrap().write_to(&mut out).unwrap();
-        out.flush().unwrap();
+        write_state(folder, &learner.save().unwrap());
         return;
     }
     let mut whole = setup::learner(&config);
@@ -44,29 +59,26 @@ fn a_saved_learner_continues_bit_for_bit_in_a_new_process() {
 
     let mut broken = setup::learner(&config);
     assert_eq!(continue_steps(&mut broken, 0, 2), reports[..2]);
-    let path = std::env::temp_dir().join(format!("agent-continue-{}.safetensors", std::process::id()));
-    let mut out = BufWriter::new(File::create(&path).unwrap());
-    broken.save().unwrap().write_to(&mut out).unwrap();
-    out.flush().unwrap();
+    let folder = std::env::temp_dir().join(format!("agent-continue-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    write_state(&folder, &broken.save().unwrap());
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "saving::a_saved_learner_continues_bit_for_bit_in_a_new_process"])
-        .env(CHILD, &path)
+        .env(CHILD, &folder)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    let continued = TensorFile::read_from(&mut BufReader::new(File::open(&path).unwrap())).unwrap();
-    std::fs::remove_file(&path).unwrap();
+    let continued = read_state(&folder);
+    fs::remove_dir_all(&folder).unwrap();
     let expected = whole.save().unwrap();
-    assert!(continued.metadata == expected.metadata, "{:?}\n{:?}", continued.metadata, expected.metadata);
-    for (name, tensor) in &expected.tensors {
-        assert!(continued.tensors[name] == *tensor, "{name} differs");
+    assert_eq!(continued.scalars, expected.scalars);
+    for (name, tensor) in &expected.weights {
+        assert!(continued.weights[name] == *tensor, "{name} differs");
     }
     assert_eq!(continued, expected);
     // And it was not the identity: the child did move on.
-    assert_ne!(
-        continued.tensors["online.torso.stem.weight"],
-        broken.save().unwrap().tensors["online.torso.stem.weight"]
-    );
+    let weight = "online.torso.stem.weight";
+    assert_ne!(continued.weights[weight], broken.save().unwrap().weights[weight]);
 }
 
 #[test]
@@ -84,10 +96,9 @@ fn updates_depend_on_the_seed_alone() {
 fn refuses_states_of_other_networks_and_damaged_ones() {
     let config = setup::config();
     let state = setup::learner(&config).save().unwrap();
-    let restore = |config: &agent::AgentConfig, file: &TensorFile| {
-        Learner::restore(config, &setup::image(), ACTIONS, file, Device::Cpu).unwrap_err().to_string()
+    let restore = |config: &agent::AgentConfig, state: &LearnerState| {
+        Learner::restore(config, &setup::image(), ACTIONS, state, Device::Cpu).unwrap_err().to_string()
     };
-    assert!(restore(&config, &TensorFile::default()).contains("it holds no learner"));
     let mut other = config.clone();
     other.network.core = 11;
     let error = restore(&other, &state);
@@ -95,27 +106,26 @@ fn refuses_states_of_other_networks_and_damaged_ones() {
     let mut other = config.clone();
     other.loss.q_heads = agent::config::QHeads::Separate;
     assert!(restore(&other, &state).contains("TD scales"));
-    let mut damaged = state.clone();
-    damaged.metadata.insert("learner".to_owned(), "{\"version\": 1}".to_owned());
-    assert!(restore(&config, &damaged).starts_with("not a valid learner state"));
-    let mut newer = state;
-    let numbers = newer.metadata["learner"].replace("\"version\":1", "\"version\":9");
-    newer.metadata.insert("learner".to_owned(), numbers);
-    assert!(restore(&config, &newer).contains("version 9"));
+    let no_optimizer = LearnerState { optimizer: NamedTensors::new(), ..state.clone() };
+    assert!(restore(&config, &no_optimizer).contains("first_moment.torso.stem.weight is missing"));
+    let mut extra = state;
+    extra.optimizer.insert("third_moment".to_owned(), extra.weights["online.torso.stem.gain"].clone());
+    assert!(restore(&config, &extra).contains("third_moment is not part of the network"));
 }
 
 #[test]
 fn names_all_mismatched_weights_and_copies_none() {
     let config = setup::config();
     let learner = setup::learner(&config);
-    let mut file = learner.weights(ParameterSource::Online).unwrap();
+    let mut file = NamedTensors::new();
+    learner.parameters(ParameterSource::Online).unwrap().export(&mut file, "").unwrap();
     let mut parameters = NetworkParameters::zeros(learner.networks(), Device::Cpu).unwrap();
-    let mut load = |file: &TensorFile| import(file, &mut parameters.sets_mut().map(|set| ("", set)));
+    let mut load = |file: &NamedTensors| import(file, &mut parameters.sets_mut().map(|set| ("", set)));
     load(&file).unwrap();
 
-    let stem = file.tensors.remove("torso.stem.gain").unwrap();
-    file.tensors.insert("torso.extra".to_owned(), stem.clone());
-    file.tensors.insert("heads.policy.output.bias".to_owned(), stem);
+    let stem = file.remove("torso.stem.gain").unwrap();
+    file.insert("torso.extra".to_owned(), stem.clone());
+    file.insert("heads.policy.output.bias".to_owned(), stem);
     let error = load(&file).unwrap_err();
     let AgentError::Weights(problems) = &error else { panic!("{error}") };
     assert_eq!(problems.len(), 3, "{error}");
@@ -142,16 +152,16 @@ fn ema_and_target_follow_the_online_parameters() {
     let mut learner = setup::learner(&config);
     let get = |learner: &Learner, copy: &str| -> Vec<f32> {
         let name = format!("{copy}.heads.policy.output.weight");
-        learner.save().unwrap().tensors[&name].tensor().unwrap().reshape([-1]).try_into().unwrap()
+        learner.save().unwrap().weights[&name].tensor().unwrap().reshape([-1]).try_into().unwrap()
     };
     let start = get(&learner, "online");
     let mut ema = start.clone();
-    assert!(get(&learner, "ema") == start && get(&learner, "target") == start);
+    assert!(get(&learner, "average") == start && get(&learner, "target") == start);
     for update in 1..=4 {
         learner.step(&setup::batch(&learner, update)).unwrap();
         let online = get(&learner, "online");
         ema.iter_mut().zip(&online).for_each(|(e, o)| *e = 0.9 * *e + 0.1 * o);
-        for (found, expected) in get(&learner, "ema").iter().zip(&ema) {
+        for (found, expected) in get(&learner, "average").iter().zip(&ema) {
             assert!((found - expected).abs() < 1e-6);
         }
         assert_eq!(get(&learner, "target") == online, update == 3);

@@ -15,7 +15,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use envs::EnvId;
 use serde::Serialize;
-use train::numbers::{fixed, rounded};
+use train::number_format::{fixed, rounded};
 
 use self::checks::{Check, ENOUGH, checks};
 use self::curves::Curves;
@@ -219,7 +219,7 @@ mod tests {
         let sentence = format!("{} contains no metrics yet", empty.display());
         assert_eq!(refused(&args(&[&empty], &folder.path().join("x.svg"), None)), sentence);
         let missing = refused(&args(&[Path::new("missing")], &out, None));
-        assert!(missing.starts_with("there is no run `missing` in /") && missing.contains("/nowhere; "), "{missing}");
+        assert!(missing.starts_with("there is no run `missing` in /") && missing.contains("/nowhere, "), "{missing}");
         let misspelled = refused(&args(&[&file], &out, Some("pnog")));
         assert_eq!(misspelled, "unknown environment `pnog`: did you mean `pong`?");
         let task = refused(&args(&[&file], &out, Some("catch")));

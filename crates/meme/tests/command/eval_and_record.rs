@@ -69,7 +69,7 @@ fn run_is_evaluated_repeatably_and_recorded() {
     assert_eq!(online["protocol"]["parameters"], "online");
     assert_eq!((&online["protocol"]["seed"], &online["protocol"]["episodes"]), (&5.into(), &19.into()));
     let error = error_of(&runs, &["eval", "run", "--parameters", "online", "--checkpoint", "best"]);
-    assert!(error.contains("keeps the averaged parameters only; the online ones are in those"), "{error}");
+    assert!(error.contains("has the averaged parameters only; `--checkpoint last` has the online ones too"), "{error}");
 
     let text = prints(&runs, &["eval", "run"]);
     assert!(text.starts_with("run: mean score "), "{text}");
@@ -109,7 +109,7 @@ fn run_is_evaluated_repeatably_and_recorded() {
     rejections(&runs, out);
 }
 
-const NO_BEST: &str = "error: run run has kept no best checkpoint yet: no evaluation has finished, or \
+const NO_BEST: &str = "error: run run has no best checkpoint: no evaluation has finished yet, or \
                        checkpoint.keep_best is off; `--checkpoint last` plays the newest one";
 
 fn rejections(runs: &Runs, video: &str) {
@@ -132,10 +132,10 @@ fn rejections(runs: &Runs, video: &str) {
         "{error}"
     );
 
-    fs::remove_file(format!("{folder}/best.ckpt")).unwrap();
+    fs::remove_dir_all(format!("{folder}/best")).unwrap();
     let error = error_of(runs, &["eval", "run", "--checkpoint", "best"]);
     assert_eq!(error, NO_BEST);
-    fs::remove_file(format!("{folder}/000000001600.ckpt")).unwrap();
+    fs::remove_dir_all(format!("{folder}/000000001600")).unwrap();
     let error = error_of(runs, &["record", "run", "--out", video]);
     assert!(error.starts_with("error: the run was saved before, but ") && !error.contains("best"), "{error}");
     let description = runs.file("run.json");
@@ -144,7 +144,7 @@ fn rejections(runs: &Runs, video: &str) {
     let error = error_of(runs, &["record", "run", "--out", video]);
     assert_eq!(
         error,
-        "error: run run has no checkpoint yet; one is written every checkpoint.every_minutes, and when training stops; \
+        "error: run run has no checkpoint yet: one is saved every checkpoint.every_minutes and when training stops; \
          `--checkpoint best` plays the best so far, once an evaluation has finished"
     );
 }

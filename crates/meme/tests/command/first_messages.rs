@@ -3,7 +3,6 @@
 use std::fs;
 use std::process::Command;
 
-
 use crate::runs::{Ended, Runs, ended, meme};
 
 /// Standard error and exit code of a command.
@@ -47,7 +46,7 @@ fn every_error_begins_with_the_word_error() {
         (&["trian"][..], "error: unrecognized subcommand 'trian'\n", 2),
         (&["train", "catch", "--frames"], "error: a value is required for '--frames <FRAMES>'", 2),
         (&["train", "ctach"], "error: unknown environment `ctach`: did you mean `catch`?\n", 1),
-        (&["eval", "x", "--runs", "/nowhere"], "error: there is no run `x` in /nowhere; there is no such folder;", 1),
+        (&["eval", "x", "--runs", "/nowhere"], "error: there is no run `x` in /nowhere, which does not exist;", 1),
     ] {
         let (said, ended) = messages(&mut meme(arguments));
         assert!(said.starts_with(begins) && ended == Some(code), "{arguments:?}: {said}");

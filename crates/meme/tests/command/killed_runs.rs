@@ -44,7 +44,7 @@ fn killed_run_resumes_from_its_last_checkpoint() {
     for kill in 0..kills {
         let mut process = start(&runs, FOREVER);
         if let Some(last) = last {
-            process.wait_until_said(&format!("going on from {last} frames{lost}\n"));
+            process.wait_until_said(&format!("resuming from {last} frames{lost}\n"));
         }
         if kill % 2 == 0 {
             saves_at_every_interval(&runs, &mut process, last, kill);
@@ -63,7 +63,7 @@ fn killed_run_resumes_from_its_last_checkpoint() {
         last = newest;
         lost = match runs.rows().last().copied().unwrap_or(0).saturating_sub(newest.unwrap_or(0)) {
             0 => String::new(),
-            frames => format!("; about {frames} frames played after that save are played again"),
+            frames => format!("; about {frames} frames after that save will be played again"),
         };
         kills_that_cost += usize::from(!lost.is_empty());
     }
@@ -75,7 +75,7 @@ fn killed_run_resumes_from_its_last_checkpoint() {
     let end = start(&runs, &frames.to_string()).end();
     assert!(end.status.success(), "{}", end.said);
     assert_eq!(state(&runs), "finished");
-    let newest = runs.checkpoints().newest_valid(&mut |sentence| panic!("{sentence}")).unwrap().unwrap();
+    let newest = runs.checkpoints().newest_intact(&mut |sentence| panic!("{sentence}")).unwrap().unwrap();
     assert!(newest.frames() >= frames);
     let rows = runs.rows();
     assert!(rows.is_sorted(), "{rows:?}");

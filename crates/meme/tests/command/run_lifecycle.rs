@@ -48,39 +48,40 @@ fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
 /// The checkpoints that a run can resume from.
 fn numbered(runs: &Runs) -> Vec<PathBuf> {
     let names = fs::read_dir(runs.file("checkpoints")).unwrap().map(|entry| entry.unwrap().path());
-    names.filter(|path| path.extension().is_some_and(|end| end == "ckpt") && !path.ends_with("best.ckpt")).collect()
+    names.filter(|path| path.file_name().unwrap().as_encoded_bytes().iter().all(u8::is_ascii_digit)).collect()
 }
 
 #[test]
 fn run_without_its_checkpoints_is_not_started_over() {
     let runs = Runs::new();
     trains(&runs, &["--frames", "800"]);
-    assert!(runs.file("checkpoints/best.ckpt").exists());
-    let kept: Vec<(PathBuf, Vec<u8>)> =
-        numbered(&runs).into_iter().map(|path| (path.clone(), fs::read(path).unwrap())).collect();
+    assert!(runs.file("checkpoints/best").exists());
+    let kept = numbered(&runs);
     assert!(!kept.is_empty());
-    numbered(&runs).iter().for_each(|path| fs::remove_file(path).unwrap());
+    fs::create_dir(runs.file("kept")).unwrap();
+    let aside = |path: &PathBuf| runs.file("kept").join(path.file_name().unwrap());
+    kept.iter().for_each(|path| fs::rename(path, aside(path)).unwrap());
     let folder = runs.file("checkpoints").display().to_string();
-    let ending = "; put them back, or --fresh sets the run aside and starts over";
+    let gone = format!("error: the run was saved before, but {folder} has no checkpoint to resume from");
+    let start_over = "`meme train --fresh` moves the run aside and starts over";
     for arguments in [&["--frames", "800"][..], &["--frames", "1600", "--set", "learner.batch_size=4"]] {
         assert_eq!(
             refuses(&runs, arguments),
             format!(
-                "error: the run was saved before, but {folder} holds no checkpoint to go on from any more, only \
-                 best.ckpt, which can be played (`--checkpoint best`) but not trained on{ending}"
+                "{gone}, only `best`, which can be played but not resumed from; put them back, or play the best with \
+                 `--checkpoint best`; {start_over}"
             )
         );
     }
     fs::rename(runs.file("checkpoints"), runs.file("elsewhere")).unwrap();
-    let sentence = refuses(&runs, &["--frames", "1600"]);
-    assert!(sentence.contains(&format!("to go on from any more{ending}")), "{sentence}");
+    assert_eq!(refuses(&runs, &["--frames", "1600"]), format!("{gone}; put them back; {start_over}"));
 
     // Both remedies work.
     fs::remove_dir(runs.file("checkpoints")).unwrap();
     fs::rename(runs.file("elsewhere"), runs.file("checkpoints")).unwrap();
-    kept.iter().for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    kept.iter().for_each(|path| fs::rename(aside(path), path).unwrap());
     let Ended { said, .. } = trains(&runs, &["--frames", "1200"]);
-    assert!(said.contains("going on from "), "{said}");
+    assert!(said.contains("resuming from "), "{said}");
     fs::remove_dir_all(runs.file("checkpoints")).unwrap();
     let Ended { said, .. } = trains(&runs, &["--frames", "200", "--fresh"]);
     assert!(said.contains("starting run run over; the previous one was moved to "), "{said}");
@@ -94,14 +95,15 @@ fn damaged_checkpoint_is_reported_with_the_damage_and_its_replacement() {
     let mut saved = numbered(&runs);
     saved.sort();
     let [older, newest] = &saved[..] else { panic!("{saved:?}") };
-    fs::write(newest, "").unwrap();
+    fs::write(newest.join("weights.safetensors"), "").unwrap();
     let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
-    let (damaged, instead) = (newest.display(), format!("{} is used instead\n", name(older)));
-    let how = format!("warning: checkpoint {damaged} is damaged: its 0 bytes are too few for a checkpoint;");
+    let (damaged, instead) = (newest.display(), format!("using {} instead\n", name(older)));
+    let how = format!("checkpoint {damaged} is damaged: its weights.safetensors has 0 bytes instead of ");
     let Ended { said, .. } = works(&mut runs.meme(&["eval", "run", "--episodes", "1"]));
-    assert!(said.contains(&format!("{how} {instead}")), "{said}");
+    assert!(said.contains(&how) && said.contains(&format!("; {instead}")), "{said}");
     let Ended { said, .. } = trains(&runs, &["--frames", "800"]);
-    assert!(said.contains(&format!("{how} it is now {}.damaged, and {instead}", name(newest))), "{said}");
+    let renamed = format!("; renamed it to {}.damaged, {instead}", name(newest));
+    assert!(said.contains(&how) && said.contains(&renamed), "{said}");
 }
 
 /// Damage most likely hits replay, by far the largest part of a checkpoint.
@@ -111,20 +113,21 @@ fn run_with_only_damaged_checkpoints_is_rejected_before_it_resumes() {
     trains(&runs, &["--frames", "60"]);
     let saved = numbered(&runs);
     let [path] = &saved[..] else { panic!("{saved:?}") };
-    let mut bytes = fs::read(path).unwrap();
-    // Replay is the last part, before an index of some hundred bytes.
-    let at = bytes.len() - 2000;
-    bytes[at] ^= 1;
-    fs::write(path, bytes).unwrap();
+    let replay = path.join("replay.bin");
+    let mut bytes = fs::read(&replay).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&replay, bytes).unwrap();
     let before = files(&runs);
     let Ended { status, said, .. } = ended(&mut runs.train(&["--frames", "400"]));
     let (path, folder) = (path.display(), runs.file("checkpoints"));
     let expected = format!(
-        "warning: checkpoint {path} is damaged: the hash of its part `replay` is wrong\n\
-         error: none of the 1 checkpoints in {} can be used; --fresh sets the run aside and starts over\n",
+        "warning: checkpoint {path} is damaged: the hash of its replay.bin is wrong\n\
+         error: none of the 1 checkpoints in {} can be used; `meme train --fresh` moves the run aside and starts over\n",
         folder.display()
     );
-    let best = said.replace(", only best.ckpt, which `--checkpoint best` plays", "");
+    let best =
+        said.replace(", only `best`, which can be played but not resumed from; `--checkpoint best` plays it", "");
     assert_eq!((status.code(), best), (Some(1), expected));
     assert_eq!(files(&runs), before);
 }
@@ -133,22 +136,23 @@ fn run_with_only_damaged_checkpoints_is_rejected_before_it_resumes() {
 fn damaged_best_checkpoint_is_reported_and_replaced_by_the_next_evaluation() {
     let runs = Runs::new();
     trains(&runs, &["--frames", "800"]);
-    let best = runs.file("checkpoints/best.ckpt");
-    let mut bytes = fs::read(&best).unwrap();
+    let best = runs.file("checkpoints/best");
+    let weights = best.join("weights.safetensors");
+    let mut bytes = fs::read(&weights).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
-    fs::write(&best, &bytes).unwrap();
+    fs::write(&weights, &bytes).unwrap();
     let mut process = start(&runs, &["--frames", FOREVER]);
     process.wait_until_said(&format!(
-        "checkpoint {} is damaged: the hash of its part `weights` is wrong; it is now best.ckpt.damaged, and the \
-         next evaluation takes its place\n",
+        "checkpoint {} is damaged: the hash of its weights.safetensors is wrong; renamed it to best.damaged, the \
+         next evaluation replaces it\n",
         best.display()
     ));
     process.wait_until("a best checkpoint", || best.exists());
     process.send("INT");
     assert!(process.end().status.success());
     assert!(runs.checkpoints().best().unwrap().is_some());
-    assert_eq!(fs::read(runs.file("checkpoints/best.ckpt.damaged")).unwrap(), bytes);
+    assert_eq!(fs::read(runs.file("checkpoints/best.damaged/weights.safetensors")).unwrap(), bytes);
 }
 
 /// A run that is killed before its first save cannot resume, even with metrics and a best checkpoint.
@@ -157,10 +161,10 @@ fn run_killed_before_its_first_save_starts_again() {
     let runs = Runs::new();
     let arguments = ["--frames", FOREVER];
     // The best parameters of the first attempt are kept.
-    for kept in ["best.ckpt", "best.ckpt.1"] {
+    for kept in ["best", "best.1"] {
         let mut process = start(&runs, &arguments);
         let is_there = |name| runs.file(&format!("checkpoints/{name}")).exists();
-        process.wait_until("a best checkpoint", || !runs.rows().is_empty() && is_there(kept) && is_there("best.ckpt"));
+        process.wait_until("a best checkpoint", || !runs.rows().is_empty() && is_there(kept) && is_there("best"));
         process.kill();
         assert_eq!(numbered(&runs), Vec::<PathBuf>::new());
     }
@@ -168,11 +172,11 @@ fn run_killed_before_its_first_save_starts_again() {
     // With other settings it would lose its best checkpoint, if it has one.
     let other = ["--frames", "60", "--set", "learner.batch_size=4"];
     assert!(refuses(&runs, &other).contains("learner.batch_size was 16 and is now 4"));
-    fs::remove_file(runs.file("checkpoints/best.ckpt")).unwrap();
+    fs::remove_dir_all(runs.file("checkpoints/best")).unwrap();
     let played = *runs.rows().last().unwrap();
     let Ended { said, .. } = trains(&runs, &other);
     assert!(said.starts_with("run run has no checkpoint; starting again in "), "{said}");
-    assert!(said.contains(&format!("\nabout {played} frames that were never saved are played again\n")), "{said}");
+    assert!(said.contains(&format!("about {played} frames were never saved and will be played again\n")), "{said}");
     assert!(fs::read_to_string(runs.file("config.toml")).unwrap().contains("batch_size = 4"));
 
     // A process killed right after a save may not have noted it yet.
@@ -189,7 +193,7 @@ fn run_killed_before_its_first_save_starts_again() {
 #[test]
 fn best_checkpoint_of_an_unsaved_attempt_is_set_aside() {
     let runs = Runs::new();
-    let best = runs.file("checkpoints/best.ckpt");
+    let best = runs.file("checkpoints/best");
     let mut process = start(&runs, &["--frames", FOREVER]);
     process.wait_until("a best checkpoint", || best.exists());
     process.kill();
@@ -274,8 +278,8 @@ fn frame_budget_may_shrink_to_more_than_what_is_played() {
     assert_eq!(
         refuses(&runs, &["--frames", "100"]),
         format!(
-            "error: run run has played {played} frames already, so it can't end at 100; a --frames above \
-             that trains on"
+            "error: run run has played {played} frames already, so it can't end at 100; use a higher --frames to \
+             train longer"
         )
     );
     let fewer = (played + 100).to_string();
@@ -311,7 +315,7 @@ fn stop_is_acknowledged_and_the_end_is_reported_and_measured() {
     );
     assert!(said.ends_with(&end), "{said}");
     assert_eq!(runs.rows(), [frames]);
-    assert_eq!(numbered(&runs), [runs.file(&format!("checkpoints/{frames:012}.ckpt"))]);
+    assert_eq!(numbered(&runs), [runs.file(&format!("checkpoints/{frames:012}"))]);
 }
 
 #[test]
@@ -321,8 +325,8 @@ fn changed_settings_are_named_and_rejected() {
     assert_eq!(
         refuses(&runs, &["--frames", "200", "--set", "learner.batch_size=4", "--set", "env.hide_rewards=true"]),
         "error: run run was started with other settings: env.hide_rewards was false and is now true, \
-         learner.batch_size was 16 and is now 4; leave them as they were, give this one another --name, or --fresh sets \
-         the run aside and starts over"
+         learner.batch_size was 16 and is now 4; leave them as they were, give this run another --name, or use --fresh \
+         to move the old run aside and start over"
     );
 }
 
@@ -334,10 +338,7 @@ fn missing_or_damaged_description_is_reported_alike_by_every_command() {
     let whole = fs::read(&path).unwrap();
     let expected = |what: &str| {
         let path = path.display();
-        format!(
-            "error: {path} is {what}, and without it nobody knows what the run is of: put it back, or write it anew as \
-             docs/runs.md shows"
-        )
+        format!("error: {path} is {what}: restore it, or write it again as docs/runs.md shows")
     };
     let says = |expected: String| {
         for arguments in [&["--frames", "60"][..], &["--frames", "100"]] {

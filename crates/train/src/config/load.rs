@@ -11,7 +11,7 @@ use toml::{Table, Value};
 use super::layer::{Entry, read_setting, read_text};
 use super::problem::{ConfigError, Fault, Origin, Problem};
 use super::{CONFIG_FILE, Config, fields, rules};
-use crate::plain_file;
+use crate::run::regular_file;
 use crate::suggestion::{suggest_path, suggest_word};
 
 /// A preset: what differs from the defaults, as commented TOML.
@@ -122,7 +122,7 @@ impl Layers {
 
     fn add_file(&mut self, path: &Path) {
         let origin = |line| Origin::File { path: path.to_owned(), line };
-        let text = plain_file::read(path).map_err(|error| error.to_string());
+        let text = regular_file::read(path).map_err(|error| error.to_string());
         match text.and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())) {
             Ok(text) => self.add_text(&text, |line| origin(Some(line))),
             Err(error) => self.report(origin(None), Fault::Unreadable(error)),

@@ -67,7 +67,7 @@ impl ActorThread {
         if let Err(error) = played.unwrap_or(Err(TrainError::Panicked { role: "an actor" }))
             && !self.control.is_stopping()
         {
-            let is_usable = error.is_of_an_environment();
+            let is_usable = error.is_from_environment();
             let _ = self.messages.send(ThreadMessage::Failed(error));
             while is_usable && let Some(pause) = self.control.await_pause() {
                 self.send_copy(pause);

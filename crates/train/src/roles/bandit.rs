@@ -1,4 +1,4 @@
-//! The one bandit that gives every episode its policy.
+//! The bandit that chooses every episode's policy.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,33 +14,33 @@ use crate::roles::messages::Role;
 #[derive(Debug)]
 pub struct CentralBandit(Mutex<BanditState>);
 
-/// What continues from a saved run.
+/// Saved state of the bandit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BanditState {
     bandit: Bandit,
     random: Random,
-    /// Episodes begun by actors, a count for each policy.
+    /// Episodes that actors have begun, per policy.
     pulls: Vec<u64>,
 }
 
 impl CentralBandit {
-    /// A bandit over `policies` policies that knows nothing.
+    /// A new bandit over `policies` policies.
     pub fn new(policies: usize, parameters: &BanditParameters, seed: u64) -> Self {
         let bandit = Bandit::new(policies, parameters.clone());
         Self::resume(BanditState { bandit, random: Random::seed_from_u64(seed), pulls: vec![0; policies] })
     }
 
-    /// Goes on from a saved one.
+    /// Resumes from a saved state.
     pub fn resume(state: BanditState) -> Self {
         Self(Mutex::new(state))
     }
 
-    /// What continues from here.
+    /// Copies the state.
     pub fn state(&self) -> BanditState {
         self.lock().clone()
     }
 
-    /// The policy for the next episode: for an evaluator the one with the best mean return.
+    /// Chooses the policy for the next episode: for an evaluator, the one with the best mean return.
     pub fn choose(&self, role: Role) -> usize {
         let mut state = self.lock();
         if role == Role::Evaluator {
@@ -52,7 +52,7 @@ impl CentralBandit {
         policy
     }
 
-    /// An episode of this policy ended with this score; evaluators teach nothing.
+    /// Records the score of a finished episode; those of evaluators do not count.
     pub fn report(&self, role: Role, policy: usize, score: f64) -> Result<()> {
         if role == Role::Actor {
             self.lock().bandit.update(policy, score)?;
@@ -60,7 +60,7 @@ impl CentralBandit {
         Ok(())
     }
 
-    /// An episode of this policy was lost.
+    /// Records that an episode was lost.
     pub fn abandon(&self, role: Role, policy: usize) -> Result<()> {
         if role == Role::Actor {
             self.lock().bandit.abandon(policy)?;
@@ -68,7 +68,7 @@ impl CentralBandit {
         Ok(())
     }
 
-    /// What is known of each policy, and how many episodes each began.
+    /// Statistics of each policy, and the number of its episodes.
     pub fn arms(&self) -> (Vec<Arm>, Vec<u64>) {
         let state = self.lock();
         (state.bandit.arms().to_vec(), state.pulls.clone())
@@ -80,7 +80,7 @@ impl CentralBandit {
     }
 
     fn lock(&self) -> MutexGuard<'_, BanditState> {
-        // Counts are whole after every statement, so a thread that died while holding them left them usable.
+        // The state is valid after every statement, even if a thread panicked while it held the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

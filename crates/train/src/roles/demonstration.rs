@@ -1,4 +1,4 @@
-//! Plays what a run has trained in one environment, step by step, for somebody who watches.
+//! Plays a trained agent in one environment, step by step, for display.
 
 use agent::acting::{ObservationRows, StepRewards};
 use agent::learner::ParameterSource;
@@ -14,7 +14,7 @@ use crate::roles::messages::{ActRequests, Decision};
 use crate::run::checkpoint::Checkpoint;
 use crate::runtime::assembly::Task;
 
-/// Greedy play with the averaged parameters in the first environment of an evaluation with the same seed.
+/// Greedy play with the averaged parameters, in the first environment of an evaluation with the same seed.
 pub struct Demonstration {
     environments: Box<dyn Environments>,
     spec: EnvSpec,
@@ -25,25 +25,25 @@ pub struct Demonstration {
     updates: u64,
 }
 
-/// What was seen, decided and done in one step.
+/// One step of a demonstration.
 #[derive(Clone, Debug)]
 pub struct DemonstrationStep {
-    /// What was seen.
+    /// The observation.
     pub observation: Vec<u8>,
-    /// What the networks said to it.
+    /// The networks' decision.
     pub decision: Decision,
-    /// Its intrinsic rewards.
+    /// The observation's intrinsic rewards.
     pub intrinsic: StepRewards,
-    /// What was done.
+    /// The action.
     pub action: usize,
-    /// What that was rewarded with.
+    /// The environment's reward.
     pub reward: f64,
-    /// Where it ended the episode: how, and what was seen then.
+    /// How the episode ended, if it did, and its last observation.
     pub end: Option<(EpisodeEnd, Vec<u8>)>,
 }
 
 impl Demonstration {
-    /// The agent in `checkpoint`, on episodes that follow from `seed`.
+    /// A demonstration of the agent in `checkpoint`.
     pub fn new(task: &Task, config: &Config, checkpoint: &Checkpoint, seed: u64) -> Result<Self> {
         let mut stage = EvaluationSetup::new(task, config, checkpoint, ParameterSource::Ema, seed, 1)?;
         let env_actor = stage.env_actor(config, 0)?;
@@ -54,23 +54,23 @@ impl Demonstration {
         Ok(Self { environments, spec, env_actor, inference, bandit, requests, updates })
     }
 
-    /// What the environment looks like.
+    /// Specification of the environment.
     pub fn spec(&self) -> &EnvSpec {
         &self.spec
     }
 
-    /// Updates that made the parameters.
+    /// Number of updates that made the parameters.
     pub fn updates(&self) -> u64 {
         self.updates
     }
 
-    /// The policy that plays: the bandit's favourite.
+    /// The policy that plays: the bandit's greedy arm.
     pub fn policy(&self) -> usize {
         self.bandit.greedy()
     }
 
-    /// Plays one step; what went wrong and was mended is told to `say`.
-    pub fn step(&mut self, say: &mut dyn FnMut(&str)) -> Result<DemonstrationStep> {
+    /// Plays one step. Reports faults that were handled to `warn`.
+    pub fn step(&mut self, warn: &mut dyn FnMut(&str)) -> Result<DemonstrationStep> {
         self.environments.observation(0, 0, self.requests.observations.row_mut(0)?);
         let observation = self.requests.observations.row(0)?.to_vec();
         self.requests.requests.clear();
@@ -81,13 +81,13 @@ impl Demonstration {
         let intrinsic = self.env_actor.pending_rewards().unwrap_or_default();
         self.environments.start(0, &[action])?;
         let finished = self.environments.finish(0).map(|steps| steps.first().copied());
-        self.environments.take_faults().iter().for_each(|fault| say(fault));
+        self.environments.take_faults().iter().for_each(|fault| warn(fault));
         let step = finished?.ok_or(TrainError::NoEnvironments)?;
         let mut last = vec![0; observation.len()];
         if step.end.is_some() {
             self.environments.last_observation(0, 0, &mut last);
         }
-        // Nothing is written down, so the actor environment does not ask for the last observation.
+        // Without a writer, the actor environment does not need the last observation.
         self.env_actor.take(&step, Vec::new, &self.bandit)?;
         let end = step.end.map(|end| (end, last));
         Ok(DemonstrationStep { observation, decision, intrinsic, action, reward: step.reward, end })

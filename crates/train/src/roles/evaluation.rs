@@ -1,4 +1,4 @@
-//! Measures what a run has trained: a fixed number of greedy episodes, usually with the averaged parameters.
+//! Evaluates a trained agent: a fixed number of greedy episodes, usually with the averaged parameters.
 
 use agent::intrinsic::DistanceMean;
 use agent::learner::ParameterSource;
@@ -11,25 +11,24 @@ use crate::roles::actor_env::{EnvActor, EnvActorSpec};
 use crate::roles::bandit::CentralBandit;
 use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::messages::{EpisodeReport, Role};
+use crate::roles::trained_agent::TrainedAgent;
 use crate::run::checkpoint::Checkpoint;
 use crate::runtime::assembly::{Task, environments, make_sets, observation_spec};
 use crate::runtime::events::Event;
 use crate::runtime::trainer::device;
-use crate::trained::Trained;
-use crate::weights;
 
-/// The first environment's index. Episodes follow from seed and index, and training's indices are all smaller: no
-/// episode is one that was trained on, whatever the seed.
+/// Index of the first environment. Seed and index determine episodes, and training uses smaller indices only, so no
+/// episode occurred in training, whatever the seed.
 pub const FIRST_INDEX: usize = 1_000_000;
 
-/// Environments that play at the same time, at most.
+/// Largest number of environments at the same time.
 const MOST_ENVIRONMENTS: usize = 16;
 
-/// Workers play while the networks decide for the others. A fixed number on every machine, since the size of a batch may
-/// change the last bits of what the networks say.
+/// Environments per worker, so that workers play while the networks decide for others. The same on every machine, since
+/// the batch size may change the last bits of the networks' output.
 const ENVIRONMENTS_PER_WORKER: usize = 4;
 
-/// Environments with indices of their own, and the trained agent beside them.
+/// Environments for an evaluation, and the trained agent.
 pub(crate) struct EvaluationSetup {
     pub(crate) sets: Vec<Box<dyn Environments>>,
     pub(crate) spec: EnvSpec,
@@ -48,9 +47,6 @@ impl EvaluationSetup {
         seed: u64,
         environments: usize,
     ) -> Result<Self> {
-        if parameters == ParameterSource::Online && weights::are_in(checkpoint) {
-            return Err(TrainError::OnlyAveraged);
-        }
         let mut playing = config.clone();
         playing.run.seed = seed;
         playing.actors.environments_per_worker = ENVIRONMENTS_PER_WORKER;
@@ -58,9 +54,12 @@ impl EvaluationSetup {
         let sets = make_sets(task, &playing, FIRST_INDEX, environments)?;
         let spec = sets.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
         let (observation, actions, device) = (observation_spec(&spec), spec.actions(), device(config)?);
-        let Trained { mut published, bandit, distances } =
-            Trained::read(checkpoint, config, &observation, actions, device)?;
+        let TrainedAgent { mut published, has_online, bandit, distances } =
+            TrainedAgent::read(checkpoint, config, &observation, actions, device)?;
         if parameters == ParameterSource::Online {
+            if !has_online {
+                return Err(TrainError::OnlyAveraged);
+            }
             published.evaluate_online();
         }
         let (agent, intrinsic) = (&config.agent, &config.intrinsic);
@@ -69,21 +68,21 @@ impl EvaluationSetup {
         Ok(Self { sets, spec, inference, bandit, updates: published.version, distances })
     }
 
-    /// An actor environment that plays greedily and writes nothing down.
+    /// Returns an actor environment that plays greedily and writes nothing to replay.
     pub(crate) fn env_actor(&self, config: &Config, environment: usize) -> Result<EnvActor> {
         let hides_rewards = config.env.hide_rewards;
         let spec = EnvActorSpec { role: Role::Evaluator, environment, slot: environment, epsilon: 0.0, hides_rewards };
-        // Nothing is drawn without exploration, so the seed does not matter.
+        // Without exploration, the seed does not matter.
         let env_actor =
             EnvActor::new(spec, &config.intrinsic, self.inference.embedding_length(), 0, None, &self.bandit)?;
         Ok(env_actor.with_distances(self.distances))
     }
 }
 
-/// An evaluation that its caller moves on.
+/// An evaluation that its caller advances.
 ///
-/// How many episodes of each environment count is fixed before the first: the first N / n of each, and one more of the
-/// first N mod n. Counting the N that end first instead would favour short ones.
+/// The episodes that count are fixed in advance: the first N / n of each environment, and one more of the first N mod n.
+/// Counting the N that end first would favour short ones.
 pub struct Evaluation {
     actors: Vec<Actor>,
     inference: Inference,
@@ -95,8 +94,7 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// `episodes` episodes of the agent in `checkpoint` with these of its parameters, on environments that follow from
-    /// `seed`.
+    /// An evaluation of `episodes` episodes with the given parameters of a checkpoint.
     pub fn new(
         task: &Task,
         config: &Config,
@@ -123,22 +121,22 @@ impl Evaluation {
         Ok(Self { actors, inference, bandit, spec, updates, played: vec![Vec::new(); wanted.len()], wanted })
     }
 
-    /// What the environments look like.
+    /// Specification of the environments.
     pub fn spec(&self) -> &EnvSpec {
         &self.spec
     }
 
-    /// Updates that made the parameters.
+    /// Number of updates that made the parameters.
     pub fn updates(&self) -> u64 {
         self.updates
     }
 
-    /// Whether the bandit knows what any policy is worth; else the first one plays.
+    /// Whether the bandit knows the return of any policy; otherwise the first one plays.
     pub fn policy_is_known(&self) -> bool {
         self.bandit.arms().0.iter().any(|arm| arm.episodes > 0.0)
     }
 
-    /// The policy that plays: the bandit's favourite.
+    /// The policy that plays: the bandit's greedy arm.
     pub fn policy(&self) -> usize {
         self.bandit.greedy()
     }
@@ -148,14 +146,13 @@ impl Evaluation {
         self.wanted.len()
     }
 
-    /// Agent steps so far, all environments together.
+    /// Agent steps of all environments so far.
     pub fn steps(&self) -> u64 {
         self.actors.iter().map(Actor::steps).sum()
     }
 
-    /// One step of every environment of the workers that have episodes left to play; what went wrong and was mended is
-    /// told to `say`.
-    pub fn advance(&mut self, say: &mut dyn FnMut(&str)) -> Result<()> {
+    /// Steps the environments of all workers that have episodes left. Reports faults that were handled to `warn`.
+    pub fn advance(&mut self, warn: &mut dyn FnMut(&str)) -> Result<()> {
         let Self { actors, inference, bandit, wanted, played, .. } = self;
         let shares = wanted.chunks(ENVIRONMENTS_PER_WORKER).zip(played.chunks(ENVIRONMENTS_PER_WORKER));
         let mut playing: Vec<&mut Actor> = actors
@@ -169,7 +166,7 @@ impl Evaluation {
         }
         for actor in playing {
             let mut on_event = |event| match event {
-                Event::Fault(fault) => say(&fault),
+                Event::Fault(fault) => warn(&fault),
                 Event::Episode(report) => {
                     let played = &mut played[report.environment];
                     if played.len() < wanted[report.environment] {
@@ -189,7 +186,7 @@ impl Evaluation {
         all_played(&self.wanted, &self.played)
     }
 
-    /// The episodes that count and have been played, environment by environment.
+    /// Returns the finished episodes that count, environment by environment.
     pub fn episodes(&self) -> impl Iterator<Item = &EpisodeReport> {
         self.played.iter().flatten()
     }
@@ -199,7 +196,7 @@ fn all_played(wanted: &[usize], played: &[Vec<EpisodeReport>]) -> bool {
     played.iter().zip(wanted).all(|(played, &wanted)| played.len() == wanted)
 }
 
-/// How many episodes of each environment count.
+/// Returns how many episodes of each environment count.
 fn shares(episodes: usize) -> Vec<usize> {
     let environments = episodes.min(MOST_ENVIRONMENTS);
     (0..environments)
@@ -223,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn no_training_environment_can_have_an_evaluations_index() {
+    fn training_never_uses_an_index_of_an_evaluation() {
         let most = |path: &str| match fields().find(|field| field.path == path).unwrap().kind {
             Kind::Integer(_, most) => most as usize,
             _ => panic!("{path} is not an integer"),

@@ -107,7 +107,7 @@ impl Inference {
         Ok(())
     }
 
-    /// Sends an actor's observations to the device ahead of the decision. What is not sent ahead goes with it.
+    /// Sends an actor's observations to the device ahead of the decision. The rest is sent with it.
     pub fn send(&mut self, requests: &ActRequests) -> Result<()> {
         for (role, network) in [(Role::Actor, &mut self.online), (Role::Evaluator, &mut self.average)] {
             let of_role = requests.requests.iter().filter(|request| request.role == role);

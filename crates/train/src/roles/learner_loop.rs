@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use agent::TensorFile;
-use agent::learner::{Learner, ParameterSource, StepOptions, StepReport};
+use agent::NamedTensors;
+use agent::learner::{AVERAGE, Learner, LearnerState, ONLINE, ParameterSource, StepOptions, StepReport};
 use agent::loader::LoadedBatch;
+use agent::tensor_file::HostTensor;
 use replay::{Key, Replay};
 
 use crate::config::Config;
@@ -60,14 +61,29 @@ impl LearnerLoop {
         Ok(Self { learner, replay, publish_every, embedding, hold, in_progress: None })
     }
 
-    /// Returns the f that actors use, as a checkpoint keeps it.
-    pub fn save_embedding(&self) -> Result<TensorFile> {
-        self.embedding.save()
+    /// Copies the learner's state. Its averaged weights are all that evaluators play with, with the f that is held.
+    pub fn save(&self) -> Result<LearnerState> {
+        let mut state = self.learner.save()?;
+        let rnd = |(name, tensor): (&String, &HostTensor)| {
+            Some((
+                format!("{AVERAGE}{}", name.strip_prefix(ONLINE).filter(|name| name.starts_with("rnd."))?),
+                tensor.clone(),
+            ))
+        };
+        let rnd: Vec<_> = state.weights.iter().filter_map(rnd).collect();
+        state.weights.extend(rnd);
+        self.embedding.export(&mut state.weights)?;
+        Ok(state)
     }
 
     /// Continues with a saved f: restored episodic memories can be compared with no other.
-    pub fn restore_embedding(&mut self, saved: &TensorFile) -> Result<()> {
-        self.embedding.restore(saved)
+    pub fn keep_embedding(&mut self, saved: Embedding) {
+        self.embedding = saved;
+    }
+
+    /// The f that actors use.
+    pub fn embedding(&self) -> &Embedding {
+        &self.embedding
     }
 
     /// The learner.
@@ -81,10 +97,11 @@ impl LearnerLoop {
     }
 
     /// Returns the averaged parameters as evaluators use them, with the f that is held.
-    pub fn averaged_weights(&self) -> agent::Result<TensorFile> {
-        let mut file = self.learner.weights(ParameterSource::Ema)?;
-        self.embedding.export_to(&mut file)?;
-        Ok(file)
+    pub fn averaged_weights(&self) -> Result<NamedTensors> {
+        let mut weights = NamedTensors::new();
+        self.learner.parameters(ParameterSource::Ema)?.export(&mut weights, AVERAGE)?;
+        self.embedding.export(&mut weights)?;
+        Ok(weights)
     }
 
     /// Returns the newest parameters with the f that is held.

@@ -12,4 +12,5 @@ pub(crate) mod inference_server;
 pub mod learner_loop;
 pub mod messages;
 pub(crate) mod prefetch_thread;
+pub mod trained_agent;
 pub mod training_agent;

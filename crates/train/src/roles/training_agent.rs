@@ -1,4 +1,4 @@
-//! What training changes: the learner, the bandit, and the usual distance between observations.
+//! What training changes: the learner, the bandit, and d²_m, the usual distance between neighbours.
 
 use std::sync::Arc;
 
@@ -16,26 +16,26 @@ pub struct TrainingAgent {
     pub learner_loop: LearnerLoop,
     /// Chooses the policy of each episode.
     pub bandit: Arc<CentralBandit>,
-    /// The d²_m that the trained agent starts playing with.
-    pub distances: TrainedDistances,
+    /// The d²_m that the trained agent starts to play with.
+    pub distances: NeighbourDistances,
 }
 
 /// d²_m of the evaluator whose episode ended last, or of an actor until the first evaluator's episode ends.
 ///
 /// Evaluators see the game as the trained agent plays it, actors as they explore it.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct TrainedDistances {
+pub struct NeighbourDistances {
     mean: DistanceMean,
     from_evaluator: bool,
 }
 
-impl TrainedDistances {
+impl NeighbourDistances {
     /// The running mean.
     pub fn mean(&self) -> DistanceMean {
         self.mean
     }
 
-    /// Takes over the distances of a finished episode.
+    /// Takes the distances of a finished episode.
     pub fn record(&mut self, event: &Event) {
         if let Event::Episode(report) = event
             && (report.role == Role::Evaluator || !self.from_evaluator)
@@ -52,8 +52,8 @@ mod tests {
     use crate::roles::messages::{EpisodeReport, NoveltySums};
 
     #[test]
-    fn distances_are_an_evaluators_once_there_is_one() {
-        let mut trained = TrainedDistances::default();
+    fn prefers_distances_of_evaluators() {
+        let mut trained = NeighbourDistances::default();
         let mut record = |role, distance: f32| {
             let mut distances = DistanceMean::default();
             distances.update(&[distance], 10);

@@ -1,28 +1,28 @@
-//! A file that only grows, by whole records.
+//! A file that grows by whole records.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use super::durable::FileError;
-use crate::plain_file;
+use crate::run::regular_file;
 
-/// Appends records, each in one write; one that fails half-way, as on a full disk, is taken back.
+/// Appends records, each in one write. A record that fails half-way, as on a full disk, is removed.
 #[derive(Debug)]
 pub(super) struct AppendFile {
     file: File,
     path: PathBuf,
-    /// The length in whole records.
+    /// Length of the complete records.
     length: u64,
-    /// Whether part of a record may stand behind `length`.
+    /// Whether part of a record may follow after `length`.
     torn: bool,
 }
 
 impl AppendFile {
-    /// Opens the file, or makes it where there is none.
+    /// Opens or creates the file.
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
         let open = || OpenOptions::new().read(true).append(true).create(true).open(path);
-        let file = plain_file::refuse_others(path).and_then(|()| open());
+        let file = regular_file::refuse_other_types(path).and_then(|()| open());
         let file = file.map_err(FileError::at("opened", path))?;
         let length = file.metadata().map_err(FileError::at("read", path))?.len();
         Ok(Self { file, path: path.to_path_buf(), length, torn: false })
@@ -34,7 +34,7 @@ impl AppendFile {
         }
         self.torn = true;
         if let Err(cause) = self.file.write_all(record) {
-            // When this fails too, the next call tries again before it writes.
+            // If this fails too, the next call tries again before it writes.
             let _ = self.cut(self.length);
             return Err(FileError::at("written", &self.path)(cause));
         }
@@ -51,7 +51,7 @@ impl AppendFile {
         Ok(())
     }
 
-    /// Returns when all that was appended is on the disk.
+    /// Syncs all records to disk.
     pub(super) fn sync(&self) -> Result<(), FileError> {
         self.file.sync_data().map_err(FileError::at("synced to disk", &self.path))
     }

@@ -1,4 +1,4 @@
-//! A run under kill -9 and on a full disk: what the next start finds.
+//! What the next start finds after `kill -9` and after a full disk.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -16,17 +16,17 @@ fn open(root: &Path) -> (RunDirectory, Opening) {
     RunDirectory::open(root, "pong", Start::Continue, RunDescription::new("pong", "tiny", 1), "seed = 1\n").unwrap()
 }
 
-/// What the replay of a checkpoint holds: its length and bytes follow from the frames.
+/// Replay of a checkpoint: the frames determine its length and bytes.
 fn replay(frames: u64) -> Vec<u8> {
     let mut random = Random(frames);
     let length = 1 + random.below(400_000);
     random.bytes(length)
 }
 
-fn assert_whole(checkpoint: &Checkpoint) {
+fn assert_intact(checkpoint: &Checkpoint) {
     let frames = checkpoint.frames();
-    assert_eq!(checkpoint.part_bytes("frames").unwrap(), frames.to_le_bytes());
-    assert!(checkpoint.part_bytes("replay").unwrap() == replay(frames));
+    assert_eq!(checkpoint.file_bytes("frames").unwrap(), frames.to_le_bytes());
+    assert!(checkpoint.file_bytes("replay").unwrap() == replay(frames));
 }
 
 /// A run without an agent: it continues, measures and saves, until it is killed.
@@ -34,7 +34,7 @@ fn train(root: &Path) -> ! {
     let (run, _) = open(root);
     let store = CheckpointStore::open(&run.files().checkpoints_folder(), 2).unwrap();
     let checkpoint = store.resume(&mut |sentence| panic!("{sentence}")).unwrap();
-    checkpoint.iter().for_each(assert_whole);
+    checkpoint.iter().for_each(assert_intact);
     let start = checkpoint.map(|checkpoint| checkpoint.frames());
     let (mut metrics, _) = MetricsWriter::open(&run.files().metrics_file(), start).unwrap();
     let mut events = EventWriter::create(&run.files().events_folder(), start).unwrap();
@@ -49,18 +49,22 @@ fn train(root: &Path) -> ! {
         }
         metrics.sync().unwrap();
         let write = move |writer: &mut super::checkpoint::CheckpointWriter| {
-            writer.part_bytes("frames", &frames.to_le_bytes())?;
-            writer.part_bytes("replay", &replay(frames))
+            writer.file("frames", |out| out.write_all(&frames.to_le_bytes()))?;
+            writer.file("replay", |out| out.write_all(&replay(frames)))
         };
         let saving = store.save_in_background(frames, write).unwrap();
-        store.save_best(frames, frames as f64, |writer| writer.part_bytes("frames", &frames.to_le_bytes())).unwrap();
+        store
+            .save_best(frames, frames as f64, |writer| {
+                writer.file("frames", |out| out.write_all(&frames.to_le_bytes()))
+            })
+            .unwrap();
         saving.finish().unwrap();
         run.note_saved().unwrap();
     }
 }
 
 #[test]
-fn after_every_kill_the_newest_checkpoint_is_whole() {
+fn newest_checkpoint_is_intact_after_every_kill() {
     if child_role().is_some() {
         train(Path::new(&env::var_os(FOLDER).unwrap()));
     }
@@ -71,9 +75,9 @@ fn after_every_kill_the_newest_checkpoint_is_whole() {
     let mut last = None;
     let mut advances = 0;
     for kill in 0..kills {
-        let mut command = child(&[], module_path!(), "after_every_kill_the_newest_checkpoint_is_whole", "train");
+        let mut command = child(&[], module_path!(), "newest_checkpoint_is_intact_after_every_kill", "train");
         let mut process = command.env(FOLDER, root).stdout(Stdio::piped()).spawn().unwrap();
-        // The first line of the test runner: from there on the time is the run's own.
+        // The test runner's first line: the run starts now.
         let mut said = BufReader::new(process.stdout.take().unwrap());
         while !{
             let mut line = String::new();
@@ -81,49 +85,49 @@ fn after_every_kill_the_newest_checkpoint_is_whole() {
             line.starts_with("running")
         } {}
         let checkpoints = Checkpoints::in_folder(&root.join("pong/checkpoints"));
-        // Every other one comes after a save, on however slow a machine; the rest may hit the opening of the run too.
+        // Every other kill comes after a save, however slow the machine; the others may hit the start too.
         let deadline = Instant::now() + Duration::from_secs(60);
         while kill % 2 == 0 && checkpoints.list().unwrap().last().copied() <= last && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
         thread::sleep(Duration::from_micros(random.below(100_000) as u64));
-        assert_eq!(process.try_wait().unwrap(), None, "kill {kill}: the run has ended by itself");
+        assert_eq!(process.try_wait().unwrap(), None, "kill {kill}: the run has ended early");
         process.kill().unwrap();
         process.wait().unwrap();
 
-        let newest = checkpoints.newest_valid(&mut |sentence| panic!("kill {kill}: {sentence}")).unwrap();
-        newest.iter().for_each(assert_whole);
+        let newest = checkpoints.newest_intact(&mut |sentence| panic!("kill {kill}: {sentence}")).unwrap();
+        newest.iter().for_each(assert_intact);
         let newest = newest.map(|checkpoint| checkpoint.frames());
         assert!(newest >= last, "kill {kill}: {newest:?} after {last:?}");
         advances += usize::from(newest > last);
         last = newest;
-        // Else the next start would miss a checkpoint that there never was.
+        // Or the next start would miss a checkpoint that never existed.
         if let Ok(run) = RunFiles::find(root, "pong") {
             assert!(last.is_some() || !run.description().unwrap().saved, "kill {kill}");
         }
         if let Some(best) = checkpoints.best().unwrap() {
-            assert_eq!(best.part_bytes("frames").unwrap(), best.frames().to_le_bytes());
+            assert_eq!(best.file_bytes("frames").unwrap(), best.frames().to_le_bytes());
         }
     }
-    // Kills that all came before the first save would prove nothing.
+    // Kills before the first save would prove nothing.
     assert!(advances >= kills / 2, "{advances} of {kills}");
 
     let (run, opening) = open(root);
     assert_eq!(opening, Opening::Continued);
     let store = CheckpointStore::open(&run.files().checkpoints_folder(), 2).unwrap();
     let files = names(&run.files().checkpoints_folder());
-    assert!(files.iter().all(|name| name.ends_with(".ckpt")), "{files:?}");
+    assert!(files.iter().all(|name| name == "best" || name.bytes().all(|byte| byte.is_ascii_digit())), "{files:?}");
     let checkpoint = store.resume(&mut |sentence| panic!("{sentence}")).unwrap();
     MetricsWriter::open(&run.files().metrics_file(), checkpoint.map(|checkpoint| checkpoint.frames())).unwrap();
     let rows: Vec<u64> = Rows::open(&run.files().metrics_file()).unwrap().map(|row| row.unwrap().frames).collect();
     let expected: Vec<u64> = (1..=last.unwrap() / 4).map(|step| step * 4).collect();
-    assert_eq!(rows, expected, "one row a step up to the checkpoint, none lost, none twice");
+    assert_eq!(rows, expected, "one row per step up to the checkpoint, none lost, none twice");
 }
 
-/// Files can't grow beyond a limit that the launching shell sets, as if the disk were full.
+/// The shell limits the size of files, as if the disk were full.
 #[test]
-fn a_full_disk_costs_one_save_and_nothing_else() {
-    let test = "a_full_disk_costs_one_save_and_nothing_else";
+fn full_disk_costs_one_save_and_nothing_else() {
+    let test = "full_disk_costs_one_save_and_nothing_else";
     if child_role().is_none() {
         let shell = ["sh", "-c", "trap '' XFSZ; ulimit -f 160; exec \"$0\" \"$@\""];
         let output = child(&shell, module_path!(), test, "full disk").output().unwrap();
@@ -136,17 +140,17 @@ fn a_full_disk_costs_one_save_and_nothing_else() {
     let store = CheckpointStore::open(scratch.path(), 2).unwrap();
     let save = |frames, bytes: usize| {
         store.save(frames, &mut |_| {}, |writer| {
-            writer.part("replay", |part| (0..bytes / 1000).try_for_each(|_| part.write_all(&[7; 1000])))
+            writer.file("replay", |out| (0..bytes / 1000).try_for_each(|_| out.write_all(&[7; 1000])))
         })
     };
     save(100, 10_000).unwrap();
     // The first fails while it streams, the second when its buffer is flushed at the end.
     for bytes in [5_000_000, 500_000] {
         let error = save(200, bytes).unwrap_err().to_string();
-        assert!(error.contains("000000000200.tmp can't be written: "), "{error}");
-        assert_eq!(scratch.names(), ["000000000100.ckpt"]);
+        assert!(error.contains("000000000200.tmp/replay can't be written: "), "{error}");
+        assert_eq!(scratch.names(), ["000000000100"]);
         let newest = store.resume(&mut |sentence| panic!("{sentence}")).unwrap().unwrap();
-        assert_eq!(newest.part_bytes("replay").unwrap(), [7; 10_000]);
+        assert_eq!(newest.file_bytes("replay").unwrap(), [7; 10_000]);
     }
     save(300, 10_000).unwrap();
     assert_eq!(store.checkpoints().list().unwrap(), [100, 300]);

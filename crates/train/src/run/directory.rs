@@ -1,4 +1,4 @@
-//! The folder of a run, held by this process: made, continued or started over.
+//! The directory of a run that this process holds: created, resumed or started over.
 
 use std::fs::{self, DirEntry};
 use std::io::{self, ErrorKind};
@@ -11,101 +11,101 @@ use super::files::{RunDescription, RunFiles};
 use super::lock::{LockError, RunLock};
 use crate::suggestion::{did_you_mean, suggest_word};
 
-/// Why a run can't be opened.
+/// Why a run cannot be opened.
 #[derive(Debug, Error)]
 pub enum DirectoryError {
-    /// The name is none for a folder.
+    /// The name is not valid for a directory.
     #[error("a run can't be named {name:?}: {why}")]
     Name {
-        /// The name that was given.
+        /// The given name.
         name: String,
         /// What is wrong with it.
         why: &'static str,
     },
-    /// Another process has taken the folder.
+    /// Another process has taken the directory.
     #[error(
-        "another run has taken {} since this one was moved or lost its `lock`, so nothing is written there; give the \
-         other another name, and this one its folder back",
+        "another run uses {} since this one was moved or lost its `lock`, so nothing is written there; rename the other \
+         run, and move this one back",
         folder.display()
     )]
     Lost {
-        /// Where it was.
+        /// Its former place.
         folder: PathBuf,
     },
-    /// No run of that name.
+    /// There is no run of that name.
     #[error(
-        "there is no run `{name}` in {}; {}{}",
+        "there is no run `{name}` in {}{}{}",
         std::path::absolute(root).as_deref().unwrap_or(root).display(),
         match known.as_slice() {
-            [] if !root.exists() => "there is no such folder; --runs names another".to_owned(),
-            [] => "it holds none; --runs names another folder".to_owned(),
-            known => format!("there are: {}", known.join(", ")),
+            [] if !root.exists() => ", which does not exist".to_owned(),
+            [] => ", which contains no runs".to_owned(),
+            known => format!("; there are: {}", known.join(", ")),
         },
         did_you_mean(suggest_word(name, known.iter().map(String::as_str)))
     )]
     NoSuchRun {
-        /// Where it was looked for.
+        /// Directory of runs.
         root: PathBuf,
-        /// The name that was given.
+        /// The given name.
         name: String,
-        /// The runs that are there.
+        /// The runs in it.
         known: Vec<String>,
     },
-    /// The folder holds something else.
-    #[error("{} has no run.json but holds `{found}`, so it is no run; give another --name", folder.display())]
-    NoRun {
-        /// The folder.
+    /// The directory contains something else.
+    #[error("{} is not a run: it contains `{found}` but no run.json", folder.display())]
+    NotARun {
+        /// The directory.
         folder: PathBuf,
-        /// One of the things in it that no run has.
+        /// Something in it that no run has.
         found: String,
     },
-    /// `run.json` is lost or can't be understood.
+    /// `run.json` is missing or damaged.
     #[error(
-        "{} is {}, and without it nobody knows what the run is of: put it back, or write it anew as docs/runs.md shows",
+        "{} is {}: restore it, or write it again as docs/runs.md shows",
         path.display(),
         cause.as_ref().map_or("missing".to_owned(), |cause| format!("damaged ({cause})"))
     )]
     Description {
         /// The file.
         path: PathBuf,
-        /// What is wrong in it; nothing where it is not there.
+        /// What is wrong with it; `None` if it is missing.
         cause: Option<String>,
     },
-    /// The run is of another task.
-    #[error("the run `{name}` is of {known}, not of {given}; give another --name, or --fresh to start over")]
+    /// The run trains another task.
+    #[error("run `{name}` trains {known}, not {given}")]
     OtherTask {
         /// The run.
         name: String,
-        /// The task it is of.
+        /// The run's task.
         known: String,
-        /// The task that was asked for.
+        /// The requested task.
         given: String,
     },
-    /// Another process has it, or the lock can't be used.
+    /// Another process holds the run, or the lock cannot be used.
     #[error(transparent)]
     Lock(#[from] LockError),
-    /// A file or folder can't be used.
+    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// What to do with a run that is there already.
+/// What to do with an existing run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Start {
-    /// Go on with it.
+    /// Resume it.
     Continue,
-    /// Set it aside, whole, and start over.
+    /// Move it aside and start over.
     Fresh,
 }
 
-/// What became of it.
+/// How a run was opened.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Opening {
-    /// There was none of that name.
+    /// It is new.
     Created,
-    /// It goes on.
+    /// It existed and resumes.
     Continued,
-    /// The run before it is now in this folder.
+    /// It is new, and the previous run is now in this directory.
     SetAside(PathBuf),
 }
 
@@ -115,13 +115,13 @@ pub struct RunDirectory {
     files: RunFiles,
     description: RunDescription,
     lock: RunLock,
-    /// Whether its folder was made for it.
+    /// Whether its directory was created for it.
     is_new: bool,
 }
 
 impl RunDirectory {
-    /// Takes the run `name` in `root`. A new one gets `description` and `config`; one that goes on keeps its own, and
-    /// must be of the same task.
+    /// Opens the run `name` in `root` and locks it. A new run gets `description` and `config`; an existing one keeps its
+    /// own and must have the same task.
     pub fn open(
         root: &Path,
         name: &str,
@@ -132,19 +132,19 @@ impl RunDirectory {
         let files = RunFiles::named(root, name)?;
         let is_new = make_folder(&files)?;
         if !files.description_file().exists() {
-            // Nothing is left in a folder that is not ours, not even a lock.
+            // Leave nothing in a directory that is not a run, not even a lock.
             refuse_strangers(&files)?;
         }
         let lock = RunLock::acquire(&files.lock_file()).inspect_err(|_| {
             if is_new {
-                // It stays where somebody else was quicker and has it.
+                // It stays if another process was quicker and uses it.
                 let _ = fs::remove_dir(files.folder());
             }
         })?;
         if !files.description_file().exists() {
             if let Err(error) = make(&files, &description, config) {
                 if is_new {
-                    // Why it can't be made says more than that it could not be taken back.
+                    // The first error says more than a failed cleanup.
                     let _ = unmake(&files, true);
                 }
                 return Err(error);
@@ -161,10 +161,10 @@ impl RunDirectory {
             return Ok((Self { files, description: known, lock, is_new }, Opening::Continued));
         }
         let aside = durable::set_aside(files.folder())?;
-        // Its lock went with the old run's folder.
+        // The lock moved with the old run's directory.
         drop(lock);
         let made = || -> Result<RunLock, DirectoryError> {
-            fs::create_dir_all(files.folder()).map_err(FileError::at("made", files.folder()))?;
+            fs::create_dir_all(files.folder()).map_err(FileError::at("created", files.folder()))?;
             let lock = RunLock::acquire(&files.lock_file())?;
             make(&files, &description, config)?;
             Ok(lock)
@@ -172,16 +172,17 @@ impl RunDirectory {
         match made() {
             Ok(lock) => Ok((Self { files, description, lock, is_new: true }, Opening::SetAside(aside))),
             Err(error) => {
-                // Why it can't be made says more than that it could not be taken back.
+                // The first error says more than a failed cleanup.
                 let _ = unmake(&files, true).and_then(|()| give_name_back(&files, &aside));
                 Err(error)
             }
         }
     }
 
-    /// Takes back the making of a run in which nothing came about, `opening` being what [`open`](Self::open) made of
-    /// it: its files go, with the folder if that was made for it, and the run that was set aside for it has its name again.
-    /// A folder in which something was measured, saved or put by somebody stays, and so does a run that was there before.
+    /// Undoes the [`open`](Self::open) of a new run that produced nothing: removes its files, and its directory if that
+    /// was created for it, and gives a run that was moved aside its name back.
+    ///
+    /// A run that existed before stays, and so does a directory with metrics, checkpoints or other files.
     pub fn take_back(self, opening: &Opening) -> Result<(), DirectoryError> {
         let files = &self.files;
         if *opening == Opening::Continued || !is_as_made(files)? {
@@ -194,22 +195,22 @@ impl RunDirectory {
         Ok(durable::sync_folder_of(files.folder())?)
     }
 
-    /// The paths in it.
+    /// Its paths.
     pub fn files(&self) -> &RunFiles {
         &self.files
     }
 
-    /// What it is of: as it was created, where it goes on.
+    /// Its description.
     pub fn description(&self) -> &RunDescription {
         &self.description
     }
 
-    /// Notes in `run.json` that there is a checkpoint to go on from, so that one that is gone later is missed. Call it
-    /// only when the checkpoint is on the disk under its name.
+    /// Records in `run.json` that the run has a checkpoint, so that missing checkpoints are noticed later. Call it only
+    /// when the checkpoint is complete.
     ///
-    /// Old checkpoints are removed after a newer one is in place, and damaged ones are renamed only where a whole one
-    /// stays. So however the process ends, also by `kill -9` at any moment, a run that is noted as saved and has no
-    /// numbered checkpoint lost them to somebody else. `best.ckpt` can't tell that: it may come before the first.
+    /// Old checkpoints are removed only after a newer one is in place, and damaged ones are renamed only if an intact one
+    /// stays. So a run that is recorded as saved but has no checkpoint lost them outside this program, even if it was
+    /// killed. `best` proves nothing: it may come before the first checkpoint.
     pub fn note_saved(&self) -> Result<(), DirectoryError> {
         let known = self.files.description()?;
         if known.saved {
@@ -218,8 +219,7 @@ impl RunDirectory {
         write_description(&self.files, &RunDescription { saved: true, ..known })
     }
 
-    /// Refuses to write where the run no longer is: its folder was moved, or its lock removed, and another process has
-    /// taken its name.
+    /// Fails if another process has taken the run's name, after its directory was moved or its lock removed.
     pub fn check_held(&self) -> Result<(), DirectoryError> {
         match self.lock.is_lost(&self.files.lock_file()) {
             true => Err(DirectoryError::Lost { folder: self.files.folder().to_path_buf() }),
@@ -227,8 +227,7 @@ impl RunDirectory {
         }
     }
 
-    /// Replaces `config.toml`, for a run that goes on with other settings. The one before is kept as `config.toml.1`,
-    /// `.2` and so on; a text that is there already changes nothing.
+    /// Replaces `config.toml` if it changed. The previous one is kept as `config.toml.1`, `.2` and so on.
     pub fn replace_config(&self, config: &str) -> Result<(), FileError> {
         let path = self.files.config_file();
         if path.exists() {
@@ -236,7 +235,7 @@ impl RunDirectory {
                 return Ok(());
             }
             let old = durable::next_free(&path)?;
-            // A link and not a rename: at every moment there is a config.toml.
+            // A link, not a rename: there must always be a config.toml.
             fs::hard_link(&path, &old).map_err(FileError::at("linked", &old))?;
         }
         durable::replace(&path, config.as_bytes())
@@ -250,35 +249,35 @@ fn write_description(files: &RunFiles, description: &RunDescription) -> Result<(
     Ok(durable::replace(&path, format!("{text}\n").as_bytes())?)
 }
 
-/// Makes the folder of a run, where there is none; whether that was so.
+/// Creates a run's directory and returns whether it is new.
 fn make_folder(files: &RunFiles) -> Result<bool, FileError> {
     let folder = files.folder();
     let root = folder.parent().map_or(Ok(()), fs::create_dir_all);
     match root.and_then(|()| fs::create_dir(folder)) {
         Ok(()) => Ok(true),
         Err(cause) if cause.kind() == ErrorKind::AlreadyExists && folder.is_dir() => Ok(false),
-        Err(cause) => Err(FileError::at("made", folder)(cause)),
+        Err(cause) => Err(FileError::at("created", folder)(cause)),
     }
 }
 
-/// Makes a run of a folder that is held.
+/// Turns a locked directory into a run.
 fn make(files: &RunFiles, description: &RunDescription, config: &str) -> Result<(), DirectoryError> {
     refuse_strangers(files)?;
     make_folders(files)?;
     durable::replace(&files.config_file(), config.as_bytes())?;
-    // The folder is a run from here on: all that must be there before is there.
+    // Last, because this file makes the directory a run.
     write_description(files, description)?;
     Ok(durable::sync_folder_of(files.folder())?)
 }
 
-/// Removes what [`make`] and a start have made, as far as they came; the folder too, if it is theirs.
+/// Removes what [`make`] and a start have created so far, and the directory if it is new.
 fn unmake(files: &RunFiles, is_new: bool) -> Result<(), DirectoryError> {
     let unless_gone = |path: &Path, removed: io::Result<()>| match removed {
         Err(cause) if cause.kind() != ErrorKind::NotFound => Err(FileError::at("removed", path)(cause)),
         _ => Ok(()),
     };
     let remove = |path: PathBuf| unless_gone(&path, fs::remove_file(&path));
-    // First what makes it a run: what a kill leaves of the rest is a making that was cut off, and is completed.
+    // First what makes it a run: if the process is killed now, the next start completes the rest.
     remove(files.description_file())?;
     if files.events_folder().exists() {
         entries(&files.events_folder())?.iter().try_for_each(|entry| remove(entry.path()))?;
@@ -293,11 +292,11 @@ fn unmake(files: &RunFiles, is_new: bool) -> Result<(), DirectoryError> {
     Ok(())
 }
 
-/// Lets the run that was set aside in `old` have the name that is free again.
+/// Gives the run that was moved to `old` its name back.
 fn give_name_back(files: &RunFiles, old: &Path) -> Result<(), DirectoryError> {
-    // Not from under somebody who has found it there.
+    // Not while another process uses it there.
     let _held = RunLock::acquire(&RunFiles::in_folder(old).lock_file())?;
-    Ok(fs::rename(old, files.folder()).map_err(FileError::at("given its name back", old))?)
+    Ok(fs::rename(old, files.folder()).map_err(FileError::at("renamed", old))?)
 }
 
 fn made_folders(files: &RunFiles) -> [PathBuf; 3] {
@@ -306,12 +305,12 @@ fn made_folders(files: &RunFiles) -> [PathBuf; 3] {
 
 fn make_folders(files: &RunFiles) -> Result<(), FileError> {
     for folder in made_folders(files) {
-        fs::create_dir_all(&folder).map_err(FileError::at("made", &folder))?;
+        fs::create_dir_all(&folder).map_err(FileError::at("created", &folder))?;
     }
     Ok(())
 }
 
-/// A folder without `run.json` is one whose making was cut off, or a run that lost it, or it is not ours.
+/// Refuses a directory without `run.json`, unless it is a run whose creation was interrupted.
 fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
     if files.has_lost_description() {
         return Err(DirectoryError::Description { path: files.description_file(), cause: None });
@@ -323,14 +322,14 @@ fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
         let ours = OURS.iter().any(|ours| name == *ours);
         if !ours || is_filled_folder(&entry.path()) {
             let found = name.to_string_lossy().into_owned();
-            return Err(DirectoryError::NoRun { folder: files.folder().to_path_buf(), found });
+            return Err(DirectoryError::NotARun { folder: files.folder().to_path_buf(), found });
         }
     }
     Ok(())
 }
 
-/// Whether a run has nothing in it but what every start makes: no row of metrics, no checkpoint, no video, no stranger.
-/// Without a row, events have none either.
+/// Whether a run contains only what every start creates: no metrics, checkpoints, videos or other files. Without a row
+/// of metrics, events are empty too.
 fn is_as_made(files: &RunFiles) -> Result<bool, FileError> {
     let made = [files.description_file(), files.config_file(), files.lock_file(), files.events_folder()];
     let empty_file =
@@ -358,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_name_goes_on_with_what_was_there() {
+    fn same_name_resumes_the_run() {
         let scratch = Scratch::new();
         let root = scratch.path().join("runs");
         let (run, opening) = open(&root, Start::Continue).unwrap();
@@ -377,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn two_can_not_have_it_nor_set_it_aside() {
+    fn second_process_can_neither_open_nor_move_it() {
         let scratch = Scratch::new();
         let _held = open(scratch.path(), Start::Continue).unwrap();
         for start in [Start::Continue, Start::Fresh] {
@@ -388,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn fresh_sets_the_old_aside_and_deletes_nothing() {
+    fn fresh_start_moves_the_old_run_aside_and_deletes_nothing() {
         let scratch = Scratch::new();
         let root = scratch.path();
         for (number, before) in [None, Some("pong.1"), Some("pong.2")].into_iter().enumerate() {
@@ -409,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_making_that_came_to_nothing_is_taken_back() {
+    fn run_without_results_is_removed() {
         let scratch = Scratch::new();
         let root = scratch.path();
         let (run, opening) = open(root, Start::Continue).unwrap();
@@ -418,14 +417,14 @@ mod tests {
         run.take_back(&opening).unwrap();
         assert_eq!(scratch.names(), Vec::<String>::new());
 
-        // Somebody has made the folder beforehand.
+        // The directory existed before.
         let folder = root.join("pong");
         fs::create_dir(&folder).unwrap();
         let (run, opening) = open(root, Start::Continue).unwrap();
         run.take_back(&opening).unwrap();
         assert_eq!(names(&folder), Vec::<String>::new());
 
-        for precious in ["metrics.jsonl", "checkpoints/000000000100.ckpt", "videos/best.gif", "thesis.tex"] {
+        for precious in ["metrics.jsonl", "checkpoints/000000000100", "videos/best.gif", "thesis.tex"] {
             let (run, opening) = open(root, Start::Fresh).unwrap();
             fs::write(run.files().folder().join(precious), "precious").unwrap();
             let path = run.files().folder().join(precious);
@@ -437,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_before_is_not_taken_back_but_has_its_name_again() {
+    fn previous_run_stays_and_gets_its_name_back() {
         let scratch = Scratch::new();
         let root = scratch.path();
         let (run, _) = open(root, Start::Continue).unwrap();
@@ -452,7 +451,7 @@ mod tests {
         assert_eq!(fs::read_to_string(root.join("pong/videos/best")).unwrap(), "old");
         assert_eq!(open(root, Start::Continue).unwrap().1, Opening::Continued);
 
-        // Somebody trains it under its new name.
+        // Another process trains it under its new name.
         let (run, opening) = open(root, Start::Fresh).unwrap();
         let description = RunDescription::new("pong", "cpu", 3);
         let held = RunDirectory::open(root, "pong.1", Start::Continue, description, "").unwrap();
@@ -462,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn that_a_run_was_saved_stays_noted() {
+    fn saved_stays_recorded() {
         let scratch = Scratch::new();
         let (run, _) = open(scratch.path(), Start::Continue).unwrap();
         assert!(!run.description().saved);
@@ -472,27 +471,27 @@ mod tests {
         drop(run);
         let (run, _) = open(scratch.path(), Start::Continue).unwrap();
         assert_eq!(*run.description(), RunDescription { saved: true, ..created });
-        // As a version before this one wrote it.
+        // As an older version wrote it.
         let text = fs::read_to_string(run.files().description_file()).unwrap();
         fs::write(run.files().description_file(), text.replace(",\n  \"saved\": true", "")).unwrap();
         assert!(!run.files().description().unwrap().saved);
     }
 
     #[test]
-    fn another_task_is_refused() {
+    fn refuses_another_task() {
         let scratch = Scratch::new();
         drop(open(scratch.path(), Start::Continue).unwrap());
         let description = RunDescription::new("breakout", "cpu", 3);
         let error = RunDirectory::open(scratch.path(), "pong", Start::Continue, description.clone(), "")
             .unwrap_err()
             .to_string();
-        assert_eq!(error, "the run `pong` is of pong, not of breakout; give another --name, or --fresh to start over");
+        assert_eq!(error, "run `pong` trains pong, not breakout");
         let (run, _) = RunDirectory::open(scratch.path(), "pong", Start::Fresh, description, "").unwrap();
         assert_eq!(run.description().task, "breakout");
     }
 
     #[test]
-    fn a_creation_that_was_cut_off_is_completed_but_a_strange_folder_is_left_alone() {
+    fn completes_an_interrupted_creation_but_leaves_other_directories_alone() {
         let scratch = Scratch::new();
         let folder = scratch.path().join("pong");
         fs::create_dir_all(folder.join("checkpoints")).unwrap();
@@ -504,11 +503,11 @@ mod tests {
         drop(run);
 
         fs::remove_file(folder.join("run.json")).unwrap();
-        for precious in ["checkpoints/000000000100.ckpt", "metrics.jsonl"] {
+        for precious in ["checkpoints/000000000100", "metrics.jsonl"] {
             fs::write(folder.join(precious), "precious").unwrap();
             for start in [Start::Continue, Start::Fresh] {
                 let error = open(scratch.path(), start).unwrap_err().to_string();
-                assert!(error.contains("run.json is missing, and without it nobody knows"), "{error}");
+                assert!(error.contains("run.json is missing: restore it"), "{error}");
             }
             fs::remove_file(folder.join(precious)).unwrap();
         }
@@ -517,14 +516,14 @@ mod tests {
         fs::write(strange.join("thesis.tex"), "").unwrap();
         let description = RunDescription::new("pong", "cpu", 3);
         let error = RunDirectory::open(scratch.path(), "notes", Start::Continue, description, "").unwrap_err();
-        assert!(error.to_string().contains("holds `thesis.tex`, so it is no run"), "{error}");
+        assert!(error.to_string().contains("it contains `thesis.tex` but no run.json"), "{error}");
         assert_eq!(names(&strange), ["thesis.tex"]);
     }
 
     #[test]
-    fn a_fresh_start_that_fails_half_way_leaves_the_old_run_its_name() {
+    fn failed_fresh_start_gives_the_old_run_its_name_back() {
         let scratch = Scratch::new();
-        // Longer paths than the system takes: those of all that a run has, up to `config.toml.tmp`.
+        // All paths of a run up to `config.toml.tmp` are longer than the system allows.
         let longest = 4095;
         let mut root = scratch.path().to_path_buf();
         while root.as_os_str().len() + 200 < longest {
@@ -541,18 +540,18 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_description_is_named_and_fresh_helps() {
+    fn damaged_description_is_reported_and_fresh_start_helps() {
         let scratch = Scratch::new();
         drop(open(scratch.path(), Start::Continue).unwrap());
         fs::write(scratch.path().join("pong/run.json"), "{\"task\": 3}").unwrap();
         let error = open(scratch.path(), Start::Continue).unwrap_err().to_string();
         assert!(error.contains("run.json is damaged (invalid type: integer `3`"), "{error}");
-        assert!(error.ends_with(": put it back, or write it anew as docs/runs.md shows"), "{error}");
+        assert!(error.ends_with(": restore it, or write it again as docs/runs.md shows"), "{error}");
         open(scratch.path(), Start::Fresh).unwrap();
     }
 
     #[test]
-    fn a_changed_config_keeps_the_one_before() {
+    fn changed_config_keeps_the_previous_one() {
         let scratch = Scratch::new();
         let (run, _) = open(scratch.path(), Start::Continue).unwrap();
         run.replace_config("seed = 3\n").unwrap();
@@ -565,11 +564,11 @@ mod tests {
     }
 
     #[test]
-    fn a_root_that_can_not_be_written_gives_a_sentence() {
+    fn unwritable_root_is_reported() {
         let scratch = Scratch::new();
         let file = scratch.path().join("file");
         fs::write(&file, "").unwrap();
         let error = open(&file, Start::Continue).unwrap_err().to_string();
-        assert!(error.contains("file/pong can't be made: "), "{error}");
+        assert!(error.contains("file/pong can't be created: "), "{error}");
     }
 }

@@ -1,33 +1,34 @@
-//! Files that are whole after a crash: written aside, synced, renamed, and the folder synced too.
+//! Files that survive a crash complete: written aside, synced and renamed, and the directory synced too.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Something the system refused to do with a file, in one sentence.
+/// A failed file operation.
 ///
-/// The cause is part of the sentence, so it is not a source as well: a printed chain would say it twice.
+/// The cause is part of the message, so it is not a source as well: a printed chain would repeat it.
 #[derive(Debug, Error)]
 #[error("{} can't be {done}: {cause}", path.display())]
 pub struct FileError {
-    /// What should have been done with it, a participle: `written`.
+    /// The operation, as a participle: `written`.
     pub done: &'static str,
-    /// The file or folder.
+    /// The file or directory.
     pub path: PathBuf,
-    /// What the system answered.
+    /// The system's error.
     pub cause: io::Error,
 }
 
 impl FileError {
-    /// For `map_err`: names what was tried with which file.
+    /// For `map_err`: names the operation and the file.
     pub(super) fn at(done: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self { done, path: path.to_path_buf(), cause }
     }
 }
 
-/// Replaces a file's content at once: a crash leaves the old or the new, never a mixture.
+/// Replaces a file's content: a crash leaves the old or the new, never a mixture.
 pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
     let aside = with_suffix(path, ".tmp");
     let write = || -> io::Result<()> {
@@ -37,14 +38,14 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
     };
     let written = write().and_then(|()| fs::rename(&aside, path));
     if let Err(cause) = written {
-        // What is left of the attempt is of no use, and removing it is all that can still be done.
+        // Best effort: the first error is the one to report.
         let _ = fs::remove_file(&aside);
         return Err(FileError::at("written", path)(cause));
     }
     sync_folder_of(path)
 }
 
-/// Makes renames and new names in the folder that holds `path` survive a power cut.
+/// Syncs the directory of `path`, so that its renames survive a power cut.
 pub(super) fn sync_folder_of(path: &Path) -> Result<(), FileError> {
     let folder = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -53,22 +54,30 @@ pub(super) fn sync_folder_of(path: &Path) -> Result<(), FileError> {
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(FileError::at("synced to disk", folder))
 }
 
-/// The path with `suffix` at its end: `run.json` becomes `run.json.tmp`.
+/// Whether `path` still names this open file or directory.
+pub(super) fn is_at(file: &File, path: &Path) -> bool {
+    match (file.metadata(), fs::metadata(path)) {
+        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
+        _ => false,
+    }
+}
+
+/// Appends a suffix: `run.json` becomes `run.json.tmp`.
 pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
 }
 
-/// Renames a file or folder to the next free `NAME.1`, `NAME.2`: the higher the number, the younger.
+/// Renames a file or directory to the next free `NAME.1`, `NAME.2` and so on.
 pub(super) fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
     let aside = next_free(path)?;
-    fs::rename(path, &aside).map_err(FileError::at("set aside", path))?;
+    fs::rename(path, &aside).map_err(FileError::at("renamed", path))?;
     sync_folder_of(&aside)?;
     Ok(aside)
 }
 
-/// The path with `.n` at its end, n one more than the highest that is there.
+/// Returns the path with `.n` appended, n being one more than the highest that exists.
 pub(super) fn next_free(path: &Path) -> Result<PathBuf, FileError> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let prefix = format!("{}.", path.file_name().unwrap_or_default().to_string_lossy());
@@ -90,7 +99,7 @@ mod tests {
     use crate::run::scratch::Scratch;
 
     #[test]
-    fn a_replaced_file_leaves_nothing_beside_it() {
+    fn replacing_leaves_no_other_file() {
         let scratch = Scratch::new();
         let path = scratch.path().join("run.json");
         replace(&path, b"one").unwrap();
@@ -100,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_replacement_keeps_the_target_and_says_which_file() {
+    fn failed_replacement_keeps_the_target_and_names_it() {
         let scratch = Scratch::new();
         let path = scratch.path().join("folder");
         fs::create_dir(&path).unwrap();

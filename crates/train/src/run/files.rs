@@ -1,4 +1,4 @@
-//! What is where in a run's folder, and which runs there are: for those who only look.
+//! Paths of a run's files, and the list of runs, for readers.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -11,9 +11,9 @@ use super::directory::{self, DirectoryError};
 use super::durable::FileError;
 use super::lock::{Owner, RunLock};
 use crate::config::CONFIG_FILE;
-use crate::plain_file;
+use crate::run::regular_file;
 
-/// What a run is of, as `run.json` holds it. It is written when the run is created, and again when it is first saved.
+/// Contents of `run.json`, written when the run is created and again when it is first saved.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct RunDescription {
     /// The game or task.
@@ -26,7 +26,7 @@ pub struct RunDescription {
     pub version: String,
     /// When it was created, in seconds since 1970.
     pub created_unix: u64,
-    /// Whether it has had a checkpoint to go on from.
+    /// Whether it has been saved.
     #[serde(default)]
     pub saved: bool,
 }
@@ -45,25 +45,25 @@ impl RunDescription {
     }
 }
 
-/// The paths in one run's folder. It holds no lock: everybody may look.
+/// Paths in a run's directory. Reading needs no lock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunFiles {
     folder: PathBuf,
 }
 
 impl RunFiles {
-    /// The folder of the run `name` in `root`, whether or not it exists.
+    /// The run `name` in `root`, which need not exist.
     pub fn named(root: &Path, name: &str) -> Result<Self, DirectoryError> {
         check_name(name)?;
         Ok(Self { folder: root.join(name) })
     }
 
-    /// The run in `folder`, whether or not it is one.
+    /// The run in `folder`, which need not be a run.
     pub fn in_folder(folder: &Path) -> Self {
         Self { folder: folder.to_path_buf() }
     }
 
-    /// The run `name`, which must exist.
+    /// Finds the run `name`, which must exist.
     pub fn find(root: &Path, name: &str) -> Result<Self, DirectoryError> {
         let files = Self::named(root, name)?;
         if files.is_run() {
@@ -73,7 +73,7 @@ impl RunFiles {
         Err(DirectoryError::NoSuchRun { root: root.to_path_buf(), name: name.to_owned(), known })
     }
 
-    /// Every run in `root`, by name. A `root` that is not there holds none.
+    /// Returns all runs in `root`, which need not exist, sorted by name.
     pub fn all(root: &Path) -> Result<Vec<Self>, FileError> {
         let entries = match fs::read_dir(root) {
             Ok(entries) => entries,
@@ -92,8 +92,7 @@ impl RunFiles {
         Ok(runs)
     }
 
-    /// Whether it is a run's folder. One that may not be looked into counts as one, and so does one that has lost its
-    /// `run.json`: whoever reads that says what is wrong.
+    /// Whether it is a run's directory, even if it is unreadable or has lost its `run.json`: reading that reports it.
     pub fn is_run(&self) -> bool {
         match fs::metadata(self.description_file()) {
             Ok(_) => true,
@@ -106,7 +105,7 @@ impl RunFiles {
         self.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
-    /// The run's folder.
+    /// The run's directory.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -116,12 +115,12 @@ impl RunFiles {
         self.folder.join(CONFIG_FILE)
     }
 
-    /// `run.json`: what the run is of.
+    /// `run.json`: task, preset and seed.
     pub fn description_file(&self) -> PathBuf {
         self.folder.join("run.json")
     }
 
-    /// `metrics.jsonl`: one line a measurement.
+    /// `metrics.jsonl`: one line per measurement.
     pub fn metrics_file(&self) -> PathBuf {
         self.folder.join("metrics.jsonl")
     }
@@ -131,7 +130,7 @@ impl RunFiles {
         self.folder.join("events")
     }
 
-    /// `checkpoints/`: everything needed to go on.
+    /// `checkpoints/`: everything needed to resume.
     pub fn checkpoints_folder(&self) -> PathBuf {
         self.folder.join("checkpoints")
     }
@@ -146,10 +145,10 @@ impl RunFiles {
         self.folder.join("lock")
     }
 
-    /// What `run.json` says.
+    /// Reads `run.json`.
     pub fn description(&self) -> Result<RunDescription, DirectoryError> {
         let path = self.description_file();
-        let text = match plain_file::read(&path) {
+        let text = match regular_file::read(&path) {
             Ok(text) => text,
             Err(_) if self.has_lost_description() => return Err(DirectoryError::Description { path, cause: None }),
             Err(cause) => return Err(FileError::at("read", &path)(cause).into()),
@@ -158,25 +157,25 @@ impl RunFiles {
             .map_err(|cause| DirectoryError::Description { path, cause: Some(cause.to_string()) })
     }
 
-    /// Whether it is a run without its `run.json`: something was measured or saved, which comes only after that file.
+    /// Whether it is a run without its `run.json`: it has metrics or checkpoints, which come only after that file.
     pub(super) fn has_lost_description(&self) -> bool {
         let used = self.metrics_file().exists() || directory::is_filled_folder(&self.checkpoints_folder());
         used && !self.description_file().exists()
     }
 
-    /// The config that the run was started with.
+    /// Reads the run's config.
     pub fn config(&self) -> Result<String, FileError> {
         let path = self.config_file();
-        plain_file::open(&path).and_then(io::read_to_string).map_err(FileError::at("read", &path))
+        regular_file::open(&path).and_then(io::read_to_string).map_err(FileError::at("read", &path))
     }
 
-    /// The process that trains it now, if one does.
+    /// Returns the process that trains it now, if any.
     pub fn owner(&self) -> Option<Owner> {
         RunLock::holder(&self.lock_file())
     }
 }
 
-/// A name must be one folder's, and one that can be typed.
+/// Checks that a name is a single path component and easy to type.
 fn check_name(name: &str) -> Result<(), DirectoryError> {
     let refuse = |why| Err(DirectoryError::Name { name: name.to_owned(), why });
     match name {
@@ -196,7 +195,7 @@ mod tests {
     use crate::run::scratch::Scratch;
 
     #[test]
-    fn names_are_one_folder_each() {
+    fn names_are_single_path_components() {
         for name in ["pong", "pong.1", "gym:CartPole-v1", "seed 3", "été", "a".repeat(200).as_str()] {
             assert_eq!(RunFiles::named(Path::new("runs"), name).unwrap().name(), name);
         }
@@ -209,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_listed_and_a_wrong_name_is_answered_with_them() {
+    fn lists_runs_and_suggests_them_for_an_unknown_name() {
         let scratch = Scratch::new();
         let root = scratch.path();
         assert_eq!(RunFiles::all(&root.join("none")).unwrap(), []);

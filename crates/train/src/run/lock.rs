@@ -1,11 +1,10 @@
-//! One process a run: a lock that the kernel gives back at any death.
+//! A lock on a run, which the kernel releases however the process ends.
 //!
-//! The lock is an advisory file lock, so a process that is killed leaves none behind, whatever the file says. The
-//! text in the file only serves the message: who has it.
+//! The lock is an advisory file lock, so a killed process leaves none behind. The text in the file only names the owner
+//! in messages.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{fmt, process, thread};
@@ -14,14 +13,14 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::clock;
-use super::durable::FileError;
-use crate::plain_file;
+use super::durable::{FileError, is_at};
+use crate::run::regular_file;
 
-/// How long a held lock is tried for before it is refused: `meme runs` holds locks for a moment while it looks.
+/// How long to wait for a held lock: `meme runs` holds locks for a moment while it reads.
 const PATIENCE: Duration = Duration::from_millis(500);
-/// How long a killed owner may take to go: its lock is freed only after its memory, which takes seconds for a large
+/// How long to wait for a killed owner: the kernel frees its memory before its lock, which takes seconds for a large
 /// replay.
-const PATIENCE_WITH_THE_DYING: Duration = Duration::from_secs(60);
+const EXIT_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The process that holds a run.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -46,8 +45,8 @@ impl Owner {
         serde_json::from_str(&text).ok()
     }
 
-    /// Whether it is gone or on its way out: a process that is being torn down has no command line any more.
-    fn is_leaving(&self) -> bool {
+    /// Whether it has ended or is ending: such a process has no command line.
+    fn is_ending(&self) -> bool {
         let command_line = Path::new("/proc").join(self.pid.to_string()).join("cmdline");
         self.host == host()
             && Path::new("/proc/self").exists()
@@ -61,7 +60,7 @@ impl fmt::Display for Owner {
     }
 }
 
-/// This machine's name, as the kernel has it.
+/// Returns this machine's name.
 pub(super) fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
@@ -70,50 +69,50 @@ pub(super) fn host() -> String {
     }
 }
 
-/// Why a run could not be taken.
+/// Why a run cannot be locked.
 #[derive(Debug, Error)]
 pub enum LockError {
-    /// Another process has it.
+    /// Another process holds it.
     #[error(
-        "the run in {} is in use by {}; wait for it or stop it, or give this one another --name",
+        "the run in {} is in use by {}",
         folder.display(),
         owner.as_ref().map_or("another process".to_owned(), Owner::to_string)
     )]
     Held {
-        /// The run's folder.
+        /// The run's directory.
         folder: PathBuf,
-        /// Who has it, where that could be read.
+        /// The owner, if it could be read.
         owner: Option<Owner>,
     },
-    /// The lock file can't be used.
+    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// A run held by this process, until it is dropped or the process ends in any way.
+/// A lock held by this process until it is dropped or the process ends.
 #[derive(Debug)]
 pub struct RunLock {
     file: File,
 }
 
 impl RunLock {
-    /// Takes the lock at `path`; the file is created where there is none and stays there, unless it can't be written.
+    /// Takes the lock at `path`. The file is created if necessary and stays.
     pub fn acquire(path: &Path) -> Result<Self, LockError> {
         let start = Instant::now();
-        plain_file::refuse_others(path).map_err(FileError::at("opened", path))?;
+        regular_file::refuse_other_types(path).map_err(FileError::at("opened", path))?;
         loop {
             let mut options = OpenOptions::new();
             let file = options.read(true).write(true).create(true).truncate(false).open(path);
             let file = file.map_err(FileError::at("opened", path))?;
             match file.try_lock() {
-                // The folder may have been set aside between opening and locking: then this is the lock of the old run.
+                // The directory was moved aside between opening and locking, so this is the old run's lock.
                 Ok(()) if !is_at(&file, path) => continue,
                 Ok(()) => {
                     let mut lock = Self { file };
                     return match lock.sign() {
                         Ok(()) => Ok(lock),
                         Err(cause) => {
-                            // While it is held, nobody else counts on it.
+                            // Safe while the lock is held.
                             let _ = fs::remove_file(path);
                             Err(FileError::at("written", path)(cause).into())
                         }
@@ -123,16 +122,16 @@ impl RunLock {
                 Err(TryLockError::Error(cause)) => return Err(FileError::at("locked", path)(cause).into()),
             }
             let owner = Owner::read(&file);
-            let leaving = owner.as_ref().is_some_and(Owner::is_leaving);
-            if start.elapsed() > if leaving { PATIENCE_WITH_THE_DYING } else { PATIENCE } {
+            let ending = owner.as_ref().is_some_and(Owner::is_ending);
+            if start.elapsed() > if ending { EXIT_PATIENCE } else { PATIENCE } {
                 return Err(LockError::Held { folder: path.parent().unwrap_or(path).to_path_buf(), owner });
             }
             thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Whether another lock is at `path` by now: the folder was moved and its name taken, or the lock was removed and
-    /// made again. What is at the path is somebody else's then.
+    /// Whether `path` names another lock now: the directory was moved and its name taken, or the lock was removed and
+    /// created again.
     pub fn is_lost(&self, path: &Path) -> bool {
         path.exists() && !is_at(&self.file, path)
     }
@@ -143,9 +142,9 @@ impl RunLock {
         self.file.write_all(format!("{}\n", serde_json::to_string(&Owner::this_process())?).as_bytes())
     }
 
-    /// Who holds the lock at `path` now: `None` when nobody does. An owner that could not be read has pid 0.
+    /// Returns the owner of the lock at `path`, with pid 0 if it could not be read; `None` if the lock is free.
     pub fn holder(path: &Path) -> Option<Owner> {
-        let file = plain_file::open(path).ok()?;
+        let file = regular_file::open(path).ok()?;
         match file.try_lock_shared() {
             Err(TryLockError::WouldBlock) => {
                 Some(Owner::read(&file).unwrap_or(Owner { pid: 0, host: host(), started_unix: 0 }))
@@ -157,15 +156,8 @@ impl RunLock {
 
 impl Drop for RunLock {
     fn drop(&mut self) {
-        // Closing the file would not do while a process that is being started still has all files of this one.
+        // Closing alone would not release it while a process that is being spawned still has this file open.
         let _ = self.file.unlock();
-    }
-}
-
-fn is_at(file: &File, path: &Path) -> bool {
-    match (file.metadata(), fs::metadata(path)) {
-        (Ok(open), Ok(named)) => (open.dev(), open.ino()) == (named.dev(), named.ino()),
-        _ => false,
     }
 }
 
@@ -175,41 +167,33 @@ mod tests {
     use crate::run::scratch::Scratch;
 
     #[test]
-    fn a_second_owner_is_refused_and_told_the_first() {
+    fn second_owner_is_refused_with_the_name_of_the_first() {
         let scratch = Scratch::new();
         let path = scratch.path().join("lock");
         let lock = RunLock::acquire(&path).unwrap();
         assert_eq!(RunLock::holder(&path).unwrap().pid, process::id());
         let error = RunLock::acquire(&path).unwrap_err().to_string();
         let folder = scratch.path().display();
-        assert_eq!(
-            error,
-            format!(
-                "the run in {folder} is in use by process {} on {}; \
-                 wait for it or stop it, or give this one another --name",
-                process::id(),
-                host()
-            )
-        );
+        assert_eq!(error, format!("the run in {folder} is in use by process {} on {}", process::id(), host()));
         drop(lock);
         assert_eq!(RunLock::holder(&path), None);
         RunLock::acquire(&path).unwrap();
     }
 
     #[test]
-    fn a_lock_is_lost_when_another_is_in_its_place() {
+    fn lock_is_lost_when_another_is_in_its_place() {
         let scratch = Scratch::new();
         let path = scratch.path().join("lock");
         let lock = RunLock::acquire(&path).unwrap();
         assert!(!lock.is_lost(&path));
         fs::remove_file(&path).unwrap();
-        assert!(!lock.is_lost(&path), "nobody has taken it");
+        assert!(!lock.is_lost(&path), "it is not taken");
         let other = RunLock::acquire(&path).unwrap();
         assert!(lock.is_lost(&path) && !other.is_lost(&path));
     }
 
     #[test]
-    fn a_file_left_by_a_dead_process_is_no_lock() {
+    fn file_of_a_dead_process_is_not_a_lock() {
         let scratch = Scratch::new();
         let path = scratch.path().join("lock");
         for text in [&br#"{"pid":4194999,"host":"elsewhere","started_unix":1}"#[..], b"", b"\xff rubbish"] {
@@ -222,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_whose_text_is_rubbish_is_held_all_the_same() {
+    fn lock_with_invalid_text_is_still_held() {
         let scratch = Scratch::new();
         let path = scratch.path().join("lock");
         let _lock = RunLock::acquire(&path).unwrap();
@@ -232,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_moment_of_looking_does_not_refuse_the_owner() {
+    fn brief_readers_do_not_lock_out_the_owner() {
         let scratch = Scratch::new();
         let path = scratch.path().join("lock");
         let looking = File::create(&path).unwrap();
@@ -244,10 +228,10 @@ mod tests {
     }
 
     #[test]
-    fn only_a_living_process_is_staying() {
+    fn only_a_living_process_is_not_ending() {
         let owner = |pid| Owner { pid, host: host(), started_unix: 0 };
-        assert!(!owner(process::id()).is_leaving());
-        assert!(owner(u32::MAX).is_leaving());
-        assert!(!Owner { host: "elsewhere".to_owned(), ..owner(u32::MAX) }.is_leaving());
+        assert!(!owner(process::id()).is_ending());
+        assert!(owner(u32::MAX).is_ending());
+        assert!(!Owner { host: "elsewhere".to_owned(), ..owner(u32::MAX) }.is_ending());
     }
 }

@@ -1,4 +1,4 @@
-//! `metrics.jsonl`: one JSON object a line, whole lines only, the x axis in frames.
+//! Writes `metrics.jsonl`: one JSON object per line, with frames as the x axis.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,50 +12,50 @@ use thiserror::Error;
 use super::append::AppendFile;
 use super::durable::FileError;
 
-/// The key of the x axis.
+/// Key of the x axis.
 const FRAMES: &str = "frames";
-/// The key that counts the values of a row that were not finite and are written as null.
+/// Key that counts the values of a row that are not finite and therefore null.
 const NONFINITE: &str = "nonfinite";
 
-/// Why metrics could not be written or read.
+/// Why metrics cannot be written or read.
 #[derive(Debug, Error)]
 pub enum MetricsError {
-    /// A row lies before the one written last.
-    #[error("a row of metrics at {frames} frames can't follow one at {last} frames")]
+    /// A row has fewer frames than the previous one.
+    #[error("cannot write a row of metrics at {frames} frames after one at {last} frames")]
     WentBack {
         /// The row's frames.
         frames: u64,
-        /// The frames of the row before.
+        /// Frames of the previous row.
         last: u64,
     },
-    /// A metric has a name that the file needs itself.
-    #[error("a metric can't be named {name:?}: `{FRAMES}` and `{NONFINITE}` are the file's own, and empty is no name")]
+    /// A metric has a reserved name.
+    #[error("a metric cannot be named {name:?}: the name must not be empty, `{FRAMES}` or `{NONFINITE}`")]
     Name {
         /// The name.
         name: String,
     },
-    /// A line that is not of metrics.
-    #[error("line {line} of {} is no row of metrics: {cause}", path.display())]
+    /// A line is not a row of metrics.
+    #[error("line {line} of {} is not a row of metrics: {cause}", path.display())]
     Line {
         /// The file.
         path: PathBuf,
-        /// The line, from 1.
+        /// Number of the line, from 1.
         line: u64,
         /// What is wrong with it.
         cause: String,
     },
-    /// The file can't be used.
+    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
-/// What was measured: one number, or one a policy.
+/// A measurement: one number, or one per policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
     /// One number.
     Scalar(f64),
-    /// A few numbers, such as one a policy.
+    /// Several numbers, such as one per policy.
     Vector(Vec<f64>),
 }
 
@@ -68,12 +68,12 @@ impl Value {
     }
 }
 
-/// What was measured at one moment of a run.
+/// All measurements of one moment of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Emulator frames played so far.
     pub frames: u64,
-    /// By name. A value that was not finite is NaN once it has been through a file.
+    /// Values by name. A value that was not finite is NaN after it was read from a file.
     pub values: BTreeMap<String, Value>,
 }
 
@@ -83,19 +83,19 @@ impl Row {
         Self { frames, values: BTreeMap::new() }
     }
 
-    /// Adds a number; a name that is there already takes the new value.
+    /// Adds a number, or replaces the one of that name.
     pub fn scalar(&mut self, name: impl Into<String>, value: f64) -> &mut Self {
         self.values.insert(name.into(), Value::Scalar(value));
         self
     }
 
-    /// Adds a few numbers under one name.
+    /// Adds several numbers under one name.
     pub fn vector(&mut self, name: impl Into<String>, values: impl Into<Vec<f64>>) -> &mut Self {
         self.values.insert(name.into(), Value::Vector(values.into()));
         self
     }
 
-    /// The number of that name, if the row has it.
+    /// Returns the number of that name, if there is one.
     pub fn get(&self, name: &str) -> Option<f64> {
         match self.values.get(name)? {
             Value::Scalar(value) => Some(*value),
@@ -103,12 +103,12 @@ impl Row {
         }
     }
 
-    /// How many of its values are NaN or infinite.
+    /// Counts the values that are NaN or infinite.
     pub fn nonfinite(&self) -> usize {
         self.values.values().map(Value::nonfinite).sum()
     }
 
-    /// The row as a line without its end. JSON has no NaN, so a value that is not finite becomes null.
+    /// Returns the row as a line without its end. JSON has no NaN, so values that are not finite become null.
     fn line(&self) -> serde_json::Result<Vec<u8>> {
         serde_json::to_vec(self)
     }
@@ -129,10 +129,10 @@ impl Serialize for Row {
     }
 }
 
-/// What had to be done to a metrics file before it could be continued.
+/// Repairs of a metrics file when a run resumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Repair {
-    /// Bytes of a last line that a crash had cut off.
+    /// Bytes of a last line that a crash truncated.
     pub torn_bytes: u64,
     /// Rows later than the checkpoint, now in `metrics.dropped.jsonl`.
     pub dropped_rows: u64,
@@ -148,12 +148,11 @@ pub struct MetricsWriter {
 }
 
 impl MetricsWriter {
-    /// Opens the file to go on from a checkpoint of so many frames, or from nothing (`None`).
+    /// Opens the file to resume from a checkpoint with that many frames, or to start (`None`).
     ///
-    /// The curve has one value a frame count: rows later than the checkpoint, which training will now pass again,
-    /// move to `metrics.dropped.jsonl` beside it. A row at the checkpoint's own frame count stays, so it is written
-    /// before the checkpoint. A crash in here at worst leaves the moved rows in both files, and the next opening cuts
-    /// them again.
+    /// Rows later than the checkpoint, which training will reach again, move to `metrics.dropped.jsonl`, so that there is
+    /// one value per frame count. A row at the checkpoint's frame count stays, since it was written before the
+    /// checkpoint. A crash in here leaves the moved rows in both files at worst, and the next opening moves them again.
     pub fn open(path: &Path, checkpoint: Option<u64>) -> Result<(Self, Repair), MetricsError> {
         let mut file = AppendFile::open(path)?;
         let found = scan(path, checkpoint)?;
@@ -171,7 +170,7 @@ impl MetricsWriter {
         Ok((Self { file, last: found.last }, repair))
     }
 
-    /// Appends one row, in one write. Rows must not go back in frames.
+    /// Appends one row, in one write. Frames must not decrease.
     pub fn append(&mut self, row: &Row) -> Result<(), MetricsError> {
         if row.frames < self.last {
             return Err(MetricsError::WentBack { frames: row.frames, last: self.last });
@@ -186,16 +185,15 @@ impl MetricsWriter {
         Ok(())
     }
 
-    /// Returns when all rows are on the disk: called before a checkpoint, so that none it counts on is lost with the
-    /// power.
+    /// Syncs all rows to disk; called before a checkpoint, which relies on them.
     pub fn sync(&self) -> Result<(), MetricsError> {
         Ok(self.file.sync()?)
     }
 }
 
-/// Where a metrics file is to be cut.
+/// Where to cut a metrics file.
 struct Found {
-    /// Bytes in whole lines.
+    /// Bytes in complete lines.
     whole: u64,
     /// Bytes of lines up to the checkpoint.
     keep: u64,
@@ -223,7 +221,7 @@ fn scan(path: &Path, checkpoint: Option<u64>) -> Result<Found, FileError> {
             return Ok(found);
         }
         found.whole += length;
-        // A line that is no row is left where it is: there is no saying when it was written.
+        // An invalid line stays where it is: its frames are unknown.
         let frames = serde_json::from_slice::<FramesOnly>(&line).ok().map(|row| row.frames);
         let later = frames.is_some_and(|frames| checkpoint.is_none_or(|checkpoint| frames > checkpoint));
         if later || found.later_rows > 0 {
@@ -267,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_one_line_with_frames_first() {
+    fn row_is_one_line_with_frames_first() {
         let scratch = Scratch::new();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, repair) = MetricsWriter::open(&path, None).unwrap();
@@ -291,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_come_back_to_the_last_bit() {
+    fn numbers_are_read_back_exactly() {
         let scratch = Scratch::new();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
@@ -312,13 +310,13 @@ mod tests {
     }
 
     #[test]
-    fn a_row_can_not_go_back_nor_take_a_name_of_the_file() {
+    fn refuses_decreasing_frames_and_reserved_names() {
         let scratch = Scratch::new();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
         writer.append(&row(8)).unwrap();
         let error = writer.append(&row(7)).unwrap_err().to_string();
-        assert_eq!(error, "a row of metrics at 7 frames can't follow one at 8 frames");
+        assert_eq!(error, "cannot write a row of metrics at 7 frames after one at 8 frames");
         for name in ["frames", "nonfinite", ""] {
             let mut row = row(9);
             row.scalar(name, 1.0);
@@ -350,7 +348,7 @@ mod tests {
 
         let (_, repair) = MetricsWriter::open(&path, Some(100)).unwrap();
         assert_eq!(repair, Repair::default());
-        // A run that was killed before its first checkpoint starts at nothing.
+        // A run that was killed before its first checkpoint starts again.
         let (mut writer, repair) = MetricsWriter::open(&path, None).unwrap();
         assert_eq!((repair.dropped_rows, repair.dropped_to), (3, 6));
         writer.append(&row(0)).unwrap();
@@ -359,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn every_torn_end_is_cut_off() {
+    fn truncated_last_lines_are_removed() {
         let scratch = Scratch::new();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
@@ -381,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_line_in_the_middle_is_named_and_stays() {
+    fn damaged_line_in_the_middle_is_reported_and_stays() {
         let scratch = Scratch::new();
         let path = scratch.path().join("metrics.jsonl");
         fs::write(&path, b"{\"frames\":4}\n{\"frames\":\xff}\n[]\n{\"frames\":8}\n{\"frames\":12}\n").unwrap();
@@ -392,14 +390,14 @@ mod tests {
         assert_eq!(rows.len(), 4);
         assert_eq!(errors.len(), 2);
         assert!(
-            errors[0].starts_with(&format!("line 2 of {} is no row of metrics: ", path.display())),
+            errors[0].starts_with(&format!("line 2 of {} is not a row of metrics: ", path.display())),
             "{}",
             errors[0]
         );
     }
 
     #[test]
-    fn a_reader_sees_whole_rows_while_they_are_written() {
+    fn readers_see_complete_rows_while_they_are_written() {
         let scratch = Scratch::new();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();

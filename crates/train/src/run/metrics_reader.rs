@@ -1,4 +1,4 @@
-//! Metrics as they are read back: row by row, or summed up for a table of runs.
+//! Reads `metrics.jsonl`, row by row or as a summary.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -10,16 +10,17 @@ use serde::de::IgnoredAny;
 
 use super::durable::FileError;
 use super::metrics::{MetricsError, Row, Value};
-use crate::plain_file;
+use crate::run::regular_file;
 
-/// The metric that says how good a run is: the mean score of the episodes of one greedy evaluation.
+/// The metric that ranks runs: the mean score of a greedy evaluation.
 pub const EVALUATION_SCORE: &str = "evaluation/score";
-/// What a file begins with that gzip has packed. No text does.
+/// First bytes of a gzip file, with which no text starts.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// The rows of a metrics file, packed by gzip or not, in order. A last line without its end, which is being written or
-/// was cut off by a crash, is not there; any other line that is no row is an error in its place, and reading can go on
-/// after it.
+/// The rows of a metrics file, compressed by gzip or not.
+///
+/// Omits a last line without its end, which is being written or was truncated by a crash. Any other invalid line is an
+/// error, after which reading can continue.
 pub struct Rows {
     reader: Box<dyn BufRead>,
     path: PathBuf,
@@ -31,14 +32,14 @@ pub struct Rows {
 impl Rows {
     /// Opens the file.
     pub fn open(path: &Path) -> Result<Self, FileError> {
-        let mut file = BufReader::new(plain_file::open(path).map_err(FileError::at("opened", path))?);
+        let mut file = BufReader::new(regular_file::open(path).map_err(FileError::at("opened", path))?);
         let packed = file.fill_buf().map_err(FileError::at("read", path))?.starts_with(&GZIP);
         let reader: Box<dyn BufRead> =
             if packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(file) };
         Ok(Self { reader, path: path.to_path_buf(), line: 0, text: Vec::new(), failed: false })
     }
 
-    /// Reads the next whole line into `text`.
+    /// Reads the next complete line into `text`.
     fn next_line(&mut self) -> Result<bool, FileError> {
         self.text.clear();
         if self.failed {
@@ -74,7 +75,7 @@ impl Iterator for Rows {
     }
 }
 
-/// A line of the file. Values of a kind that this version does not write are passed over.
+/// A line of the file. Values of unknown kinds are skipped.
 #[derive(Deserialize)]
 struct Line {
     frames: u64,
@@ -114,29 +115,28 @@ impl Line {
     }
 }
 
-/// All that a summary takes of a line. The other values, half a gigabyte of them in a long run, are passed over where
-/// they stand.
+/// The part of a line that a summary needs. The rest, half a gigabyte in a long run, is skipped.
 #[derive(Deserialize)]
 struct Standing {
     frames: u64,
-    // [`EVALUATION_SCORE`], which can't be named here.
+    // The name is [`EVALUATION_SCORE`], which the attribute cannot refer to.
     #[serde(default, rename = "evaluation/score")]
     evaluation: LineValue,
 }
 
-/// How far a run has come and how well it plays.
+/// Progress and scores of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MetricsSummary {
     /// Frames of the last row.
     pub frames: u64,
-    /// The evaluation score that came last.
+    /// Last evaluation score.
     pub last_evaluation: Option<f64>,
-    /// The highest.
+    /// Highest evaluation score.
     pub best_evaluation: Option<f64>,
 }
 
 impl MetricsSummary {
-    /// Sums up a metrics file; one that is not there yet has nothing in it. Lines that are no rows are passed over.
+    /// Summarises a metrics file, which need not exist. Skips invalid lines.
     pub fn of(path: &Path) -> Result<Self, FileError> {
         let mut summary = Self::default();
         let mut rows = match Rows::open(path) {
@@ -168,7 +168,7 @@ mod tests {
     use crate::run::scratch::{Random, Scratch};
 
     #[test]
-    fn a_summary_has_the_last_and_the_best_evaluation() {
+    fn summary_has_the_last_and_the_best_evaluation() {
         let scratch = Scratch::new();
         let path = scratch.path().join("metrics.jsonl");
         assert_eq!(MetricsSummary::of(&path).unwrap(), MetricsSummary::default());
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_an_unknown_kind_are_passed_over() {
+    fn values_of_an_unknown_kind_are_skipped() {
         let scratch = Scratch::new();
         let path = scratch.path().join("metrics.jsonl");
         fs::write(&path, "{\"frames\":4,\"note\":\"text\",\"x\":1,\"deep\":[[1]],\"v\":[1,2.5]}\n").unwrap();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packed_file_has_the_same_rows() {
+    fn compressed_file_has_the_same_rows() {
         let scratch = Scratch::new();
         let path = scratch.path().join("metrics.jsonl.gz");
         let text: String = (0..500).map(|i| format!("{{\"frames\":{i},\"x\":{}}}\n", i * i % 83)).collect();
@@ -204,7 +204,7 @@ mod tests {
         let read = rows.iter().map(|row| (row.frames, row.get("x").unwrap()));
         assert!(read.eq((0..500).map(|i| (i, (i * i % 83) as f64))));
 
-        // One that is cut off is told, after the rows that can be read.
+        // A truncated file is reported after the rows that can be read.
         fs::write(&path, &packed[..packed.len() / 2]).unwrap();
         let (rows, errors): (Vec<_>, Vec<_>) = Rows::open(&path).unwrap().partition(Result::is_ok);
         assert!(rows.len() < 500);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn random_bytes_are_errors_and_never_more() {
+    fn random_bytes_are_errors_and_never_panic() {
         let scratch = Scratch::new();
         let path = scratch.path().join("metrics.jsonl");
         let mut random = Random(5);

@@ -1,7 +1,6 @@
-//! A run is a directory: config, metrics, checkpoints and videos, held by one process at a time.
+//! A run is a directory with config, metrics, checkpoints and videos, locked by one process at a time.
 //!
-//! Everything here is about files and signals: bytes in, bytes out. What is in a checkpoint's parts, and what the
-//! metrics mean, is the business of the roles that write them. `docs/runs.md` is the user's side of it.
+//! `docs/runs.md` describes it for users.
 
 mod append;
 pub mod checkpoint;
@@ -14,6 +13,7 @@ mod files;
 mod lock;
 mod metrics;
 mod metrics_reader;
+pub(crate) mod regular_file;
 #[cfg(test)]
 pub(crate) mod scratch;
 pub mod stop;

@@ -1,11 +1,11 @@
-//! Folders, random numbers and processes for tests.
+//! Directories, random numbers and processes for tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, process};
 
-/// A folder of its own for one test, removed at the end.
+/// A directory for one test, removed at the end.
 pub struct Scratch {
     path: PathBuf,
 }
@@ -23,7 +23,7 @@ impl Scratch {
         &self.path
     }
 
-    /// The names in it, sorted.
+    /// Returns the names in it, sorted.
     pub fn names(&self) -> Vec<String> {
         names(&self.path)
     }
@@ -35,7 +35,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The names in a folder, sorted.
+/// Returns the names in a directory, sorted.
 pub fn names(folder: &Path) -> Vec<String> {
     let mut names: Vec<_> =
         fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
@@ -66,13 +66,12 @@ impl Random {
 
 const ROLE: &str = "MEME_TEST_CHILD";
 
-/// What a test is to do when it runs in a process that [`child`] started.
+/// Returns the role of a test that runs in a process started by [`child`].
 pub fn child_role() -> Option<String> {
     env::var(ROLE).ok()
 }
 
-/// The command that runs one test of `module`, as `module_path!()` has it, again in a process of its own. `launcher`
-/// is put in front of it.
+/// Returns the command that runs one test of `module`, given as `module_path!()`, in another process, after `launcher`.
 pub fn child(launcher: &[&str], module: &str, test: &str, role: &str) -> Command {
     let program = env::current_exe().unwrap().into_os_string().into_string().unwrap();
     let test = format!("{}::{test}", module.split_once("::").unwrap().1);

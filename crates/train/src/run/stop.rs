@@ -1,4 +1,4 @@
-//! Stopping: Ctrl-C, SIGTERM and a terminal that is closed ask once, and the second time the process leaves at once.
+//! Stop requests: the first Ctrl-C, SIGTERM or SIGHUP asks the run to stop, the second ends the process.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,20 +12,20 @@ use signal_hook::iterator::Signals;
 use thiserror::Error;
 use torch_ext::signals;
 
-/// The status a process ends with at the second signal: a shell's for "interrupted".
+/// Exit status after the second signal, a shell's for "interrupted".
 pub const INTERRUPTED: i32 = 130;
 
-/// Signals this soon after the first are the same wish: a shell's `timeout` signals a process and then its whole group.
-const SAME_WISH: Duration = Duration::from_millis(500);
+/// Signals this soon after the first are part of it: `timeout` signals a process and then its whole group.
+const SAME_REQUEST: Duration = Duration::from_millis(500);
 
-/// Signals can't be caught.
+/// Why signals cannot be caught.
 #[derive(Debug, Error)]
-#[error("Ctrl-C and SIGTERM can't be caught: {cause}")]
+#[error("cannot catch Ctrl-C and SIGTERM: {cause}")]
 pub struct StopError {
     cause: io::Error,
 }
 
-/// A wish to stop that every role watches. Clones are of the same wish; it is never taken back.
+/// A request to stop, which every role watches. Clones share it; it is never withdrawn.
 #[derive(Clone, Default)]
 pub struct Stop {
     shared: Arc<Shared>,
@@ -35,27 +35,27 @@ pub struct Stop {
 struct Shared {
     /// Set in the signal handler itself.
     signalled: Arc<AtomicBool>,
-    /// Set a moment after the first signal. From then on the signal handler itself ends the process, even one whose
-    /// other threads are all stuck.
+    /// Set a moment after the first signal. From then on the signal handler itself ends the process, even if all other
+    /// threads are stuck.
     leaving: Arc<AtomicBool>,
     requested: AtomicBool,
-    /// Held by who falls asleep or wakes the others, so that nobody misses it.
+    /// Held while falling asleep and while waking the others, so that no wake-up is lost.
     sleepers: Mutex<()>,
     stopped: Condvar,
 }
 
 impl Stop {
-    /// A wish that only this program makes.
+    /// A request that only this program makes.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A wish that Ctrl-C, SIGTERM or SIGHUP (unless it is to be ignored) makes too. The next of them, unless it comes in
-    /// the same half second, ends the process with status 130. One that comes after `request` is the first: the end of
-    /// training may still be saved.
+    /// A request that Ctrl-C, SIGTERM and, unless it is ignored, SIGHUP make too. The next signal, if it comes more than
+    /// half a second later, ends the process with status 130. After [`request`](Self::request), the next signal still
+    /// counts as the first, so that the end of training can be saved.
     ///
-    /// From then on this thread and those that it starts take no such signal, only one of its own does: call it before
-    /// anything computes.
+    /// Only a thread of its own receives these signals, neither this thread nor those that it starts from now on: call
+    /// it before anything computes.
     pub fn on_signals() -> Result<Self, StopError> {
         let stop = Self::new();
         stop.watch_signals().map_err(|cause| StopError { cause })?;
@@ -67,25 +67,25 @@ impl Stop {
         if !signals::is_ignored(SIGHUP)? {
             asking.push(SIGHUP);
         }
-        // Caught, so that a file over the shell's limit is an error that can be told instead of the end.
+        // Caught, so that a file over the shell's size limit is an error instead of the end.
         flag::register(SIGXFSZ, Arc::default())?;
         let mut received = Signals::new(&asking)?;
         let stop = self.clone();
         let taken = asking.clone();
         let watch = move || {
-            // As many as could be refused below can be taken.
+            // Cannot fail if refusing them below does not.
             let _ = signals::take(&taken);
             let mut asked = false;
-            // For ever: this is where the handlers run.
+            // Never ends: this is the thread on which the handlers run.
             for _ in received.forever() {
                 if asked {
                     continue;
                 }
                 asked = true;
-                // The handler that sets it may not have got that far.
+                // The handler may not have set it yet.
                 stop.shared.signalled.store(true, Ordering::SeqCst);
                 stop.wake();
-                thread::sleep(SAME_WISH);
+                thread::sleep(SAME_REQUEST);
                 stop.shared.leaving.store(true, Ordering::SeqCst);
             }
         };
@@ -98,23 +98,23 @@ impl Stop {
         Ok(())
     }
 
-    /// Asks all to stop, as at the end of the frames to play or after an error.
+    /// Requests a stop, as at the end of training or after an error.
     pub fn request(&self) {
         self.shared.requested.store(true, Ordering::SeqCst);
         self.wake();
     }
 
-    /// Whether to stop. Costs two loads.
+    /// Whether to stop; costs two atomic loads.
     pub fn is_requested(&self) -> bool {
         self.is_signalled() || self.shared.requested.load(Ordering::SeqCst)
     }
 
-    /// Whether a signal asked for it.
+    /// Whether a signal requested it.
     pub fn is_signalled(&self) -> bool {
         self.shared.signalled.load(Ordering::SeqCst)
     }
 
-    /// Sleeps for `time`, less if a stop is asked for. Returns whether it is.
+    /// Sleeps for `time` or until a stop is requested, and returns whether it is.
     pub fn wait(&self, time: Duration) -> bool {
         let sleepers = self.sleepers();
         let woken = self.shared.stopped.wait_timeout_while(sleepers, time, |_| !self.is_requested());
@@ -143,7 +143,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(30);
 
     #[test]
-    fn a_request_wakes_all_who_wait() {
+    fn request_wakes_all_waiting_threads() {
         let stop = Stop::new();
         assert!(!stop.wait(Duration::from_millis(1)));
         let sleeper = thread::spawn({
@@ -162,11 +162,11 @@ mod tests {
     }
 
     #[test]
-    fn the_first_signal_asks_and_the_second_leaves() {
+    fn first_signal_requests_a_stop_and_second_ends_the_process() {
         match child_role().as_deref() {
             None => {
                 for role in ["INT INT", "TERM TERM", "HUP TERM", "INT TERM", "request INT INT"] {
-                    let test = "the_first_signal_asks_and_the_second_leaves";
+                    let test = "first_signal_requests_a_stop_and_second_ends_the_process";
                     // The tests may have been started to ignore it.
                     let launcher = ["env", "--default-signal=HUP"];
                     let output = child(&launcher, module_path!(), test, role).output().unwrap();
@@ -193,7 +193,7 @@ mod tests {
                 };
                 send(signals.next().unwrap());
                 assert!(stop.wait(LONG));
-                // What was requested before does not wait for the signal.
+                // An earlier request does not wait for the signal.
                 let begun = Instant::now();
                 while !stop.is_signalled() && begun.elapsed() < LONG {
                     thread::yield_now();
@@ -202,8 +202,8 @@ mod tests {
                 assert!(sleeper.join().unwrap());
                 send("INT");
                 println!("asked, woken, stuck");
-                thread::sleep(4 * SAME_WISH);
-                // Every lock is held and nobody looks: the handler alone must end it.
+                thread::sleep(4 * SAME_REQUEST);
+                // Every lock is held: the handler alone must end the process.
                 let _held = stop.sleepers();
                 send(signals.next().unwrap());
                 thread::sleep(LONG);

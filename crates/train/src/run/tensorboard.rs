@@ -1,7 +1,7 @@
-//! TensorBoard event files: the metrics again, for those who look at them there.
+//! Writes the metrics as TensorBoard event files.
 //!
 //! A file is a sequence of records: length (u64), checksum of it, a protocol buffer of type `Event`, checksum of
-//! that; all little-endian, the checksums CRC-32C and masked. Of the messages only this much is written:
+//! that; all little-endian, the checksums CRC-32C and masked. Only these fields are written:
 //! ```text
 //! Event      { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
 //!              SessionLog session_log = 7; }
@@ -18,16 +18,16 @@ use super::durable::FileError;
 use super::metrics::{Row, Value};
 use super::{clock, lock};
 
-/// Writes one event file. Each process that works on a run writes its own; TensorBoard joins those of a folder.
+/// Writes one event file. Each start of a run writes its own; TensorBoard joins those of a directory.
 #[derive(Debug)]
 pub struct EventWriter {
     file: AppendFile,
 }
 
 impl EventWriter {
-    /// Starts a new file in `folder`, to go on from a checkpoint of so many frames, or from nothing (`None`).
+    /// Starts a new file in `folder`, to resume from a checkpoint with `frames` frames, or to start (`None`).
     ///
-    /// What earlier files hold past the checkpoint is declared void, so that TensorBoard too shows one value a frame
+    /// Declares what earlier files hold after the checkpoint void, so that TensorBoard too shows one value per frame
     /// count.
     pub fn create(folder: &Path, checkpoint: Option<u64>) -> Result<Self, FileError> {
         fs::create_dir_all(folder).map_err(FileError::at("made", folder))?;
@@ -39,15 +39,14 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// Appends a row. A vector becomes one curve an entry: `bandit/pulls/00`, `bandit/pulls/01`.
+    /// Appends a row. A vector becomes one curve per entry: `bandit/pulls/00`, `bandit/pulls/01`.
     pub fn append(&mut self, row: &Row) -> Result<(), FileError> {
         self.file.append(&record(&row_event(clock::unix_seconds(), row)))
     }
 }
 
-/// TensorBoard knows its files by `tfevents` in the name and reads them in the order of their names. A clock that was
-/// set back must not put a later file before an earlier one, so the number in the name is at least one more than any
-/// there.
+/// TensorBoard recognises files by `tfevents` in the name and reads them in the order of their names. The number in the
+/// name is larger than that of every existing file, even if the clock was set back.
 fn unused_name(folder: &Path) -> PathBuf {
     const PREFIX: &str = "events.out.tfevents.";
     let numbers = fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
@@ -64,7 +63,7 @@ fn version_event(wall_time: f64) -> Vec<u8> {
     event
 }
 
-/// A session log with status START: what was written at this step or later is void.
+/// A session log with status START, which declares everything from this step on void.
 fn start_event(wall_time: f64, step: u64) -> Vec<u8> {
     let mut event = event_at(wall_time);
     put_number(&mut event, 2, step);
@@ -136,7 +135,7 @@ fn record(event: &[u8]) -> Vec<u8> {
     record
 }
 
-/// The checksum of a record, turned so that the checksum of data that holds checksums is no simple function of them.
+/// The masked checksum of a record, so that checksums of data with checksums in it stay meaningful.
 fn masked_crc(bytes: &[u8]) -> u32 {
     crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
@@ -167,7 +166,7 @@ mod tests {
     use crate::run::scratch::Scratch;
 
     #[test]
-    fn the_checksum_is_castagnolis() {
+    fn checksum_is_crc32c() {
         // The check value of the catalogue of CRCs, and two of RFC 3720, appendix B.4.
         assert_eq!(crc32c(b"123456789"), 0xe306_9283);
         assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
@@ -176,8 +175,8 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_framed_as_documented() {
-        // The first 12 bytes of every event file that holds a 24-byte version event.
+    fn record_is_framed_as_documented() {
+        // The first 12 bytes of every event file that starts with a 24-byte version event.
         let event = version_event(1.5);
         let expected = b"\x09\0\0\0\0\0\0\xf8\x3f\x1a\x0dbrain.Event:2";
         assert_eq!(event, expected);
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_one_event_with_a_value_a_curve() {
+    fn row_is_one_event_with_one_value_per_curve() {
         let mut row = Row::new(300);
         row.scalar("loss", 0.5).vector("q", [1.0, f64::NAN]);
         let mut expected = b"\x09\0\0\0\0\0\0\0\x40\x10\xac\x02\x2a\x27".to_vec();
@@ -199,12 +198,12 @@ mod tests {
     }
 
     #[test]
-    fn a_continued_run_voids_what_came_after_its_checkpoint() {
+    fn resumed_run_voids_what_came_after_its_checkpoint() {
         assert_eq!(start_event(2.0, 129), b"\x09\0\0\0\0\0\0\0\x40\x10\x81\x01\x3a\x02\x08\x01");
     }
 
     #[test]
-    fn a_file_is_a_chain_of_whole_records_and_later_files_sort_last() {
+    fn file_is_a_sequence_of_records_and_later_files_sort_last() {
         let scratch = Scratch::new();
         fs::write(scratch.path().join("events.out.tfevents.9999999990.host.1"), "").unwrap();
         let mut writer = EventWriter::create(scratch.path(), Some(128)).unwrap();

@@ -20,10 +20,9 @@ use crate::roles::bandit::CentralBandit;
 use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::learner_loop::LearnerLoop;
 use crate::roles::messages::Role;
-use crate::roles::training_agent::{TrainedDistances, TrainingAgent};
-use crate::run::checkpoint::Checkpoint;
+use crate::roles::training_agent::{NeighbourDistances, TrainingAgent};
+use crate::run::checkpoint::{Checkpoint, contents};
 use crate::runtime::published_parameters::PublishedParameters;
-use crate::saving::{self, Play};
 
 /// The environment to play, and where its workers come from.
 #[derive(Clone, Debug)]
@@ -50,7 +49,7 @@ pub struct Parts {
     pub evaluators: Vec<Actor>,
 }
 
-/// What a seed is for; each purpose has its own random numbers.
+/// Purpose of a seed; each has its own random numbers.
 #[derive(Clone, Copy)]
 enum Purpose {
     Environments,
@@ -72,41 +71,46 @@ impl Parts {
         let evaluators = make_sets(task, config, config.actors.environments, config.evaluation.evaluators)?;
         let spec = actors.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
         let (observation, actions) = (observation_spec(&spec), spec.actions());
-        let learner = match checkpoint {
-            None => Learner::new(&config.agent, &observation, actions, seed(Purpose::Parameters), device)?,
+        let (learner, saved) = match checkpoint {
+            None => (Learner::new(&config.agent, &observation, actions, seed(Purpose::Parameters), device)?, None),
             Some(checkpoint) => {
-                let saved = saving::learner(checkpoint)?;
-                Learner::restore(&config.agent, &observation, actions, &saved, device)?
+                let (state, agent) = (contents::state(checkpoint)?, contents::agent(checkpoint)?);
+                let saved = contents::learner(checkpoint, &state)?;
+                let learner = Learner::restore(&config.agent, &observation, actions, &saved, device)?;
+                let mut embedding = PublishedParameters::of(&learner)?.embedding()?;
+                embedding.restore(&saved.weights, agent.embedding_version)?;
+                (learner, Some((agent, state, embedding)))
             }
         };
         let (state, embedding) = (learner.networks().state_length(), learner.networks().embedding_length());
         let replay_config = config.replay_for(spec.observation_bytes(), state, seed(Purpose::Draws));
-        let (replay, saved) = match checkpoint {
-            None => (Replay::new(replay_config)?, None),
+        let (replay, writers) = match checkpoint {
+            None => (Replay::new(replay_config)?, Vec::new()),
             Some(checkpoint) => {
-                let Restored { replay, writers } = saving::replay(checkpoint, &replay_config)?;
-                (replay, Some((saving::play(checkpoint)?, writers)))
+                let Restored { replay, writers } = contents::replay(checkpoint, &replay_config)?;
+                (replay, writers)
             }
         };
         let mut learner_loop = LearnerLoop::new(learner, Arc::clone(&replay), config)?;
-        if let Some(checkpoint) = checkpoint {
-            learner_loop.restore_embedding(&saving::embedding(checkpoint)?)?;
-        }
+        let saved = saved.map(|(agent, state, embedding)| {
+            learner_loop.keep_embedding(embedding);
+            (agent, state)
+        });
         let mut published = learner_loop.published()?;
-        if let Some(acting) = checkpoint.map(saving::acting).transpose()?.flatten() {
-            published.restore(&acting)?;
+        if let (Some(checkpoint), Some((_, state))) = (checkpoint, &saved) {
+            contents::restore_acting(checkpoint, state, &mut published)?;
         }
         let roles = RoleSizes { actors: config.actors.environments, evaluators: config.evaluation.evaluators };
         let mut inference =
             Inference::new(&config.agent, &config.intrinsic, &observation, actions, roles, device, &published)?;
-        let (bandit, distances, saved_actors, saved_evaluators, writers) = match saved {
+        let (bandit, distances, saved_actors, saved_evaluators) = match saved {
             None => {
                 let bandit = CentralBandit::new(config.agent.policies.count, &config.bandit, seed(Purpose::Bandit));
-                (bandit, TrainedDistances::default(), Vec::new(), Vec::new(), Vec::new())
+                (bandit, NeighbourDistances::default(), Vec::new(), Vec::new())
             }
-            Some((Play { states, bandit, distances, actors, evaluators }, writers)) => {
-                inference.restore(&states)?;
-                (CentralBandit::resume(bandit), distances, actors, evaluators, writers)
+            Some((agent, state)) => {
+                inference.restore(&state.roles.recurrent)?;
+                (CentralBandit::resume(agent.bandit), agent.distances, state.roles.actors, state.roles.evaluators)
             }
         };
         let sizes: Vec<usize> = actors.iter().chain(&evaluators).map(|set| environments(set.as_ref())).collect();
@@ -180,7 +184,7 @@ fn restore(sets: Vec<Box<dyn Environments>>, saved: Vec<SavedActor>) -> Result<V
     })
 }
 
-/// What all actor environments have in common.
+/// Builds actors, with what their environments share.
 struct ActorBuilder<'a> {
     config: &'a Config,
     embedding: usize,

@@ -9,11 +9,11 @@ use crate::error::Result;
 use crate::roles::actor::Actor;
 use crate::roles::batch_prefetch::{BatchPrefetch, PrefetchedBatch};
 use crate::roles::training_agent::TrainingAgent;
+use crate::run::checkpoint::contents::{RoleStates, TrainingSnapshot};
 use crate::runtime::assembly::Parts;
 use crate::runtime::events::Event;
 use crate::runtime::timesheet::ActivityTimes;
 use crate::runtime::{AfterCopy, TrainingRuntime};
-use crate::saving::{Copied, Play};
 
 /// A run that advances one round at a time.
 pub struct Lockstep {
@@ -86,18 +86,16 @@ impl TrainingRuntime for Lockstep {
     }
 
     /// Copies without a pause: nothing moves outside `advance`.
-    fn copy(&mut self, _: AfterCopy, _: &mut dyn FnMut(Event)) -> Result<Copied> {
+    fn copy(&mut self, _: AfterCopy, _: &mut dyn FnMut(Event)) -> Result<TrainingSnapshot> {
         let frames = self.frames();
         let Parts { agent, inference, published, actors, evaluators } = &mut self.parts;
         let writers = actors.iter().flat_map(Actor::writers).collect();
-        let play = Play {
-            states: inference.save()?,
-            bandit: agent.bandit.state(),
-            distances: agent.distances,
+        let roles = RoleStates {
+            recurrent: inference.save()?,
             actors: actors.iter_mut().map(Actor::save).collect(),
             evaluators: evaluators.iter_mut().map(Actor::save).collect(),
         };
         let replay = Snapshot::take(agent.learner_loop.replay(), writers);
-        Ok(Copied::new(frames, &agent.learner_loop, replay, play)?.acting_on(published.save()?))
+        TrainingSnapshot::new(frames, agent, agent.bandit.state(), roles, replay)?.with_acting(published)
     }
 }

@@ -5,6 +5,7 @@ pub mod events;
 pub mod lockstep;
 pub mod metrics_accumulator;
 pub mod published_parameters;
+pub mod resume;
 pub(crate) mod run_control;
 pub mod status;
 pub mod threads;
@@ -14,7 +15,7 @@ pub mod usage;
 
 use crate::error::Result;
 use crate::roles::training_agent::TrainingAgent;
-use crate::saving::Copied;
+use crate::run::checkpoint::contents::TrainingSnapshot;
 use events::Event;
 use timesheet::ActivityTimes;
 
@@ -38,5 +39,5 @@ pub trait TrainingRuntime {
     /// How the roles have spent their time, if each has its own threads.
     fn times(&self) -> Option<ActivityTimes>;
     /// Pauses all roles and copies everything that a checkpoint keeps.
-    fn copy(&mut self, after: AfterCopy, on_event: &mut dyn FnMut(Event)) -> Result<Copied>;
+    fn copy(&mut self, after: AfterCopy, on_event: &mut dyn FnMut(Event)) -> Result<TrainingSnapshot>;
 }

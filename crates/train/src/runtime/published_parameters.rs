@@ -1,24 +1,17 @@
-//! What the learner hands to those who act.
+//! The parameters that the learner publishes to inference.
 
-use agent::TensorFile;
+use agent::NamedTensors;
 use agent::handover::Handover;
-use agent::learner::{Learner, ParameterSource};
+use agent::learner::{AVERAGE, Learner, ONLINE, ParameterSource};
 use agent::moments::Moments;
 use agent::nets::parameters::ParameterSet;
 use agent::networks::NetworkParameters;
-use agent::weights::{export, import};
+use agent::weights::{export, import, import_some};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Result, TrainError};
+use crate::error::Result;
 
-const ONLINE: &str = "online.";
-const AVERAGE: &str = "average.";
-/// Under which the numbers beside the tensors are kept.
-const METADATA: &str = "published";
-/// Under which the number beside the tensors of f alone is kept.
-const EMBEDDING: &str = "embedding_version";
-
-/// Parameters of one version, for both roles.
+/// Parameters of one version, for actors and evaluators.
 #[derive(Debug)]
 pub struct PublishedParameters {
     /// The number of updates that made them.
@@ -31,13 +24,13 @@ pub struct PublishedParameters {
     pub rnd_errors: Moments,
     /// The number of updates that made f, which may be older than the rest.
     pub embedding_version: u64,
-    /// Until when the learner's device is still at work on them.
+    /// Reached when the learner's device has computed them.
     handover: Handover,
 }
 
-/// The parameters of f, and the number of updates that made them.
+/// Parameters of f, with the number of updates that made them.
 ///
-/// An episodic memory compares embeddings of one episode, which it can only while f holds still. So f is handed over less
+/// An episodic memory compares embeddings of one episode, which requires that f stays the same. So f is published less
 /// often than the rest.
 #[derive(Debug)]
 pub struct Embedding {
@@ -47,46 +40,36 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// A copy, to act with the same f when a run goes on.
-    pub fn save(&self) -> Result<TensorFile> {
-        let mut file = TensorFile::default();
-        self.export_to(&mut file)?;
-        file.metadata.insert(EMBEDDING.to_owned(), self.version.to_string());
-        Ok(file)
+    /// Adds f's parameters to the averaged weights, in place of newer ones.
+    pub fn export(&self, weights: &mut NamedTensors) -> Result<()> {
+        Ok(export(weights, AVERAGE, &self.parameters)?)
     }
 
-    /// Puts f's parameters into a file of all networks' parameters, in the place of others.
-    pub fn export_to(&self, file: &mut TensorFile) -> agent::Result<()> {
-        export(file, "", &self.parameters)
-    }
-
-    /// Takes over what [`save`](Self::save) gave.
-    pub fn restore(&mut self, file: &TensorFile) -> Result<()> {
-        let version = file.metadata.get(EMBEDDING).and_then(|version| version.parse().ok());
-        let reason = || "it does not say how many updates made it".to_owned();
-        let version = version.ok_or_else(|| TrainError::Part { part: EMBEDDING, reason: reason() })?;
-        import(file, &mut [("", &mut self.parameters)])?;
+    /// Restores f from averaged weights.
+    pub fn restore(&mut self, weights: &NamedTensors, version: u64) -> Result<()> {
+        import_some(weights, &mut [(AVERAGE, &mut self.parameters)])?;
         self.version = version;
         Ok(())
     }
 }
 
-#[derive(Serialize, Deserialize)]
-struct PublishedMetadata {
+/// The part of published parameters that is not a tensor.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PublishedScalars {
     version: u64,
     embedding_version: u64,
     rnd_errors: Moments,
 }
 
 impl PublishedParameters {
-    /// What a learner has learned so far.
+    /// Copies a learner's present parameters.
     pub fn of(learner: &Learner) -> Result<Self> {
         let (online, average) =
             (learner.parameters(ParameterSource::Online)?, learner.parameters(ParameterSource::Ema)?);
         Self::new(learner.updates(), online, average, learner.rnd_errors().clone())
     }
 
-    /// Parameters that so many updates have made.
+    /// Parameters that `version` updates have made.
     pub fn new(
         version: u64,
         online: NetworkParameters,
@@ -97,22 +80,22 @@ impl PublishedParameters {
         Ok(Self { version, online, average, rnd_errors, embedding_version: version, handover })
     }
 
-    /// Has evaluators play with the online parameters, for comparison.
+    /// Gives evaluators the online parameters, for comparison.
     pub fn evaluate_online(&mut self) {
         std::mem::swap(&mut self.online, &mut self.average);
     }
 
-    /// Whether the device that computed them is done, so that another stream can go on with them.
+    /// Whether the device has computed them, so that another stream can use them.
     pub fn is_complete(&self) -> Result<bool> {
         Ok(self.handover.is_reached()?)
     }
 
-    /// Waits until it is.
+    /// Waits until they are computed.
     pub fn wait(&self) -> Result<()> {
         Ok(self.handover.wait()?)
     }
 
-    /// A copy of f.
+    /// Copies f.
     pub fn embedding(&self) -> Result<Embedding> {
         Ok(Embedding { version: self.embedding_version, parameters: self.online.action_prediction.duplicate()? })
     }
@@ -127,37 +110,25 @@ impl PublishedParameters {
         Ok(())
     }
 
-    /// A copy, to act on with the same parameters until the learner publishes again.
-    pub fn save(&self) -> Result<TensorFile> {
-        let mut file = TensorFile::default();
-        for (prefix, parameters) in [(ONLINE, &self.online), (AVERAGE, &self.average)] {
-            for set in parameters.sets() {
-                export(&mut file, prefix, set)?;
-            }
-        }
+    /// Copies the parameters, to act with the same ones until the learner publishes again.
+    pub fn save(&self) -> Result<(NamedTensors, PublishedScalars)> {
+        let mut tensors = NamedTensors::new();
+        self.online.export(&mut tensors, ONLINE)?;
+        self.average.export(&mut tensors, AVERAGE)?;
         let (version, embedding_version) = (self.version, self.embedding_version);
-        let numbers = PublishedMetadata { version, embedding_version, rnd_errors: self.rnd_errors.clone() };
-        let numbers = serde_json::to_string(&numbers).map_err(|cause| unusable(cause.to_string()))?;
-        file.metadata.insert(METADATA.to_owned(), numbers);
-        Ok(file)
+        Ok((tensors, PublishedScalars { version, embedding_version, rnd_errors: self.rnd_errors.clone() }))
     }
 
-    /// Takes over what [`save`](Self::save) gave.
-    pub fn restore(&mut self, file: &TensorFile) -> Result<()> {
-        let numbers = file.metadata.get(METADATA).ok_or_else(|| unusable("it has no version".to_owned()))?;
-        let PublishedMetadata { version, embedding_version, rnd_errors } =
-            serde_json::from_str(numbers).map_err(|cause| unusable(cause.to_string()))?;
+    /// Restores what [`save`](Self::save) returned.
+    pub fn restore(&mut self, tensors: &NamedTensors, scalars: PublishedScalars) -> Result<()> {
+        let PublishedScalars { version, embedding_version, rnd_errors } = scalars;
         let online = self.online.sets_mut().map(|set| (ONLINE, set));
         let average = self.average.sets_mut().map(|set| (AVERAGE, set));
-        import(file, &mut online.into_iter().chain(average).collect::<Vec<_>>())?;
+        import(tensors, &mut online.into_iter().chain(average).collect::<Vec<_>>())?;
         (self.version, self.embedding_version, self.rnd_errors) = (version, embedding_version, rnd_errors);
         self.handover = Handover::mark(self.online.agent.flat().device())?;
         Ok(())
     }
-}
-
-fn unusable(reason: String) -> TrainError {
-    TrainError::Part { part: METADATA, reason }
 }
 
 #[cfg(test)]
@@ -171,7 +142,7 @@ mod tests {
     use crate::config::Sources;
 
     #[test]
-    fn evaluators_can_be_given_the_online_parameters() {
+    fn evaluators_can_use_the_online_parameters() {
         let config = Sources { preset: Some("tiny".to_owned()), file: None, set: Vec::new() }.load().unwrap().config;
         let observation = ObservationSpec { shape: vec![8, 8], kind: ObservationKind::U8 };
         let mut learner = Learner::new(&config.agent, &observation, 3, 1, Device::Cpu).unwrap();

@@ -1,4 +1,4 @@
-//! How a run stands, in numbers and in one line.
+//! Status of a run, as numbers and as text.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use replay::Accounting;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
-use crate::numbers::{fixed, rounded};
+use crate::number_format::{fixed, rounded};
 use crate::runtime::TrainingRuntime;
 use crate::runtime::metrics_accumulator::MetricsAccumulator;
 use crate::runtime::timesheet::ActivityTimes;
@@ -16,9 +16,9 @@ use crate::runtime::timesheet::ActivityTimes;
 /// Speeds over the last seconds.
 #[derive(Debug)]
 pub struct Rates {
-    /// Emulator frames of the actors a second.
+    /// Emulator frames of the actors per second.
     pub frames_per_second: f64,
-    /// Updates a second.
+    /// Updates per second.
     pub updates_per_second: f64,
     since: Instant,
     frames: u64,
@@ -26,7 +26,7 @@ pub struct Rates {
     steady: SteadySpeed,
 }
 
-/// The speed of the last minutes, in frames a second: an average whose older parts count ever less.
+/// Exponentially weighted mean speed of the last minutes, in frames per second.
 #[derive(Debug, Default)]
 struct SteadySpeed {
     /// Frames and seconds, both with the same weights.
@@ -35,9 +35,9 @@ struct SteadySpeed {
 }
 
 impl SteadySpeed {
-    /// After so many seconds, what was measured counts 1/e.
+    /// Seconds after which a measurement counts 1/e.
     const MEMORY: f64 = 120.0;
-    /// Less than so many seconds say nothing: ten, of which the first have faded a little.
+    /// Weighted seconds before a speed is reported: about ten.
     const ENOUGH: f64 = 9.0;
 
     fn add(&mut self, frames: u64, seconds: f64) {
@@ -55,20 +55,20 @@ impl Rates {
     /// Speeds are measured over at least this long.
     const WINDOW: Duration = Duration::from_secs(2);
 
-    /// Nothing is known yet.
+    /// No measurements yet.
     pub fn new(frames: u64, updates: u64) -> Self {
         let (since, steady) = (Instant::now(), SteadySpeed::default());
         Self { frames_per_second: 0.0, updates_per_second: 0.0, since, frames, updates, steady }
     }
 
-    /// Measures anew once the window has passed.
+    /// Measures again once the window has passed.
     pub fn measure(&mut self, frames: u64, updates: u64) {
         let elapsed = self.since.elapsed();
         if elapsed < Self::WINDOW {
             return;
         }
         let played = frames.saturating_sub(self.frames);
-        // Before the first update actors need not wait for the learner, and are faster than they will be.
+        // Before the first update, actors do not wait for the learner and are faster than later.
         if self.updates > 0 {
             self.steady.add(played, elapsed.as_secs_f64());
         }
@@ -77,13 +77,13 @@ impl Rates {
         (self.since, self.frames, self.updates) = (Instant::now(), frames, updates);
     }
 
-    /// Seconds that so many frames will take, once that can be told.
+    /// Returns the seconds that `frames` frames will take, once the speed is known.
     fn seconds_for(&self, frames: u64) -> Option<f64> {
         Some(frames as f64 / self.steady.frames_per_second()?)
     }
 }
 
-/// How a run stands.
+/// Status of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunStatus {
     /// Emulator frames of the actors.
@@ -94,21 +94,21 @@ pub struct RunStatus {
     pub updates: u64,
     /// Speeds over the last seconds.
     pub frames_per_second: f64,
-    /// Updates a second.
+    /// Updates per second.
     pub updates_per_second: f64,
-    /// Seconds until the budget is played, once that can be told.
+    /// Seconds until the budget is played, once the speed is known.
     pub seconds_left: Option<f64>,
-    /// Sequences in replay, and how many it holds at most.
+    /// Sequences in replay.
     pub sequences: u64,
-    /// The most that it holds.
+    /// Capacity of replay in sequences.
     pub capacity: u64,
     /// Bytes of replay.
     pub replay_bytes: u64,
     /// Sequences inserted so far.
     pub inserted: u64,
-    /// Sequences drawn so far.
+    /// Sequences sampled so far.
     pub sampled: u64,
-    /// Sequences drawn for each one inserted since learning began.
+    /// Sequences sampled per insert since learning started.
     pub samples_per_insert: f64,
     /// Mean score of the actors' recent episodes.
     pub actor_score: Option<f64>,
@@ -120,29 +120,29 @@ pub struct RunStatus {
     pub evaluation_score: Option<f64>,
     /// Score of the evaluators' last episode.
     pub last_evaluation_score: Option<f64>,
-    /// The last evaluation's score where 0 is random play and 1 a human's, for an Atari game.
+    /// Human-normalised score of the last evaluation, for an Atari game.
     pub human_normalised: Option<f64>,
     /// Loss of the last update.
     pub loss: Option<f64>,
     /// The policy with the best mean return.
     pub favourite_policy: usize,
-    /// What the learner waits for, if it has not begun.
+    /// What the learner waits for, if it has not started.
     pub waits_for: Option<String>,
-    /// Bytes written so far of the checkpoint that is being saved, if one is.
+    /// Bytes written of the checkpoint that is being saved, if any.
     pub saving: Option<u64>,
-    /// How the roles have spent their time since the run was started, where each has threads of its own.
+    /// How the roles have spent their time since the start, if each has its own threads.
     #[serde(skip)]
     pub times: Option<ActivityTimes>,
 }
 
-/// Sequences drawn for each one inserted since learning began.
+/// Returns the sequences sampled per insert since learning started.
 pub fn samples_per_insert(config: &Config, accounting: &Accounting) -> f64 {
     let fill = config.replay.minimum_fill as u64;
     accounting.sampled as f64 / accounting.inserted.saturating_sub(fill).max(1) as f64
 }
 
 impl RunStatus {
-    /// Takes stock. `game` is the Atari game that is trained on, if it is one.
+    /// Collects the status. `game` is the Atari game, if it is one.
     pub fn new(
         config: &Config,
         runtime: &dyn TrainingRuntime,
@@ -188,9 +188,9 @@ impl RunStatus {
         self.frames >= self.budget
     }
 
-    /// How it stands, in three lines: how far, how well, and how the learner does.
+    /// Formats the status in three lines: progress, scores, and the learner.
     pub fn lines(&self) -> [String; 3] {
-        // The last steps may go past the end, and 100 % is the end, not close to it.
+        // The last steps may pass the end, and 100 % must not appear before it.
         let share = (100.0 * self.frames as f64 / self.budget as f64).floor().min(100.0);
         let mut far = format!("{} frames ({share} %), {:.0} frames/s", self.frames, self.frames_per_second);
         if let Some(seconds) = self.seconds_left.filter(|_| self.frames < self.budget) {
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_is_known_is_shown() {
+    fn shows_everything_that_is_known() {
         let mut status = RunStatus {
             frames: 250,
             budget: 1000,
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_left_is_told_late_and_moves_slowly() {
+    fn time_left_appears_late_and_changes_slowly() {
         let mut steady = SteadySpeed::default();
         for _ in 0..4 {
             steady.add(200, 2.0);
@@ -315,18 +315,18 @@ mod tests {
         steady.add(200, 2.0);
         let rate = steady.frames_per_second().unwrap();
         assert!((rate - 100.0).abs() < 1e-9, "{rate}");
-        // Two seconds ten times as fast would have told a tenth of the time.
+        // Two seconds at ten times the speed must not divide the time by ten.
         steady.add(2000, 2.0);
         let rate = steady.frames_per_second().unwrap();
         assert!((240.0..260.0).contains(&rate), "{rate}");
-        // Half an hour of another speed is what counts by then.
+        // After half an hour, only the new speed counts.
         (0..900).for_each(|_| steady.add(20, 2.0));
         let rate = steady.frames_per_second().unwrap();
         assert!((rate - 10.0).abs() < 0.01, "{rate}");
     }
 
     #[test]
-    fn frames_before_the_first_update_tell_nothing_of_the_time_left() {
+    fn frames_before_the_first_update_do_not_count_for_the_time_left() {
         let mut rates = Rates::new(0, 0);
         let pass = |rates: &mut Rates, frames, updates| {
             rates.since -= Duration::from_secs(20);

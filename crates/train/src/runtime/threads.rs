@@ -15,12 +15,12 @@ use crate::roles::inference_server::InferenceServer;
 use crate::roles::messages::Role;
 use crate::roles::prefetch_thread::PrefetchThread;
 use crate::roles::training_agent::TrainingAgent;
+use crate::run::checkpoint::contents::{RoleStates, TrainingSnapshot};
 use crate::runtime::assembly::Parts;
 use crate::runtime::events::Event;
 use crate::runtime::run_control::{POLL, RunControl};
 use crate::runtime::timesheet::{Activity, ActivityTimes, Stopwatch, ThreadRole, Timesheet};
 use crate::runtime::{AfterCopy, TrainingRuntime};
-use crate::saving::{Copied, Play};
 
 /// A run on many threads.
 pub struct Threads {
@@ -183,7 +183,7 @@ impl TrainingRuntime for Threads {
         Some(self.timesheet.times())
     }
 
-    fn copy(&mut self, after: AfterCopy, on_event: &mut dyn FnMut(Event)) -> Result<Copied> {
+    fn copy(&mut self, after: AfterCopy, on_event: &mut dyn FnMut(Event)) -> Result<TrainingSnapshot> {
         self.finish_update(on_event)?;
         let this_pause = self.control.begin_pause();
         let mut saved = Vec::new();
@@ -197,7 +197,7 @@ impl TrainingRuntime for Threads {
                 // From a pause that an error ended.
                 ThreadMessage::Saved { .. } => {}
                 // Its copy is still to come.
-                ThreadMessage::Failed(error) if error.is_of_an_environment() => failure = failure.or(Some(error)),
+                ThreadMessage::Failed(error) if error.is_from_environment() => failure = failure.or(Some(error)),
                 ThreadMessage::Failed(error) => return Err(error),
             }
         }
@@ -207,29 +207,23 @@ impl TrainingRuntime for Threads {
             None => {}
         }
         saved.sort_by_key(|(role, index, ..)| (*role == Role::Evaluator, *index));
-        let mut play = Play {
-            states: self.server()?.save()?,
-            bandit: self.agent.bandit.state(),
-            distances: self.agent.distances,
-            actors: Vec::new(),
-            evaluators: Vec::new(),
-        };
+        let mut roles = RoleStates { recurrent: self.server()?.save()?, actors: Vec::new(), evaluators: Vec::new() };
+        let bandit = self.agent.bandit.state();
         let mut writers = Vec::new();
         for (role, _, actor, own) in saved {
             writers.extend(own);
             match role {
-                Role::Actor => play.actors.push(actor),
-                Role::Evaluator => play.evaluators.push(actor),
+                Role::Actor => roles.actors.push(actor),
+                Role::Evaluator => roles.evaluators.push(actor),
             }
         }
-        let learner_loop = &self.agent.learner_loop;
-        let replay = Snapshot::take(learner_loop.replay(), writers);
+        let replay = Snapshot::take(self.agent.learner_loop.replay(), writers);
         let frames = self.frames();
         if after == AfterCopy::Continue {
             // Only this thread changes the learner, so the others need not pause for its copy.
             self.control.end_pause();
         }
-        Copied::new(frames, learner_loop, replay, play)
+        TrainingSnapshot::new(frames, &self.agent, bandit, roles, replay)
     }
 }
 

@@ -1,4 +1,4 @@
-//! What this process, its workers and the GPU use, as the system counts it.
+//! Resources that this process, its workers and the GPU use.
 
 use std::process::Command;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::{fs, io};
 
 use serde::Serialize;
 
-/// Ticks of a second in `/proc`: the same on every x86-64 Linux.
+/// Clock ticks per second in `/proc`, the same on every x86-64 Linux.
 const TICKS: f64 = 100.0;
 
-/// What is used at one moment.
+/// Resources in use at one moment.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct ResourceUsage {
     /// Resident memory of this process.
     pub own_bytes: u64,
     /// Resident memory of its worker processes.
     pub worker_bytes: u64,
-    /// Memory of the first GPU that is in use, by whomever; nothing where there is none.
+    /// Memory in use on the first GPU, by all processes; `None` without a GPU.
     pub device_bytes: Option<u64>,
     /// CPU time so far, of this process and its workers.
     #[serde(skip)]
@@ -24,19 +24,19 @@ pub struct ResourceUsage {
 }
 
 impl ResourceUsage {
-    /// Looks; at the GPU's memory only where it is wanted, since that takes a while.
+    /// Measures now; the GPU only on request, since that takes a while.
     pub fn now(device: bool) -> io::Result<Self> {
         let device_bytes = device.then(device_bytes).flatten();
         Ok(Self { device_bytes, ..Self::of(std::process::id())? })
     }
 
-    /// What a process and its children use, the GPU aside.
+    /// Measures a process and its children, without the GPU.
     fn of(own: u32) -> io::Result<Self> {
         let mut usage = Self::default();
         for entry in fs::read_dir("/proc")? {
             let name = entry?.file_name();
             let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-            // A process may end while it is looked at.
+            // A process may end meanwhile.
             let Some((parent, cpu)) = fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|t| stat(&t))
             else {
                 continue;
@@ -52,19 +52,19 @@ impl ResourceUsage {
     }
 }
 
-/// Parent and CPU time in a line of `/proc/PID/stat`; the name in it may hold spaces and brackets.
+/// Parses parent and CPU time in `/proc/PID/stat`, where the name may contain spaces and brackets.
 fn stat(line: &str) -> Option<(u32, Duration)> {
     let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
     let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
     Some((fields.get(1)?.parse().ok()?, Duration::from_secs_f64(ticks as f64 / TICKS)))
 }
 
-/// Resident memory of this process, where the system tells it.
+/// Returns the resident memory of this process, if the system reports it.
 pub fn resident_bytes() -> Option<u64> {
     memory("self", "VmRSS")
 }
 
-/// The largest resident memory that this process has had, where the system tells it.
+/// Returns the peak resident memory of this process, if the system reports it.
 pub fn peak_resident_bytes() -> Option<u64> {
     memory("self", "VmHWM")
 }
@@ -73,13 +73,13 @@ fn memory(process: &str, field: &str) -> Option<u64> {
     memory_in(&fs::read_to_string(format!("/proc/{process}/status")).ok()?, field)
 }
 
-/// Bytes in a line of `/proc/PID/status`.
+/// Parses the bytes in a line of `/proc/PID/status`.
 fn memory_in(status: &str, field: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
     Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
 }
 
-/// The driver's own count, which has everything in it: libtorch's and cuDNN's memory, graphs, and the context itself.
+/// Returns the driver's count, which includes libtorch's and cuDNN's memory, graphs, and the context.
 fn device_bytes() -> Option<u64> {
     let query = ["--id=0", "--query-gpu=memory.used", "--format=csv,noheader,nounits"];
     let output = Command::new("nvidia-smi").args(query).output().ok()?;
@@ -95,10 +95,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_and_its_child_are_counted() {
+    fn counts_a_process_and_its_child() {
         let own = ResourceUsage::now(false).unwrap();
         assert!(own.own_bytes > 1 << 20 && own.device_bytes.is_none());
-        // Until its standard input is closed, a process with one child.
+        // A process with one child, until its standard input is closed.
         let script = "read line; sleep 100 & echo; read line; kill $!";
         let (input, output) = (Stdio::piped(), Stdio::piped());
         let mut parent = Command::new("sh").args(["-c", script]).stdin(input).stdout(output).spawn().unwrap();
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_with_brackets_does_not_confuse() {
+    fn parses_a_name_with_brackets() {
         let line =
             "42 (a (b) c) S 7 42 42 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 100 1000 200 18446744073709551615";
         assert_eq!(stat(line), Some((7, Duration::from_secs(3))));

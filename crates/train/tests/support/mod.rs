@@ -1,19 +1,19 @@
-//! Short runs of a small agent, in folders of their own.
+//! Short runs of a small agent, each in its own directory.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{env, fs, process};
 
-use train::beginning;
 use train::config::{Config, Sources};
 use train::run::stop::Stop;
 use train::run::{RunDescription, RunDirectory, RunFiles, Start};
 use train::runtime::assembly::Task;
+use train::runtime::resume;
 use train::runtime::status::RunStatus;
 use train::runtime::trainer::{self, ProgressDisplay};
 
-/// A folder of its own for one test, removed at the end.
+/// A directory for one test, removed at the end.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
@@ -36,7 +36,7 @@ impl Drop for Scratch {
     }
 }
 
-/// The preset `tiny` with networks and replay that are smaller still, and these settings over it.
+/// The preset `tiny` with even smaller networks and replay, and these settings.
 pub fn config(settings: &[&str]) -> Config {
     let smaller = [
         "run.device=cpu",
@@ -65,20 +65,20 @@ pub fn config(settings: &[&str]) -> Config {
     sources("tiny", &[&smaller, settings].concat())
 }
 
-/// A preset with these settings over it.
+/// A preset with these settings.
 pub fn sources(preset: &str, settings: &[&str]) -> Config {
     let set = settings.iter().map(|setting| (*setting).to_owned()).collect();
     Sources { preset: Some(preset.to_owned()), file: None, set }.load().unwrap().config
 }
 
-/// What is trained on.
+/// Returns the task to train on.
 pub fn task(name: &str) -> Task {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let python = env::var_os("MEME_PYTHON").map_or_else(|| workspace.join(".venv/bin/python"), PathBuf::from);
     Task { environment: name.parse().unwrap(), python, package: workspace.join("python/meme_worker") }
 }
 
-/// Hears everything, and may ask for a stop.
+/// Collects all messages, and may request a stop.
 pub struct Listener<F: FnMut(&RunStatus)> {
     pub said: Vec<String>,
     pub seen: F,
@@ -94,20 +94,20 @@ impl<F: FnMut(&RunStatus)> ProgressDisplay for Listener<F> {
     }
 }
 
-/// A run in the folder `name` of `root`, which goes on if it is there already.
+/// Opens the run `name` in `root`, new or to resume.
 pub fn open(root: &Path, name: &str, environment: &str, config: &Config) -> RunDirectory {
-    // Tests run beside one another, and the last bits must not depend on how many threads libtorch takes.
+    // Tests run in parallel, and the last bits must not depend on libtorch's number of threads.
     tch::set_num_threads(1);
     let description = RunDescription::new(environment, "tiny", config.run.seed);
     RunDirectory::open(root, name, Start::Continue, description, &config.to_toml().unwrap()).unwrap().0
 }
 
-/// Trains to the end; what was said on the way.
+/// Trains to the end and returns the status and all messages.
 pub fn train(root: &Path, name: &str, environment: &str, config: &Config) -> (RunStatus, Vec<String>) {
     train_watched(root, name, environment, config, &Stop::new(), |_| {}).unwrap()
 }
 
-/// Trains while `seen` looks on.
+/// Trains while `seen` watches the status.
 pub fn train_watched(
     root: &Path,
     name: &str,
@@ -118,7 +118,7 @@ pub fn train_watched(
 ) -> train::Result<(RunStatus, Vec<String>)> {
     let directory = open(root, name, environment, config);
     let mut display = Listener { said: Vec::new(), seen };
-    let from = beginning::resume(&directory, config, &mut |sentence| display.say(sentence))?;
+    let from = resume::newest_checkpoint(&directory, config, &mut |sentence| display.say(sentence))?;
     let status = trainer::train(&task(environment), config, &directory, from, stop, &mut display)?;
     Ok((status, display.said))
 }
@@ -128,17 +128,17 @@ pub fn files(root: &Path, name: &str) -> RunFiles {
     RunFiles::find(root, name).unwrap()
 }
 
-/// The metrics of a run, as they are in the file.
+/// Reads the metrics file of a run.
 pub fn metrics(root: &Path, name: &str) -> String {
     fs::read_to_string(files(root, name).metrics_file()).unwrap()
 }
 
-/// The checkpoints of a run, oldest first.
+/// Returns the checkpoints of a run, oldest first.
 pub fn checkpoints(root: &Path, name: &str) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = fs::read_dir(files(root, name).checkpoints_folder())
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|ending| ending == "ckpt") && !path.ends_with("best.ckpt"))
+        .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit)))
         .collect();
     paths.sort();
     paths

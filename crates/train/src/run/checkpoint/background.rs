@@ -1,34 +1,34 @@
-//! Saving while training goes on.
+//! Saves while training continues.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
 use super::super::durable::FileError;
-use super::{CheckpointError, CheckpointStore, Progress, Saved};
+use super::{CheckpointError, CheckpointStore, SavedCheckpoint};
 
-/// A save on a thread of its own. Dropped, it goes on and nobody hears of its end.
+/// A save on its own thread. If dropped, it continues unobserved.
 #[derive(Debug)]
-pub struct Saving<S = Saved> {
+pub struct BackgroundSave<S = SavedCheckpoint> {
     thread: JoinHandle<Result<S, CheckpointError>>,
     frames: u64,
     bytes: Arc<AtomicU64>,
 }
 
-impl<S: Send + 'static> Saving<S> {
-    /// Lets `save` save what was taken at so many frames; it tells how far it is.
+impl<S: Send + 'static> BackgroundSave<S> {
+    /// Starts `save`, which reports how many bytes it has written.
     pub(super) fn start(
         store: CheckpointStore,
         frames: u64,
-        save: impl FnOnce(&CheckpointStore, &mut dyn FnMut(Progress)) -> Result<S, CheckpointError> + Send + 'static,
+        save: impl FnOnce(&CheckpointStore, &mut dyn FnMut(u64)) -> Result<S, CheckpointError> + Send + 'static,
     ) -> Result<Self, CheckpointError> {
         let bytes = Arc::new(AtomicU64::new(0));
         let folder = store.checkpoints().clone();
         let save = {
             let bytes = Arc::clone(&bytes);
             move || {
-                let saved = save(&store, &mut |progress| bytes.store(progress.bytes, Ordering::Relaxed));
-                // What was saved was a copy, in many pieces of megabytes.
+                let saved = save(&store, &mut |written| bytes.store(written, Ordering::Relaxed));
+                // The copy that was saved consisted of many pieces of megabytes.
                 torch_ext::give_back_free_memory();
                 saved
             }
@@ -48,7 +48,7 @@ impl<S: Send + 'static> Saving<S> {
         self.thread.is_finished()
     }
 
-    /// Waits for the end and says how it went.
+    /// Waits for the end of the save and returns its outcome.
     pub fn finish(self) -> Result<S, CheckpointError> {
         self.thread.join().unwrap_or(Err(CheckpointError::Panicked { frames: self.frames }))
     }

@@ -1,27 +1,35 @@
-//! Checkpoints: named parts in one file that is whole or refused.
+//! Checkpoints: directories that are complete or refused.
 //!
-//! A file is written aside, synced and renamed, so under its final name it is complete; its hashes catch what disks
-//! do to it later. A reader checks those of all parts that it may read before it hands out the first byte.
+//! A checkpoint is written aside, synced and renamed as a whole, so a directory under its final name is complete. The
+//! hashes in its manifest detect what happens to it later; a reader compares them before it uses the first byte.
 
 mod background;
-mod format;
+pub mod contents;
+mod manifest;
 mod reader;
+mod selector;
 mod store;
 #[cfg(test)]
 mod tests;
 mod writer;
 
-use std::io::ErrorKind;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read};
 use std::path::PathBuf;
 
 use thiserror::Error;
+use xxhash_rust::xxh3::Xxh3;
 
-pub use background::Saving;
-pub use reader::{Checkpoint, PartReader};
-pub use store::{CheckpointStore, Checkpoints, Saved};
-pub use writer::{CheckpointWriter, Progress};
+pub use background::BackgroundSave;
+pub use reader::Checkpoint;
+pub use selector::{CheckpointSelector, InvalidSelector};
+pub use store::{CheckpointStore, Checkpoints, SavedCheckpoint};
+pub use writer::CheckpointWriter;
 
 use super::durable::FileError;
+
+/// Bytes read or written at once.
+const BUFFER: usize = 1 << 20;
 
 /// Why a checkpoint could not be written or read.
 #[derive(Debug, Error)]
@@ -29,99 +37,91 @@ pub enum CheckpointError {
     /// The content is not what was written.
     #[error("checkpoint {} is damaged: {how}", path.display())]
     Damaged {
-        /// The file.
+        /// The directory.
         path: PathBuf,
-        /// Where the damage was seen.
+        /// How the damage was noticed.
         how: String,
     },
-    /// A checkpoint, but in a format that this program does not read.
+    /// The checkpoint has a format that this program does not read.
     #[error(
-        "checkpoint {} has format {found}, and this program reads format {}; use the version of meme that wrote it",
+        "checkpoint {} has format {found}, but this program reads format {}; use the version of meme that wrote it",
         path.display(),
-        format::VERSION
+        manifest::FORMAT
     )]
-    Version {
-        /// The file.
+    Format {
+        /// The directory.
         path: PathBuf,
         /// Its format.
         found: u32,
     },
-    /// The checkpoint has no such part.
-    #[error("checkpoint {} has no part `{name}`, only {}", path.display(), known.join(", "))]
-    NoPart {
+    /// The checkpoint is a single file, as older versions wrote them.
+    #[error(
+        "checkpoint {} is in the single-file format of an older version; use the version of meme that wrote it",
+        path.display()
+    )]
+    OldFormat {
         /// The file.
         path: PathBuf,
-        /// The part that was asked for.
+    },
+    /// The checkpoint has no such file.
+    #[error("checkpoint {} has no {name}, only {}", path.display(), known.join(", "))]
+    NoFile {
+        /// The directory.
+        path: PathBuf,
+        /// The missing file.
         name: String,
-        /// The parts it has.
+        /// The files that it has.
         known: Vec<String>,
     },
-    /// No checkpoint of that frame count.
+    /// There is no checkpoint with that frame count.
     #[error("there is no checkpoint at {frames} frames in {}; {}", folder.display(), listed(known))]
-    NotThere {
-        /// Where it was looked for.
+    NotFound {
+        /// The directory of checkpoints.
         folder: PathBuf,
-        /// The frame count that was asked for.
+        /// The requested frame count.
         frames: u64,
-        /// Those that are there.
+        /// Frame counts of the checkpoints that exist.
         known: Vec<u64>,
     },
-    /// Checkpoints are there, and none can be used.
-    #[error(
-        "none of the {count} checkpoints in {} can be used{}; --fresh sets the run aside and starts over",
-        folder.display(),
-        if *best { ", only best.ckpt, which `--checkpoint best` plays" } else { "" }
-    )]
-    NoneValid {
-        /// The folder.
+    /// There are checkpoints, but none can be used.
+    #[error("none of the {count} checkpoints in {} can be used{}", folder.display(), except_best(*best))]
+    NoneUsable {
+        /// The directory of checkpoints.
         folder: PathBuf,
-        /// How many are there.
+        /// Number of checkpoints.
         count: usize,
-        /// Whether the best one is there.
+        /// Whether there is a best checkpoint.
         best: bool,
     },
-    /// The run was saved, and what it would go on from is not there any more.
-    #[error(
-        "the run was saved before, but {} holds no checkpoint to go on from any more{}; put them back, or --fresh sets \
-         the run aside and starts over",
-        folder.display(),
-        if *best { ", only best.ckpt, which can be played (`--checkpoint best`) but not trained on" } else { "" }
-    )]
+    /// The run was saved before, but its checkpoints are gone.
+    #[error("the run was saved before, but {} has no checkpoint to resume from{}", folder.display(), except_best(*best))]
     Gone {
-        /// Where they were.
+        /// The directory of checkpoints.
         folder: PathBuf,
-        /// Whether the best one is there.
+        /// Whether there is a best checkpoint.
         best: bool,
     },
-    /// A part's name is taken or is none.
-    #[error("a checkpoint can't have a part named {name:?}: {why}")]
-    PartName {
-        /// The name.
+    /// The source of a file's bytes failed.
+    #[error("cannot write {name} of the checkpoint: {cause}")]
+    Write {
+        /// The file.
         name: String,
-        /// What is wrong with it.
-        why: &'static str,
-    },
-    /// What gives a part its bytes failed.
-    #[error("part `{name}` of the checkpoint could not be written: {cause}")]
-    Part {
-        /// The part.
-        name: String,
-        /// What failed, in words.
+        /// What failed.
         cause: String,
     },
-    /// The thread that saves ended by a panic.
-    #[error("the thread that saves the checkpoint at {frames} frames ended by a panic")]
+    /// The saving thread panicked.
+    #[error("the thread that saves the checkpoint at {frames} frames panicked")]
     Panicked {
-        /// The checkpoint it was to save.
+        /// Frames of the checkpoint.
         frames: u64,
     },
-    /// The file can't be used.
+    /// A file operation failed.
     #[error(transparent)]
     File(#[from] FileError),
 }
 
 impl CheckpointError {
-    /// Whether there was no room left to write to.
+    /// Whether the disk was full.
     fn is_full_disk(&self) -> bool {
         let Self::File(FileError { cause, .. }) = self else { return false };
         matches!(cause.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded)
@@ -130,5 +130,25 @@ impl CheckpointError {
 
 fn listed(frames: &[u64]) -> String {
     let frames: Vec<String> = frames.iter().map(u64::to_string).collect();
-    if frames.is_empty() { "there is none yet".to_owned() } else { format!("there are: {}", frames.join(", ")) }
+    if frames.is_empty() { "there are none yet".to_owned() } else { format!("there are: {}", frames.join(", ")) }
+}
+
+fn except_best(best: bool) -> &'static str {
+    if best { ", only `best`, which can be played but not resumed from" } else { "" }
+}
+
+/// Returns the length and the hash of a file, reading from its current position.
+fn hash_file(file: &mut File) -> io::Result<(u64, u64)> {
+    let (mut hash, mut bytes, mut buffer) = (Xxh3::new(), 0, vec![0; BUFFER]);
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok((bytes, hash.digest())),
+            Ok(length) => {
+                hash.update(&buffer[..length]);
+                bytes += length as u64;
+            }
+            Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
+            Err(cause) => return Err(cause),
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Whole checkpoints and folders of them: what is read is what was written, or nothing is.
+//! Checkpoints and directories of them: what is read is what was written, or nothing is.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -6,37 +6,44 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::Path;
 use std::time::Duration;
 
+use agent::tensor_file::{HostTensor, SafeTensors};
+use tch::kind::FLOAT_CPU;
+
 use super::*;
 use crate::run::scratch::{Random, Scratch, names};
 
-/// Parts whose bytes follow from the frame count.
-fn parts(frames: u64) -> Vec<(&'static str, Vec<u8>)> {
+/// Files whose bytes follow from the frame count.
+fn files(frames: u64) -> Vec<(&'static str, Vec<u8>)> {
     let mut random = Random(frames);
     vec![("networks", random.bytes(300)), ("empty", Vec::new()), ("replay", random.bytes(700))]
 }
 
-fn save(store: &CheckpointStore, frames: u64) -> Saved {
-    store.save(frames, &mut |_| {}, |writer| write_parts(writer, frames)).unwrap()
+fn save(store: &CheckpointStore, frames: u64) -> SavedCheckpoint {
+    store.save(frames, &mut |_| {}, |writer| write_files(writer, frames)).unwrap()
 }
 
-fn write_parts(writer: &mut CheckpointWriter, frames: u64) -> Result<(), CheckpointError> {
-    parts(frames).iter().try_for_each(|(name, bytes)| writer.part_bytes(name, bytes))
+fn write_files(writer: &mut CheckpointWriter, frames: u64) -> Result<(), CheckpointError> {
+    files(frames).iter().try_for_each(|(name, bytes)| write_bytes(writer, name, bytes))
 }
 
-fn assert_whole(checkpoint: &Checkpoint, frames: u64) {
+fn write_bytes(writer: &mut CheckpointWriter, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
+    writer.file(name, |out| out.write_all(bytes))
+}
+
+fn assert_intact(checkpoint: &Checkpoint, frames: u64) {
     assert_eq!(checkpoint.frames(), frames);
     let read: Vec<_> =
-        checkpoint.part_names().map(|name| (name.to_owned(), checkpoint.part_bytes(name).unwrap())).collect();
-    let written: Vec<_> = parts(frames).into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
+        checkpoint.file_names().map(|name| (name.to_owned(), checkpoint.file_bytes(name).unwrap())).collect();
+    let written: Vec<_> = files(frames).into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).collect();
     assert_eq!(read, written);
 }
 
 /// The newest one, and what was said on the way.
 fn resume(store: &CheckpointStore) -> (Option<u64>, Vec<String>) {
     let mut said = Vec::new();
-    let checkpoint = store.resume(&mut |sentence| said.push(sentence.to_owned())).unwrap();
+    let checkpoint = store.resume(&mut |warning| said.push(warning.to_owned())).unwrap();
     if let Some(checkpoint) = &checkpoint {
-        assert_whole(checkpoint, checkpoint.frames());
+        assert_intact(checkpoint, checkpoint.frames());
     }
     (checkpoint.map(|checkpoint| checkpoint.frames()), said)
 }
@@ -48,48 +55,63 @@ fn flip(path: &Path, byte: usize) {
 }
 
 #[test]
-fn parts_come_back_in_order_and_by_name() {
+fn files_come_back_in_order_and_by_name() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 2).unwrap();
     let saved = save(&store, 4_000_000);
-    assert_eq!(scratch.names(), ["000004000000.ckpt"]);
-    assert_eq!(saved.bytes, fs::metadata(&saved.path).unwrap().len());
+    assert_eq!(scratch.names(), ["000004000000"]);
+    assert_eq!(names(&saved.path), ["empty", "manifest.json", "networks", "replay"]);
+    let sizes = names(&saved.path).iter().map(|name| fs::metadata(saved.path.join(name)).unwrap().len()).sum::<u64>();
+    assert_eq!(saved.bytes, sizes);
     let checkpoint = store.checkpoints().at(4_000_000).unwrap();
-    assert_whole(&checkpoint, 4_000_000);
+    assert_intact(&checkpoint, 4_000_000);
     assert_eq!(checkpoint.score(), None);
 
-    // Two readers at once, one of them slow, while the file is removed.
-    fs::remove_file(&saved.path).unwrap();
-    let (mut networks, mut replay) = (checkpoint.part("networks").unwrap(), checkpoint.part("replay").unwrap());
+    // Two readers at once, one of them slow, while the checkpoint is removed.
+    fs::remove_dir_all(&saved.path).unwrap();
+    let (mut networks, mut replay) = (checkpoint.file("networks").unwrap(), checkpoint.file("replay").unwrap());
     let mut first = [0; 100];
     networks.read_exact(&mut first).unwrap();
     let mut whole = Vec::new();
     replay.read_to_end(&mut whole).unwrap();
-    assert_eq!((replay.length(), &whole), (700, &parts(4_000_000)[2].1));
-    assert_eq!(first, parts(4_000_000)[0].1[..100]);
+    assert_eq!(whole, files(4_000_000)[2].1);
+    assert_eq!(first, files(4_000_000)[0].1[..100]);
 
-    let error = checkpoint.part("bandit").unwrap_err().to_string();
-    assert!(error.ends_with("has no part `bandit`, only networks, empty, replay"), "{error}");
+    let error = checkpoint.file("bandit").map(drop).unwrap_err().to_string();
+    assert!(error.ends_with("has no bandit, only networks, empty, replay"), "{error}");
 }
 
 #[test]
-fn a_large_part_is_streamed_with_progress() {
+fn tensors_open_with_any_safetensors_reader() {
+    let scratch = Scratch::new();
+    let store = CheckpointStore::open(scratch.path(), 1).unwrap();
+    let tensor = |shape: &[i64]| HostTensor::from_tensor(&tch::Tensor::ones(shape, FLOAT_CPU)).unwrap();
+    let tensors = [("online.a.weight".to_owned(), tensor(&[2, 3])), ("online.a.bias".to_owned(), tensor(&[3]))].into();
+    let path = store.save(1, &mut |_| {}, |writer| writer.tensors("weights.safetensors", &tensors)).unwrap().path;
+    let bytes = fs::read(path.join("weights.safetensors")).unwrap();
+    let read = SafeTensors::deserialize(&bytes).unwrap();
+    assert_eq!(read.tensor("online.a.weight").unwrap().shape(), [2, 3]);
+    assert_eq!(read.tensor("online.a.bias").unwrap().data(), [1.0_f32; 3].map(f32::to_le_bytes).concat());
+    assert_eq!(store.checkpoints().at(1).unwrap().file_bytes("weights.safetensors").unwrap(), bytes);
+}
+
+#[test]
+fn large_files_are_streamed_with_progress() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     let block = Random(9).bytes(100_003);
-    let mut heard = Vec::new();
-    let mut hear = |progress: Progress| heard.push(progress.bytes);
-    let saved = store.save(7, &mut hear, |writer| {
-        writer.part_bytes("small", b"x")?;
-        writer.part("replay", |part| (0..300).try_for_each(|_| part.write_all(&block)))
+    let mut reported = Vec::new();
+    let saved = store.save(7, &mut |bytes| reported.push(bytes), |writer| {
+        write_bytes(writer, "small", b"x")?;
+        writer.file("replay", |out| (0..300).try_for_each(|_| out.write_all(&block)))
     });
     saved.unwrap();
-    assert_eq!((heard[0], *heard.last().unwrap()), (25, 25 + 300 * 100_003));
-    assert_eq!(heard.len(), 2 + 3, "{heard:?}");
-    assert!(heard.is_sorted());
+    assert_eq!((reported[0], *reported.last().unwrap()), (1, 1 + 300 * 100_003));
+    assert_eq!(reported.len(), 2 + 3, "{reported:?}");
+    assert!(reported.is_sorted());
 
     let checkpoint = store.checkpoints().at(7).unwrap();
-    let mut reader = checkpoint.part("replay").unwrap();
+    let mut reader = checkpoint.file("replay").unwrap();
     let mut read = vec![0; block.len()];
     for _ in 0..300 {
         reader.read_exact(&mut read).unwrap();
@@ -98,19 +120,19 @@ fn a_large_part_is_streamed_with_progress() {
     assert_eq!(reader.read(&mut read).unwrap(), 0);
 }
 
-/// A disk that has no room until `room` checkpoints or fewer are on it.
-fn save_on_small_disk(store: &CheckpointStore, frames: u64, room: usize) -> Result<Saved, CheckpointError> {
+/// Saves on a disk that is full while it holds more than `room` checkpoints.
+fn save_on_small_disk(store: &CheckpointStore, frames: u64, room: usize) -> Result<SavedCheckpoint, CheckpointError> {
     store.save(frames, &mut |_| {}, |writer| {
         if store.checkpoints().list()?.len() > room {
             let full = io::Error::from(io::ErrorKind::StorageFull);
             return Err(FileError { done: "written", path: PathBuf::from("x"), cause: full }.into());
         }
-        write_parts(writer, frames)
+        write_files(writer, frames)
     })
 }
 
 #[test]
-fn on_a_full_disk_older_ones_make_room() {
+fn older_checkpoints_make_room_on_a_full_disk() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
     let saved = [100, 200, 300].map(|frames| save(&store, frames));
@@ -120,42 +142,42 @@ fn on_a_full_disk_older_ones_make_room() {
     assert_eq!(saved.made_room, [oldest, older]);
     assert_eq!(store.checkpoints().list().unwrap(), [300, 400]);
     // A damaged one is no reason to remove the one before it.
-    fs::write(saved.path, b"rubbish").unwrap();
+    fs::write(saved.path.join("networks"), b"rubbish").unwrap();
     assert!(save_on_small_disk(&store, 500, 1).is_err());
     assert_eq!(store.checkpoints().list().unwrap(), [300, 400]);
-    // The last whole one stays where not even one more has room.
+    // The last intact one stays if there is no room for another.
     save(&store, 600);
     assert!(save_on_small_disk(&store, 700, 0).is_err());
     assert_eq!(store.checkpoints().list().unwrap(), [600]);
 }
 
 #[test]
-fn a_part_that_fails_leaves_no_trace() {
+fn failed_file_leaves_no_trace() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     save(&store, 100);
     let fail = |writer: &mut CheckpointWriter| {
-        write_parts(writer, 200)?;
-        writer.part("bandit", |part| {
-            part.write_all(b"half")?;
+        write_files(writer, 200)?;
+        writer.file("bandit", |out| {
+            out.write_all(b"half")?;
             Err::<(), _>(io::Error::other("arm 3 is NaN"))
         })
     };
     let error = store.save(200, &mut |_| {}, fail).unwrap_err().to_string();
-    assert_eq!(error, "part `bandit` of the checkpoint could not be written: arm 3 is NaN");
+    assert_eq!(error, "cannot write bandit of the checkpoint: arm 3 is NaN");
     let double = |writer: &mut CheckpointWriter| {
-        write_parts(writer, 200)?;
-        writer.part_bytes("replay", b"")
+        write_files(writer, 200)?;
+        write_bytes(writer, "replay", b"")
     };
     let error = store.save(200, &mut |_| {}, double).unwrap_err().to_string();
-    assert_eq!(error, "a checkpoint can't have a part named \"replay\": there is one already");
-    assert!(store.save(200, &mut |_| {}, |writer| writer.part_bytes("", b"")).is_err());
-    assert_eq!(scratch.names(), ["000000000100.ckpt"]);
+    assert!(error.contains("000000000200.tmp/replay can't be created: "), "{error}");
+    assert!(store.save(200, &mut |_| {}, |writer| write_bytes(writer, "", b"")).is_err());
+    assert_eq!(scratch.names(), ["000000000100"]);
     assert_eq!(resume(&store), (Some(100), vec![]));
 }
 
 #[test]
-fn the_newest_are_kept() {
+fn keeps_the_newest() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
     assert!(store.resume(&mut |_| {}).unwrap().is_none());
@@ -171,131 +193,130 @@ fn the_newest_are_kept() {
     let error = store.checkpoints().at(1000).unwrap_err().to_string();
     assert!(error.starts_with("there is no checkpoint at 1000 frames in "), "{error}");
     assert!(error.ends_with("there are: 4000, 5000, 6000"), "{error}");
-    // None to keep means one.
+    // Keeping none means keeping one.
     save(&CheckpointStore::open(scratch.path(), 0).unwrap(), 7000);
     assert_eq!(store.checkpoints().list().unwrap(), [7000]);
 }
 
 #[test]
-fn one_that_can_not_be_removed_does_not_fail_the_save() {
+fn failed_removal_does_not_fail_the_save() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
-    fs::create_dir(scratch.path().join("000000000100.ckpt")).unwrap();
+    save(&store, 100);
+    // A directory cannot be renamed to the name of a file.
+    fs::write(scratch.path().join("000000000100.tmp"), "").unwrap();
     let saved = save(&store, 200);
     assert_eq!(saved.not_removed.len(), 1);
-    let said = saved.not_removed[0].to_string();
-    assert!(said.contains("000000000100.ckpt can't be removed: "), "{said}");
+    let error = saved.not_removed[0].to_string();
+    assert!(error.contains("000000000100 can't be removed: "), "{error}");
     assert_eq!(resume(&store), (Some(200), vec![]));
 }
 
 #[test]
-fn a_damaged_newest_falls_back_and_does_not_come_back() {
+fn resumes_from_previous_checkpoint_when_newest_is_damaged() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
     for frames in [100, 200, 300] {
         save(&store, frames);
     }
-    flip(&scratch.path().join("000000000300.ckpt"), 200);
-    fs::write(scratch.path().join("000000000200.ckpt"), "").unwrap();
+    flip(&scratch.path().join("000000000300/networks"), 200);
+    fs::remove_file(scratch.path().join("000000000200/replay")).unwrap();
     let mut said = Vec::new();
-    let newest = store.checkpoints().newest_valid(&mut |sentence| said.push(sentence.to_owned()));
+    let newest = store.checkpoints().newest_intact(&mut |warning| said.push(warning.to_owned()));
     assert_eq!(newest.unwrap().unwrap().frames(), 100);
     assert_eq!(store.checkpoints().list().unwrap(), [100, 200, 300]);
 
     let (frames, said_again) = resume(&store);
     assert_eq!(frames, Some(100));
     let folder = scratch.path().display();
-    for (i, (name, how)) in [
-        ("000000000300.ckpt", "the hash of its part `networks` is wrong"),
-        ("000000000200.ckpt", "its 0 bytes are too few for a checkpoint"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
+    let damage = [("000000000300", "the hash of its networks is wrong"), ("000000000200", "its replay is missing")];
+    for (i, (name, how)) in damage.into_iter().enumerate() {
         let damaged = format!("checkpoint {folder}/{name} is damaged: {how}");
-        let instead = "000000000100.ckpt is used instead";
+        let instead = "using 000000000100 instead";
         assert_eq!(said[i], format!("{damaged}; {instead}"));
-        assert_eq!(said_again[i], format!("{damaged}; it is now {name}.damaged, and {instead}"));
+        assert_eq!(said_again[i], format!("{damaged}; renamed it to {name}.damaged, {instead}"));
     }
     assert_eq!((said.len(), said_again.len()), (2, 2));
-    assert_eq!(scratch.names(), ["000000000100.ckpt", "000000000200.ckpt.damaged", "000000000300.ckpt.damaged"]);
-    // Training goes on from 100 and saves before it is at 300 again: that one counts, even as the only one to keep.
+    assert_eq!(scratch.names(), ["000000000100", "000000000200.damaged", "000000000300.damaged"]);
+    // Training continues from 100 and saves before it reaches 300 again: that one counts, even as the only one to keep.
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     save(&store, 150);
     assert_eq!(resume(&store), (Some(150), vec![]));
 }
 
 #[test]
-fn a_damaged_best_makes_way_for_the_next_and_is_kept() {
+fn damaged_best_makes_way_for_the_next_and_is_kept() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 2).unwrap();
-    let keep = |score| store.save_best(100, score, |writer| write_parts(writer, 100)).unwrap();
-    let looked_at = || {
-        let mut said = Vec::new();
-        store.set_damaged_best_aside(&mut |sentence| said.push(sentence.to_owned())).unwrap();
-        said
+    let keep = |score| store.save_best(100, score, |writer| write_files(writer, 100)).unwrap();
+    let warnings = || {
+        let mut warnings = Vec::new();
+        store.set_damaged_best_aside(&mut |warning| warnings.push(warning.to_owned())).unwrap();
+        warnings
     };
-    assert_eq!(looked_at(), Vec::<String>::new());
+    assert_eq!(warnings(), Vec::<String>::new());
     let best = keep(9.0).unwrap().path;
-    assert_eq!(looked_at(), Vec::<String>::new());
-    for (score, aside) in [(2.0, "best.ckpt.damaged"), (1.0, "best.ckpt.damaged.1")] {
-        // In a part: the index still shows the score.
-        flip(&best, 200);
-        let damaged = fs::read(&best).unwrap();
+    assert_eq!(warnings(), Vec::<String>::new());
+    for (score, aside) in [(2.0, "best.damaged"), (1.0, "best.damaged.1")] {
+        // The manifest still shows the score.
+        flip(&best.join("networks"), 200);
+        let damaged = fs::read(best.join("networks")).unwrap();
         assert!(keep(score).is_none());
-        let how = format!("checkpoint {} is damaged: the hash of its part `networks` is wrong", best.display());
-        assert_eq!(looked_at(), [format!("{how}; it is now {aside}, and the next evaluation takes its place")]);
-        assert_eq!(fs::read(scratch.path().join(aside)).unwrap(), damaged);
+        let how = format!("checkpoint {} is damaged: the hash of its networks is wrong", best.display());
+        assert_eq!(warnings(), [format!("{how}; renamed it to {aside}, the next evaluation replaces it")]);
+        assert_eq!(fs::read(scratch.path().join(aside).join("networks")).unwrap(), damaged);
         assert!(keep(score).is_some());
-        assert_whole(&store.checkpoints().best().unwrap().unwrap(), 100);
+        assert_intact(&store.checkpoints().best().unwrap().unwrap(), 100);
     }
-    assert_eq!(scratch.names(), ["best.ckpt", "best.ckpt.damaged", "best.ckpt.damaged.1"]);
+    assert_eq!(scratch.names(), ["best", "best.damaged", "best.damaged.1"]);
 }
 
-/// An error of the disk, the network or the permissions may pass; what it says nothing about is the checkpoint.
+/// An error of the disk, the network or the permissions may pass, and says nothing about the checkpoint.
 #[test]
-fn one_that_can_not_be_read_just_now_stops_the_start_and_stays_what_it_is() {
+fn unreadable_checkpoint_stops_the_start_and_stays() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
     save(&store, 100);
     let path = save(&store, 200).path;
     let elsewhere = scratch.path().join("elsewhere");
     fs::rename(&path, &elsewhere).unwrap();
-    // A link to itself: the system refuses to open it, whoever asks.
+    // A link to itself, which cannot be opened.
     symlink(&path, &path).unwrap();
     let refused = format!("{} can't be opened: ", path.display());
-    for error in [store.resume(&mut |_| {}).unwrap_err(), store.checkpoints().newest_valid(&mut |_| {}).unwrap_err()] {
+    for error in [store.resume(&mut |_| {}).unwrap_err(), store.checkpoints().newest_intact(&mut |_| {}).unwrap_err()] {
         assert!(matches!(error, CheckpointError::File(_)) && error.to_string().starts_with(&refused), "{error}");
     }
-    assert_eq!(scratch.names(), ["000000000100.ckpt", "000000000200.ckpt", "elsewhere"]);
+    assert_eq!(scratch.names(), ["000000000100", "000000000200", "elsewhere"]);
+    fs::remove_file(&path).unwrap();
     fs::rename(&elsewhere, &path).unwrap();
     assert_eq!(resume(&store), (Some(200), vec![]));
 
-    // The best is not replaced by a lesser one either.
-    store.save_best(200, 5.0, |writer| write_parts(writer, 200)).unwrap().unwrap();
-    let best = scratch.path().join("best.ckpt");
+    // Nor does a lower score replace an unreadable best.
+    store.save_best(200, 5.0, |writer| write_files(writer, 200)).unwrap().unwrap();
+    let best = scratch.path().join("best");
     fs::rename(&best, &elsewhere).unwrap();
     symlink(&best, &best).unwrap();
-    let error = store.save_best(300, 1.0, |writer| write_parts(writer, 300)).unwrap_err();
+    let error = store.save_best(300, 1.0, |writer| write_files(writer, 300)).unwrap_err();
     assert!(matches!(error, CheckpointError::File(_)), "{error}");
+    fs::remove_file(&best).unwrap();
     fs::rename(&elsewhere, &best).unwrap();
-    assert_whole(&store.checkpoints().best().unwrap().unwrap(), 200);
+    assert_intact(&store.checkpoints().best().unwrap().unwrap(), 200);
 }
 
 #[test]
-fn a_link_to_what_is_away_stops_the_start_and_stays() {
+fn dangling_link_stops_the_start_and_stays() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 2).unwrap();
     save(&store, 4);
-    let link = scratch.path().join("000000000008.ckpt");
+    let link = scratch.path().join("000000000008");
     symlink(scratch.path().join("away"), &link).unwrap();
-    let error = Checkpoints::in_folder(scratch.path()).newest_valid(&mut |said| panic!("{said}")).unwrap_err();
+    let error = Checkpoints::in_folder(scratch.path()).newest_intact(&mut |said| panic!("{said}")).unwrap_err();
     assert!(error.to_string().starts_with(&format!("{} can't be read: ", link.display())), "{error}");
     assert!(link.symlink_metadata().is_ok());
 }
 
 #[test]
-fn a_folder_that_was_removed_is_made_again_but_not_the_runs_own() {
+fn creates_a_removed_directory_again_but_not_that_of_the_run() {
     let scratch = Scratch::new();
     let run = scratch.path().join("run");
     fs::create_dir_all(run.join("checkpoints")).unwrap();
@@ -305,32 +326,31 @@ fn a_folder_that_was_removed_is_made_again_but_not_the_runs_own() {
     save(&store, 8);
     assert_eq!(resume(&store).0, Some(8));
     fs::rename(&run, scratch.path().join("elsewhere")).unwrap();
-    assert!(store.save(12, &mut |_| (), |writer| write_parts(writer, 12)).is_err());
+    assert!(store.save(12, &mut |_| (), |writer| write_files(writer, 12)).is_err());
     assert!(!run.exists());
 }
 
 #[test]
-fn nothing_is_started_over_silently() {
+fn never_starts_over_silently() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
     let path = save(&store, 100).path;
-    let whole = fs::read(&path).unwrap();
-    flip(&path, 30);
+    flip(&path.join("networks"), 30);
     let error = store.resume(&mut |_| {}).unwrap_err().to_string();
     assert!(error.starts_with("none of the 1 checkpoints in "), "{error}");
-    assert_eq!(scratch.names(), ["000000000100.ckpt"]);
+    assert_eq!(scratch.names(), ["000000000100"]);
 
-    // A checkpoint under another's name would put training at a wrong place.
-    fs::write(&path, &whole).unwrap();
-    fs::rename(&path, scratch.path().join("000000000900.ckpt")).unwrap();
+    // A checkpoint under another's name would resume training at the wrong frame.
+    flip(&path.join("networks"), 30);
+    fs::rename(&path, scratch.path().join("000000000900")).unwrap();
     let error = store.checkpoints().at(900).unwrap_err().to_string();
-    assert!(error.ends_with("is damaged: it was taken at 100 frames, which its name does not say"), "{error}");
+    assert!(error.ends_with("is damaged: it was saved at 100 frames, which is not its name"), "{error}");
 }
 
 #[test]
-fn names_that_are_not_of_checkpoints_are_left_alone() {
+fn other_names_are_left_alone() {
     let scratch = Scratch::new();
-    for name in ["notes.txt", "12.ckpt", "+00000000012.ckpt", "000000000001.ckpt.damaged", "x.ckpt", ".ckpt"] {
+    for name in ["notes.txt", "12", "+00000000012", "000000000001.damaged", "x", "notes.tmp", "x.ckpt"] {
         fs::write(scratch.path().join(name), "").unwrap();
     }
     let before = scratch.names();
@@ -343,226 +363,287 @@ fn names_that_are_not_of_checkpoints_are_left_alone() {
 }
 
 #[test]
-fn what_a_crash_left_is_removed_at_opening() {
+fn checkpoints_of_the_old_format_are_refused() {
     let scratch = Scratch::new();
-    save(&CheckpointStore::open(scratch.path(), 2).unwrap(), 100);
-    for name in ["000000000200.tmp", "best.tmp"] {
-        fs::write(scratch.path().join(name), "half").unwrap();
+    let store = CheckpointStore::open(scratch.path(), 1).unwrap();
+    let path = scratch.path().join("000000000100.ckpt");
+    fs::write(&path, "MEMECKPT").unwrap();
+    let checkpoints = store.checkpoints();
+    let message = format!(
+        "checkpoint {} is in the single-file format of an older version; use the version of meme that wrote it",
+        path.display()
+    );
+    for error in [
+        store.resume(&mut |_| {}).unwrap_err(),
+        checkpoints.newest_intact(&mut |_| {}).unwrap_err(),
+        checkpoints.at(100).unwrap_err(),
+        checkpoints.best().unwrap_err(),
+        checkpoints.gone(),
+    ] {
+        assert_eq!(error.to_string(), message);
     }
-    let store = CheckpointStore::open(scratch.path(), 2).unwrap();
-    assert_eq!(scratch.names(), ["000000000100.ckpt"]);
-    assert_eq!(resume(&store), (Some(100), vec![]));
+    fs::rename(&path, scratch.path().join("best.ckpt")).unwrap();
+    assert!(matches!(checkpoints.best(), Err(CheckpointError::OldFormat { .. })));
 }
 
 #[test]
-fn the_best_is_kept_apart() {
+fn opening_removes_what_a_crash_left() {
+    let scratch = Scratch::new();
+    let path = save(&CheckpointStore::open(scratch.path(), 2).unwrap(), 100).path;
+    for name in ["000000000200.tmp", "best.tmp", "000000000100.replaced"] {
+        fs::create_dir(scratch.path().join(name)).unwrap();
+        fs::write(scratch.path().join(name).join("networks"), "half").unwrap();
+    }
+    // A file system without atomic exchange was interrupted between its two renames.
+    fs::rename(&path, scratch.path().join("best.replaced")).unwrap();
+    fs::rename(scratch.path().join("000000000100.replaced"), &path).unwrap();
+    fs::create_dir(scratch.path().join("000000000100.replaced")).unwrap();
+    let store = CheckpointStore::open(scratch.path(), 2).unwrap();
+    assert_eq!(scratch.names(), ["000000000100", "best"]);
+    assert_intact(&store.checkpoints().best().unwrap().unwrap(), 100);
+}
+
+#[test]
+fn replaces_a_checkpoint_without_atomic_exchange() {
+    let scratch = Scratch::new();
+    let [aside, path] = ["best.tmp", "best"].map(|name| scratch.path().join(name));
+    for folder in [&aside, &path] {
+        fs::create_dir(folder).unwrap();
+    }
+    fs::write(aside.join("new"), "").unwrap();
+    writer::exchange_stepwise(&aside, &path).unwrap();
+    assert_eq!((names(&path), names(&aside)), (vec!["new".to_owned()], vec![]));
+    assert_eq!(scratch.names(), ["best", "best.tmp"]);
+}
+
+#[test]
+fn best_is_kept_apart() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     assert!(store.checkpoints().best().unwrap().is_none());
-    let offer = |frames, score| store.save_best(frames, score, |writer| write_parts(writer, frames)).unwrap();
+    let offer = |frames, score| store.save_best(frames, score, |writer| write_files(writer, frames)).unwrap();
     assert!(offer(100, f64::NAN).is_none());
     assert!(offer(100, -21.0).is_some());
     assert!(offer(200, -3.5).is_some());
     assert!(offer(300, -3.5).is_none());
     assert!(offer(400, -20.0).is_none());
     let best = store.checkpoints().best().unwrap().unwrap();
-    assert_whole(&best, 200);
+    assert_intact(&best, 200);
     assert_eq!(best.score(), Some(-3.5));
     for frames in [500, 600] {
         save(&store, frames);
     }
-    assert_eq!(scratch.names(), ["000000000600.ckpt", "best.ckpt"]);
+    assert_eq!(scratch.names(), ["000000000600", "best"]);
 
-    flip(&scratch.path().join("best.ckpt"), 400);
+    flip(&scratch.path().join("best/replay"), 400);
     let error = store.checkpoints().best().unwrap_err().to_string();
-    assert!(error.contains("best.ckpt is damaged: "), "{error}");
-    fs::write(scratch.path().join("best.ckpt"), "rubbish").unwrap();
+    assert!(error.contains("best is damaged: "), "{error}");
+    fs::remove_dir_all(scratch.path().join("best")).unwrap();
+    fs::write(scratch.path().join("best"), "rubbish").unwrap();
     assert!(offer(700, -100.0).is_some());
-    assert_whole(&store.checkpoints().best().unwrap().unwrap(), 700);
+    assert_intact(&store.checkpoints().best().unwrap().unwrap(), 700);
 }
 
 #[test]
-fn saving_goes_on_beside_other_work() {
+fn saves_in_the_background() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 5).unwrap();
     let (gate, open) = std::sync::mpsc::channel::<()>();
     let saving = store.save_in_background(100, move |writer| {
-        writer.part_bytes("networks", &[1; 50])?;
+        write_bytes(writer, "networks", &[1; 50])?;
         open.recv().ok();
-        writer.part_bytes("replay", &[2; 50])
+        write_bytes(writer, "replay", &[2; 50])
     });
     let saving = saving.unwrap();
-    while saving.bytes() < 74 {
+    while saving.bytes() < 50 {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert!(!saving.is_finished());
     // The best does not wait for it.
     assert!(store.would_be_best(1.0).unwrap());
-    let keep = |score| store.save_best_in_background(100, score, |writer| writer.part_bytes("networks", b"")).unwrap();
+    let keep =
+        |score| store.save_best_in_background(100, score, |writer| write_bytes(writer, "networks", b"")).unwrap();
     assert!(keep(1.0).finish().unwrap().is_some());
     assert!(!store.would_be_best(1.0).unwrap() && keep(1.0).finish().unwrap().is_none());
-    assert_eq!(scratch.names(), ["000000000100.tmp", "best.ckpt"]);
+    assert_eq!(scratch.names(), ["000000000100.tmp", "best"]);
     drop(gate);
-    assert_eq!(saving.finish().unwrap().path, scratch.path().join("000000000100.ckpt"));
+    assert_eq!(saving.finish().unwrap().path, scratch.path().join("000000000100"));
 
     let died = store.save_in_background(200, |_| panic!("a test's panic")).unwrap().finish().unwrap_err();
-    assert_eq!(died.to_string(), "the thread that saves the checkpoint at 200 frames ended by a panic");
+    assert_eq!(died.to_string(), "the thread that saves the checkpoint at 200 frames panicked");
     save(&store, 300);
     assert_eq!(store.checkpoints().list().unwrap(), [100, 300]);
-    assert_eq!(names(scratch.path()), ["000000000100.ckpt", "000000000300.ckpt", "best.ckpt"]);
+    assert_eq!(names(scratch.path()), ["000000000100", "000000000300", "best"]);
 }
 
 #[test]
-fn a_reader_finds_one_while_old_ones_are_removed() {
+fn readers_find_a_checkpoint_while_old_ones_are_removed() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     save(&store, 0);
     std::thread::scope(|scope| {
-        let writing = scope.spawn(|| (1..200).for_each(|frames| drop(save(&store, frames))));
+        let writing = scope.spawn(|| {
+            for frames in 1..200 {
+                save(&store, frames);
+                store.save_best(frames, frames as f64, |writer| write_files(writer, frames)).unwrap();
+            }
+        });
         let reader = Checkpoints::in_folder(scratch.path());
         let mut last = 0;
         while !writing.is_finished() {
-            let newest = reader.newest_valid(&mut |sentence| panic!("{sentence}")).unwrap().unwrap();
+            let newest = reader.newest_intact(&mut |warning| panic!("{warning}")).unwrap().unwrap();
             assert!(newest.frames() >= last);
             last = newest.frames();
-            assert_whole(&newest, last);
+            assert_intact(&newest, last);
+            if let Some(best) = reader.best().unwrap() {
+                assert_intact(&best, best.frames());
+            }
         }
     });
 }
 
 /// Every way to damage a file must be refused: no panic, no hang, no wrong data.
 #[test]
-fn no_damaged_file_is_ever_read() {
+fn damaged_files_are_never_read() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     let path = save(&store, 100).path;
-    let whole = fs::read(&path).unwrap();
     let mut random = Random(77);
-    // Written in place: emptying a file and filling it again makes some file systems wait for the disk.
-    let file = File::options().write(true).open(&path).unwrap();
     let mut refused = 0;
-    let mut refuse = |bytes: &[u8], what: &str| {
-        assert_ne!(bytes, whole);
-        file.set_len(bytes.len() as u64).unwrap();
-        file.write_all_at(bytes, 0).unwrap();
-        let error = Checkpoint::open(&path).expect_err(what);
-        assert!(matches!(error, CheckpointError::Damaged { .. }), "{what}: {error}");
-        refused += 1;
-    };
-
-    // Every single bit, every length.
-    for bit in 0..whole.len() * 8 {
-        let mut bytes = whole.clone();
-        bytes[bit / 8] ^= 1 << (bit % 8);
-        refuse(&bytes, &format!("bit {bit} flipped"));
-    }
-    for length in 0..whole.len() {
-        refuse(&whole[..length], &format!("cut to {length}"));
-        refuse(&whole[length + 1..], &format!("{} bytes missing in front", length + 1));
-    }
-    for case in 0..3000 {
-        let mut bytes = whole.clone();
-        let what = match case % 6 {
-            // Stretches of zeros, as a lost sector leaves them.
-            0 => {
-                let start = random.below(bytes.len());
-                let end = (start + 1 + random.below(512)).min(bytes.len());
-                bytes[start..end].fill(0);
-                "zeros"
-            }
-            1 => {
-                let (at, length) = (random.below(bytes.len() + 1), 1 + random.below(64));
-                let inserted = random.bytes(length);
-                bytes.splice(at..at, inserted);
-                "bytes inserted"
-            }
-            2 => {
-                let start = random.below(bytes.len());
-                let end = (start + 1 + random.below(64)).min(bytes.len());
-                bytes.drain(start..end);
-                "bytes removed"
-            }
-            // The numbers of the footer, where lengths are believed too easily.
-            3 => {
-                let at = bytes.len() - 32 + 8 * random.below(3);
-                let number = [random.next(), u64::MAX, 0, 1 << 63, bytes.len() as u64, 24][random.below(6)];
-                bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
-                "footer overwritten"
-            }
-            4 => {
-                let length = random.below(2000);
-                bytes = random.bytes(length);
-                "random bytes"
-            }
-            _ => {
-                let (head, tail) = (random.below(bytes.len()), random.below(bytes.len()));
-                let byte = bytes[head];
-                bytes[tail] = byte.wrapping_add(1 + random.next() as u8 % 254);
-                bytes[head] = random.next() as u8;
-                "two bytes"
-            }
+    for name in ["manifest.json", "networks", "empty", "replay"] {
+        let whole = fs::read(path.join(name)).unwrap();
+        // Written in place: emptying a file and filling it again makes some file systems wait for the disk.
+        let file = File::options().write(true).open(path.join(name)).unwrap();
+        let mut refuse = |bytes: &[u8], what: &str| {
+            assert_ne!(bytes, whole);
+            file.set_len(bytes.len() as u64).unwrap();
+            file.write_all_at(bytes, 0).unwrap();
+            let error = Checkpoint::open(&path).expect_err(what);
+            assert!(matches!(error, CheckpointError::Damaged { .. }), "{name}, {what}: {error}");
+            refused += 1;
         };
-        if bytes != whole {
-            refuse(&bytes, what);
+
+        // Every single bit, every length.
+        for bit in 0..whole.len() * 8 {
+            let mut bytes = whole.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            refuse(&bytes, &format!("bit {bit} flipped"));
         }
+        for length in 0..whole.len() {
+            refuse(&whole[..length], &format!("cut to {length}"));
+            refuse(&whole[length + 1..], &format!("{} bytes missing in front", length + 1));
+        }
+        for case in 0..1000 {
+            let mut bytes = whole.clone();
+            let what = match case % 5 {
+                // Stretches of zeros, as a lost sector leaves them.
+                0 if !bytes.is_empty() => {
+                    let start = random.below(bytes.len());
+                    let end = (start + 1 + random.below(512)).min(bytes.len());
+                    bytes[start..end].fill(0);
+                    "zeros"
+                }
+                1 if !bytes.is_empty() => {
+                    let start = random.below(bytes.len());
+                    let end = (start + 1 + random.below(64)).min(bytes.len());
+                    bytes.drain(start..end);
+                    "bytes removed"
+                }
+                2 => {
+                    let length = random.below(2000);
+                    bytes = random.bytes(length);
+                    "random bytes"
+                }
+                3 if !bytes.is_empty() => {
+                    let (head, tail) = (random.below(bytes.len()), random.below(bytes.len()));
+                    let byte = bytes[head];
+                    bytes[tail] = byte.wrapping_add(1 + random.next() as u8 % 254);
+                    bytes[head] = random.next() as u8;
+                    "two bytes"
+                }
+                _ => {
+                    let (at, length) = (random.below(bytes.len() + 1), 1 + random.below(64));
+                    let inserted = random.bytes(length);
+                    bytes.splice(at..at, inserted);
+                    "bytes inserted"
+                }
+            };
+            if bytes != whole {
+                refuse(&bytes, what);
+            }
+        }
+        fs::write(path.join(name), &whole).unwrap();
+        assert_intact(&Checkpoint::open(&path).unwrap(), 100);
     }
     assert!(refused > 10_000, "{refused}");
-    fs::write(&path, &whole).unwrap();
-    assert_whole(&Checkpoint::open(&path).unwrap(), 100);
+    for name in ["manifest.json", "networks"] {
+        fs::rename(path.join(name), scratch.path().join("aside")).unwrap();
+        let error = Checkpoint::open(&path).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("is damaged: its {name} is missing")), "{error}");
+        fs::create_dir(path.join(name)).unwrap();
+        let error = Checkpoint::open(&path).unwrap_err().to_string();
+        assert!(error.ends_with(&format!("is damaged: its {name} is not a file")), "{error}");
+        fs::remove_dir(path.join(name)).unwrap();
+        fs::rename(scratch.path().join("aside"), path.join(name)).unwrap();
+    }
 }
 
-/// An index that was written with right hashes and says impossible things.
+/// A manifest that was written with a right hash and says impossible things.
 #[test]
-fn an_index_that_lies_is_refused() {
+fn manifest_that_lies_is_refused() {
     let scratch = Scratch::new();
-    let path = scratch.path().join("000000000100.ckpt");
-    let entry = |length| format::PartEntry { name: "x".to_owned(), length, hash: format::hash_text(0) };
+    let path = scratch.path().join("000000000100");
+    fs::create_dir(&path).unwrap();
+    fs::write(path.join("x"), [0; 4]).unwrap();
+    let entry = |bytes| manifest::FileEntry { name: "x".to_owned(), bytes, xxh3: manifest::hash_text(0) };
     for lengths in [vec![u64::MAX, 2], vec![1 << 62; 4], vec![0], vec![4], vec![5]] {
-        let index = format::Index { frames: 100, score: None, parts: lengths.into_iter().map(entry).collect() };
-        let mut bytes = format::header().to_vec();
-        bytes.extend([0; 4]);
-        bytes.extend(format::ending(&index, 28).unwrap());
-        fs::write(&path, bytes).unwrap();
+        let mut manifest = manifest::Manifest::new(100, None);
+        manifest.files = lengths.into_iter().map(entry).collect();
+        fs::write(path.join(manifest::MANIFEST), manifest.to_text().unwrap()).unwrap();
         let error = Checkpoint::open(&path).unwrap_err();
         assert!(matches!(error, CheckpointError::Damaged { .. }), "{error}");
     }
 }
 
 #[test]
-fn a_checkpoint_of_a_later_format_stops_the_run() {
+fn checkpoint_of_a_later_format_stops_the_run() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
     save(&store, 100);
-    let path = save(&store, 200).path;
-    let mut bytes = fs::read(&path).unwrap();
-    let later = format::VERSION + 1;
-    bytes[8..12].copy_from_slice(&later.to_le_bytes());
-    let hash = xxhash_rust::xxh3::xxh3_64(&bytes[..16]);
-    bytes[16..24].copy_from_slice(&hash.to_le_bytes());
-    fs::write(&path, bytes).unwrap();
+    let path = save(&store, 200).path.join(manifest::MANIFEST);
+    let text = fs::read_to_string(&path).unwrap();
+    let (body, _) = text.rsplit_once(",\n").unwrap();
+    let body = body.replace("\"format\": 7", "\"format\": 8");
+    let hash = manifest::hash_text(xxhash_rust::xxh3::xxh3_64(body.as_bytes()));
+    fs::write(&path, format!("{body},\n  \"manifest_xxh3\": \"{hash}\"\n}}\n")).unwrap();
     let error = store.resume(&mut |_| {}).unwrap_err();
-    assert!(matches!(error, CheckpointError::Version { found, .. } if found == later), "{error}");
+    assert!(matches!(error, CheckpointError::Format { found: 8, .. }), "{error}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("has format 8, but this program reads format 7; use the version of meme that wrote it")
+    );
     assert_eq!(store.checkpoints().list().unwrap(), [100, 200]);
 }
 
 #[test]
-fn damage_in_a_part_that_is_left_out_does_not_matter() {
+fn damage_in_a_skipped_file_does_not_matter() {
     let scratch = Scratch::new();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
-    save(&store, 100);
-    let path = save(&store, 200).path;
-    let whole = fs::read(&path).unwrap();
-    let checkpoints = Checkpoints::in_folder(scratch.path()).without("replay");
-    let first = format::HEADER;
-    // The parts are `networks` of 300 bytes, `empty` and `replay` of 700.
-    for (at, newest) in [(first + 299, 100), (first + 300, 200), (first + 999, 200)] {
-        let mut bytes = whole.clone();
-        bytes[at] ^= 1;
-        fs::write(&path, &bytes).unwrap();
-        let checkpoint = checkpoints.newest_valid(&mut |_| {}).unwrap().unwrap();
-        assert_eq!(checkpoint.frames(), newest, "a flipped bit at {at}");
-        assert_eq!(checkpoint.part_names().collect::<Vec<_>>(), ["networks", "empty"]);
-        assert!(matches!(checkpoint.part("replay"), Err(CheckpointError::NoPart { .. })));
-        assert_eq!(checkpoint.part_bytes("networks").unwrap().len(), 300);
+    let write = |writer: &mut CheckpointWriter| {
+        write_bytes(writer, "agent.json", &[1; 300])?;
+        write_bytes(writer, "replay.bin", &[2; 700])
+    };
+    store.save(100, &mut |_| {}, write).unwrap();
+    let path = store.save(200, &mut |_| {}, write).unwrap().path;
+    let checkpoints = Checkpoints::in_folder(scratch.path()).for_playing();
+    for (name, newest) in [("agent.json", 100), ("replay.bin", 200)] {
+        flip(&path.join(name), 250);
+        let checkpoint = checkpoints.newest_intact(&mut |_| {}).unwrap().unwrap();
+        assert_eq!(checkpoint.frames(), newest, "a flipped bit in {name}");
+        assert_eq!(checkpoint.file_names().collect::<Vec<_>>(), ["agent.json"]);
+        assert!(matches!(checkpoint.file("replay.bin").map(drop), Err(CheckpointError::NoFile { .. })));
+        assert_eq!(checkpoint.file_bytes("agent.json").unwrap().len(), 300);
+        flip(&path.join(name), 250);
     }
 }

@@ -1,39 +1,32 @@
-//! Writing one checkpoint: part after part into a file aside, which becomes the checkpoint at the end or disappears.
+//! Writes one checkpoint into a directory aside, which becomes the checkpoint at the end or disappears.
 
 use std::error::Error;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use agent::{AgentError, NamedTensors, tensor_file};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::super::durable::{self, FileError};
-use super::CheckpointError;
-use super::format::{self, Index, PartEntry};
+use super::manifest::{self, FileEntry, MANIFEST, Manifest};
+use super::store::{REPLACED, remove};
+use super::{BUFFER, CheckpointError, hash_file};
 
-/// Bytes between two reports of progress.
+/// Bytes between two progress reports.
 const REPORT_EVERY: u64 = 8 << 20;
-/// Bytes between two syncs: one sync of gigabytes at the end would hold up every other writer of the disk for seconds.
+/// Bytes between two syncs. A single sync of gigabytes would hold up every other writer of the disk for seconds.
 const SYNC_EVERY: u64 = 256 << 20;
-const BUFFER: usize = 1 << 20;
 
-/// How far a save has come.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Progress {
-    /// Bytes of the whole file so far.
-    pub bytes: u64,
-}
-
-/// Takes the parts of one checkpoint. It may be used on any thread; parts are written in the order of the calls.
+/// Receives the files of one checkpoint, on any thread.
 pub struct CheckpointWriter<'a> {
-    file: BufWriter<File>,
     aside: PathBuf,
     path: PathBuf,
-    index: Index,
+    manifest: Manifest,
     bytes: u64,
-    synced: u64,
     finished: bool,
-    progress: &'a mut dyn FnMut(Progress),
+    progress: &'a mut dyn FnMut(u64),
 }
 
 impl<'a> CheckpointWriter<'a> {
@@ -42,113 +35,141 @@ impl<'a> CheckpointWriter<'a> {
         aside: PathBuf,
         frames: u64,
         score: Option<f64>,
-        progress: &'a mut dyn FnMut(Progress),
+        progress: &'a mut dyn FnMut(u64),
     ) -> Result<Self, CheckpointError> {
-        let file = File::create(&aside).map_err(FileError::at("made", &aside))?;
-        let mut writer = Self {
-            file: BufWriter::with_capacity(BUFFER, file),
-            aside,
-            path: path.to_path_buf(),
-            index: Index { frames, score, parts: Vec::new() },
-            bytes: format::HEADER as u64,
-            synced: 0,
-            finished: false,
-            progress,
-        };
-        let header = writer.file.write_all(&format::header());
-        header.map_err(FileError::at("written", &writer.aside))?;
-        Ok(writer)
+        fs::create_dir(&aside).map_err(FileError::at("created", &aside))?;
+        let (path, manifest) = (path.to_path_buf(), Manifest::new(frames, score));
+        Ok(Self { aside, path, manifest, bytes: 0, finished: false, progress })
     }
 
-    /// Adds a part: `write` streams its bytes, as many as it likes. When it fails, so does the checkpoint.
-    pub fn part<E: Into<Box<dyn Error + Send + Sync>>>(
+    /// Adds a file whose bytes `write` streams. If that fails, so does the checkpoint.
+    pub fn file<E: Into<Box<dyn Error + Send + Sync>>>(
         &mut self,
         name: &str,
         write: impl FnOnce(&mut dyn Write) -> Result<(), E>,
     ) -> Result<(), CheckpointError> {
-        let refuse = |why| Err(CheckpointError::PartName { name: name.to_owned(), why });
-        if name.is_empty() {
-            return refuse("it is empty");
-        }
-        if self.index.parts.iter().any(|part| part.name == name) {
-            return refuse("there is one already");
-        }
-        let start = self.bytes;
-        let mut part = PartWriter { checkpoint: self, hash: Xxh3::new(), reported: start, failure: None };
-        let outcome = write(&mut part);
-        let PartWriter { hash, failure, .. } = part;
-        // What the disk said is worth more than what the part's owner made of it, and must not get lost in there.
+        let path = self.aside.join(name);
+        let file = File::create_new(&path).map_err(FileError::at("created", &path))?;
+        let mut writer = FileWriter {
+            file: BufWriter::with_capacity(BUFFER, file),
+            hash: Xxh3::new(),
+            bytes: 0,
+            before: self.bytes,
+            failure: None,
+            progress: self.progress,
+        };
+        let outcome = write(&mut writer);
+        let FileWriter { file, hash, bytes, failure, .. } = writer;
+        // The disk's error says more than what the caller made of it.
         if let Some(cause) = failure {
-            return Err(FileError::at("written", &self.aside)(cause).into());
+            return Err(FileError::at("written", &path)(cause).into());
         }
-        outcome.map_err(|cause| CheckpointError::Part { name: name.to_owned(), cause: cause.into().to_string() })?;
-        (self.progress)(Progress { bytes: self.bytes });
-        let hash = format::hash_text(hash.digest());
-        self.index.parts.push(PartEntry { name: name.to_owned(), length: self.bytes - start, hash });
+        outcome.map_err(|cause| CheckpointError::Write { name: name.to_owned(), cause: cause.into().to_string() })?;
+        let synced = file.into_inner().map_err(io::IntoInnerError::into_error).and_then(|file| file.sync_all());
+        synced.map_err(FileError::at("written", &path))?;
+        self.add(name, bytes, hash.digest());
         Ok(())
     }
 
-    /// Adds a part that is in memory already.
-    pub fn part_bytes(&mut self, name: &str, bytes: &[u8]) -> Result<(), CheckpointError> {
-        self.part(name, |part| part.write_all(bytes))
+    /// Adds a safetensors file.
+    pub fn tensors(&mut self, name: &str, tensors: &NamedTensors) -> Result<(), CheckpointError> {
+        let path = self.aside.join(name);
+        tensor_file::write(tensors, &path).map_err(|error| match error {
+            AgentError::Io(cause) => FileError::at("written", &path)(cause).into(),
+            other => CheckpointError::Write { name: name.to_owned(), cause: other.to_string() },
+        })?;
+        let synced = File::open(&path).and_then(|mut file| {
+            file.sync_all()?;
+            hash_file(&mut file)
+        });
+        let (bytes, hash) = synced.map_err(FileError::at("written", &path))?;
+        self.add(name, bytes, hash);
+        Ok(())
     }
 
-    /// Completes the file and gives it its name. Returns its length.
+    fn add(&mut self, name: &str, bytes: u64, hash: u64) {
+        self.bytes += bytes;
+        (self.progress)(self.bytes);
+        self.manifest.files.push(FileEntry { name: name.to_owned(), bytes, xxh3: manifest::hash_text(hash) });
+    }
+
+    /// Completes the directory and gives it its name. Returns its size in bytes.
     pub(super) fn finish(mut self) -> Result<u64, CheckpointError> {
-        let aside = self.aside.clone();
-        let written = FileError::at("written", &aside);
-        let ending = format::ending(&self.index, self.bytes).map_err(io::Error::from);
-        let whole = ending.and_then(|ending| {
-            self.file.write_all(&ending)?;
-            self.file.flush()?;
-            self.file.get_ref().sync_all()?;
-            fs::rename(&aside, &self.path)?;
-            Ok(self.bytes + ending.len() as u64)
+        let path = self.aside.join(MANIFEST);
+        let text = self.manifest.to_text().and_then(|text| {
+            let mut file = File::create_new(&path)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            Ok(text)
         });
-        let whole = whole.map_err(written)?;
+        let text = text.map_err(FileError::at("written", &path))?;
+        durable::sync_folder_of(&path)?;
+        let replaces = self.path.symlink_metadata().is_ok();
+        let renamed = if replaces { exchange(&self.aside, &self.path) } else { fs::rename(&self.aside, &self.path) };
+        renamed.map_err(FileError::at("renamed", &self.aside))?;
         self.finished = true;
         durable::sync_folder_of(&self.path)?;
-        Ok(whole)
+        if replaces {
+            // A leftover is removed when the run is opened the next time.
+            let _ = remove(&self.aside);
+        }
+        Ok(self.bytes + text.len() as u64)
     }
 }
 
 impl Drop for CheckpointWriter<'_> {
     fn drop(&mut self) {
         if !self.finished {
-            // What can't be removed now is removed when the run is opened the next time.
-            let _ = fs::remove_file(&self.aside);
+            // A leftover is removed when the run is opened the next time.
+            let _ = remove(&self.aside);
         }
     }
 }
 
-/// Hashes and counts what goes into a part.
-struct PartWriter<'w, 'a> {
-    checkpoint: &'w mut CheckpointWriter<'a>,
-    hash: Xxh3,
-    reported: u64,
-    failure: Option<io::Error>,
+/// Exchanges the names of two directories, as one operation where the file system can.
+fn exchange(aside: &Path, path: &Path) -> io::Result<()> {
+    renameat_with(CWD, aside, CWD, path, RenameFlags::EXCHANGE).or_else(|_| exchange_stepwise(aside, path))
 }
 
-impl PartWriter<'_, '_> {
+/// Exchanges two names in three renames. After a crash, opening the store restores what was replaced.
+pub(super) fn exchange_stepwise(aside: &Path, path: &Path) -> io::Result<()> {
+    let replaced = durable::with_suffix(path, REPLACED);
+    fs::rename(path, &replaced)?;
+    fs::rename(aside, path).inspect_err(|_| {
+        let _ = fs::rename(&replaced, path);
+    })?;
+    fs::rename(&replaced, aside)
+}
+
+/// Hashes and counts the bytes of a file.
+struct FileWriter<'w> {
+    file: BufWriter<File>,
+    hash: Xxh3,
+    bytes: u64,
+    /// Bytes of the files before it.
+    before: u64,
+    failure: Option<io::Error>,
+    progress: &'w mut dyn FnMut(u64),
+}
+
+impl FileWriter<'_> {
     fn pass_on(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let checkpoint = &mut *self.checkpoint;
-        let length = checkpoint.file.write(bytes)?;
+        let length = self.file.write(bytes)?;
         self.hash.update(&bytes[..length]);
-        checkpoint.bytes += length as u64;
-        if checkpoint.bytes - checkpoint.synced >= SYNC_EVERY {
-            checkpoint.file.flush()?;
-            checkpoint.file.get_ref().sync_data()?;
-            checkpoint.synced = checkpoint.bytes;
+        let before = self.bytes;
+        self.bytes += length as u64;
+        if self.bytes / SYNC_EVERY > before / SYNC_EVERY {
+            self.file.flush()?;
+            self.file.get_ref().sync_data()?;
         }
-        if checkpoint.bytes - self.reported >= REPORT_EVERY {
-            (checkpoint.progress)(Progress { bytes: checkpoint.bytes });
-            self.reported = checkpoint.bytes;
+        if self.bytes / REPORT_EVERY > before / REPORT_EVERY {
+            (self.progress)(self.before + self.bytes);
         }
         Ok(length)
     }
 }
 
-impl Write for PartWriter<'_, '_> {
+impl Write for FileWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.pass_on(bytes).map_err(|cause| {
             let copy = io::Error::new(cause.kind(), cause.to_string());
@@ -159,7 +180,7 @@ impl Write for PartWriter<'_, '_> {
         })
     }
 
-    /// The file is flushed at its end; a part has nothing to gain from it earlier.
+    /// Does nothing: the file is flushed at its end.
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }

@@ -1,39 +1,38 @@
-//! Opening files to read. What has a file's name and is none is refused with a word: opening a named pipe waits for a
-//! writer, and reading some devices never ends.
+//! Opens regular files only: opening a named pipe waits for a writer, and reading some devices never ends.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-/// Opens a file to read it.
+/// Opens a file for reading.
 pub(crate) fn open(path: &Path) -> io::Result<File> {
-    refuse_others(path)?;
+    refuse_other_types(path)?;
     File::open(path)
 }
 
-/// All that is in a file.
+/// Reads a whole file.
 pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open(path)?.read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Refuses what is there and is no file.
-pub(crate) fn refuse_others(path: &Path) -> io::Result<()> {
-    match other_than_a_file(path) {
+/// Fails if something other than a file is there.
+pub(crate) fn refuse_other_types(path: &Path) -> io::Result<()> {
+    match other_file_type(path) {
         Some(what) => Err(io::Error::other(format!("it is {what}, not a file"))),
         None => Ok(()),
     }
 }
 
-/// What is there, if it is no file. What can't be looked at is left to whoever opens it.
-pub(crate) fn other_than_a_file(path: &Path) -> Option<&'static str> {
+/// Returns what is there instead of a file. Errors are left to whoever opens it.
+pub(crate) fn other_file_type(path: &Path) -> Option<&'static str> {
     let found = fs::metadata(path).ok()?.file_type();
     match found {
         _ if found.is_file() => None,
         _ if found.is_dir() => Some("a folder"),
-        // A pipe that is open already, such as a shell's `<(zcat x.gz)`, has no place of its own. It is read like a file.
+        // A pipe that a shell has opened, as in `<(zcat x.gz)`, has no path of its own and is read like a file.
         _ if found.is_fifo() => path.canonicalize().is_ok().then_some("a named pipe"),
         _ if found.is_socket() => Some("a socket"),
         _ => Some("a device"),
@@ -56,7 +55,7 @@ mod tests {
     use crate::run::scratch::Scratch;
     use crate::run::{MetricsSummary, MetricsWriter, RunFiles, RunLock};
 
-    /// What `read` answers, unless it waits for ever.
+    /// Returns the result of `read`, unless that never returns.
     fn answer<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> T {
         let (send, receive) = mpsc::channel();
         thread::spawn(move || send.send(read()));
@@ -68,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn only_files_are_opened() {
+    fn opens_only_files() {
         let scratch = Scratch::new();
         let path = |name| scratch.path().join(name);
         make_pipe(&path("pipe"));
@@ -87,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_that_is_open_already_is_read() {
+    fn reads_an_open_pipe() {
         let (reader, mut writer) = io::pipe().unwrap();
         writer.write_all(b"text").unwrap();
         drop(writer);
@@ -96,17 +95,17 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_in_the_place_of_a_runs_file_is_told_and_not_waited_for() {
+    fn named_pipe_in_place_of_a_runs_file_is_reported() {
         let scratch = Scratch::new();
         let run = RunFiles::in_folder(scratch.path());
         fs::create_dir(run.checkpoints_folder()).unwrap();
-        let checkpoint = run.checkpoints_folder().join("000000000100.ckpt");
+        let checkpoint = run.checkpoints_folder().join("000000000100");
         for path in [
             run.description_file(),
             run.config_file(),
             run.metrics_file(),
             run.lock_file(),
-            run.checkpoints_folder().join("best.ckpt"),
+            run.checkpoints_folder().join("best"),
             checkpoint.clone(),
         ] {
             make_pipe(&path);
@@ -136,7 +135,7 @@ mod tests {
             move || checkpoints.at(100).unwrap_err()
         });
         assert!(matches!(error, CheckpointError::Damaged { .. }), "{error}");
-        let how = format!("checkpoint {} is damaged: it is a named pipe, not a file", checkpoint.display());
+        let how = format!("checkpoint {} is damaged: it is not a directory", checkpoint.display());
         assert_eq!(error.to_string(), how);
         assert!(answer(move || checkpoints.best()).is_err());
     }

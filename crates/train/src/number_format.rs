@@ -1,8 +1,7 @@
-//! Numbers as people type and read them.
+//! Numbers as users type and read them.
 
-/// A whole number: `1000000`, `1_000_000`, `"1 000 000"`, `1e6`, `2.5e6`, `250k`, `25M` or `1G`; nothing where it is none,
-/// or none below 2^64.
-pub fn parse_whole(text: &str) -> Option<u64> {
+/// Parses an integer below 2^64: `1000000`, `1_000_000`, `"1 000 000"`, `1e6`, `2.5e6`, `250k`, `25M` or `1G`.
+pub fn parse_integer(text: &str) -> Option<u64> {
     let text = text.replace(['_', ' '], "");
     let (number, zeros) = match text.split_once(['e', 'E']) {
         Some((number, zeros)) => (number, zeros.strip_prefix('+').unwrap_or(zeros).parse().ok()?),
@@ -13,7 +12,7 @@ pub fn parse_whole(text: &str) -> Option<u64> {
             _ => (text.as_str(), 0),
         },
     };
-    // By its digits: a float would round what is above 2^53.
+    // By its digits: a float would round numbers above 2^53.
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let fraction = fraction.trim_end_matches('0');
     let zeros = u32::checked_sub(zeros, fraction.len().try_into().ok()?)?;
@@ -24,7 +23,7 @@ pub fn parse_whole(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(10u64.checked_pow(zeros)?)
 }
 
-/// With so many digits behind the point, and no sign where they are all 0.
+/// Formats with `digits` decimals, and without a sign if all digits are 0.
 pub fn fixed(number: f64, digits: usize) -> String {
     let text = format!("{number:.digits$}");
     match text.strip_prefix('-') {
@@ -33,9 +32,9 @@ pub fn fixed(number: f64, digits: usize) -> String {
     }
 }
 
-/// A sum of rewards without what adding in binary left of it: to twelve digits, where 0.99 is 0.99.
+/// Rounds a sum of rewards to twelve digits, which removes the error of binary addition: 0.99 stays 0.99.
 pub fn rounded(number: f64) -> f64 {
-    // The text of a number reads back as one, whatever the number; and there is no negative nothing.
+    // Adding 0 turns -0 into 0.
     format!("{number:.11e}").parse().unwrap_or(number) + 0.0
 }
 
@@ -44,15 +43,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_numbers_are_typed_in_many_ways() {
+    fn parses_integers_in_many_notations() {
         for text in
             ["1000000", "1_000_000", "1 000 000", "1e6", "1E6", "1e+6", "0.1e7", "1M", "1000k", "0.001G", "1.0e6"]
         {
-            assert_eq!(parse_whole(text), Some(1_000_000), "{text}");
+            assert_eq!(parse_integer(text), Some(1_000_000), "{text}");
         }
-        assert_eq!(parse_whole("2.5M"), Some(2_500_000));
-        assert_eq!(parse_whole("0"), Some(0));
-        assert_eq!(parse_whole("18446744073709551615"), Some(u64::MAX));
+        assert_eq!(parse_integer("2.5M"), Some(2_500_000));
+        assert_eq!(parse_integer("0"), Some(0));
+        assert_eq!(parse_integer("18446744073709551615"), Some(u64::MAX));
         for text in [
             "",
             "_",
@@ -75,18 +74,18 @@ mod tests {
             "1e99999999999",
             "20000000000G",
         ] {
-            assert_eq!(parse_whole(text), None, "{text}");
+            assert_eq!(parse_integer(text), None, "{text}");
         }
     }
 
     #[test]
-    fn nothing_has_no_sign() {
+    fn zero_has_no_sign() {
         assert_eq!([fixed(-0.004, 2), fixed(-0.0, 0), fixed(-0.006, 2)], ["0.00", "0", "-0.01"]);
         assert_eq!([fixed(-20.96, 1), fixed(1.0, 3), fixed(f64::NEG_INFINITY, 1)], ["-21.0", "1.000", "-inf"]);
     }
 
     #[test]
-    fn what_binary_sums_leave_is_taken_off() {
+    fn rounds_off_binary_errors() {
         let sum = 0.1 + 0.2;
         assert_ne!(sum, 0.3);
         assert_eq!((rounded(sum), rounded(0.9900000000000001)), (0.3, 0.99));
