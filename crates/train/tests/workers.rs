@@ -56,7 +56,7 @@ fn killed_worker_does_not_stop_the_run() {
     let (status, said) = train_watched(scratch.path(), "run", "gym:CartPole-v1", &config, &Stop::new(), kill).unwrap();
     assert!(killed && status.frames >= 300, "{status}");
     assert!(
-        said.iter().any(|sentence| sentence.contains("is replaced, and the episodes in it are cut off")),
+        said.iter().any(|sentence| sentence.contains("the worker was replaced and its episodes were cut off")),
         "{said:?}"
     );
     Checkpoint::open(checkpoints(scratch.path(), "run").last().unwrap()).unwrap();
@@ -179,7 +179,7 @@ fn environments_that_cannot_be_restored_start_new_episodes() {
         "{name} cannot restore: it cannot be unpickled (AttributeError: there is no class of that name any more); 4 \
          episodes of this worker were abandoned"
     );
-    let died = format!("the environment worker of {name} was lost during `restore` (");
+    let died = format!("the environment worker of {name} was lost during restore (");
     for (how, said_by_actors, said_in_all) in [("refuse", &refused, 2), ("die", &died, 1)] {
         let scratch = Scratch::new();
         let mut config = small(&settings);
