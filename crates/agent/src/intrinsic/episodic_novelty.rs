@@ -41,7 +41,7 @@ impl DistanceMean {
 
     /// Adds the distances of a step, each by d²_m ← d²_m + (d² − d²_m)/n.
     ///
-    /// n is the count up to `span`, and then a quarter of it, clamped between `span` and [`Self::LONGEST`].
+    /// n is the count up to `span`, and then a quarter of it, clamped between `span` and `LONGEST`.
     pub fn update(&mut self, distances: &[f32], span: u64) {
         for &distance in distances {
             self.count += 1;
@@ -77,7 +77,7 @@ pub fn episodic_reward(similarity: f64, kernel: &Kernel) -> f64 {
     if similarity > kernel.max_similarity { 0.0 } else { 1.0 / similarity }
 }
 
-/// r_NGU = r_episodic · min{max{α_t, 1}, L}. Appendix "Never Give Up"; the second factor is [`super::multiplier`].
+/// r_NGU = r_episodic · min{max{α_t, 1}, L}. Appendix "Never Give Up"; the second factor is `multiplier_of_error`.
 pub fn ngu_reward(episodic: f64, multiplier: f64) -> f64 {
     episodic * multiplier
 }

@@ -49,7 +49,7 @@ pub struct TdStatistics {
 }
 
 impl TdStatistics {
-    /// Reads the values of [`TdLoss::statistics`].
+    /// Reads the values of `TdLoss::statistics`.
     pub fn new(values: &[f64]) -> Self {
         let policies = values.len() / 4;
         let row = |i: usize| &values[i * policies..(i + 1) * policies];

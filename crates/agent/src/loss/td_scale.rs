@@ -7,7 +7,7 @@ use crate::moments::{BatchMoments, Moments};
 
 /// The running part of σ_j = max(σ_running, σ_batch, ε) for every policy. Section B1.
 ///
-/// σ_batch enters where the TD errors are, in [`td_loss`](super::td::td_loss).
+/// σ_batch enters where the TD errors are, in `td_loss`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TdScale {
     floor: f64,
