@@ -4,7 +4,8 @@
     cd python/examples
     meme train gym:minatar_games:SpaceInvaders-v0 --preset tiny
 
-Each object of a game has a channel of its own. `minatar_proxy.py` beside this file compares settings on one of them.
+Each object of a game has a channel of its own. `SpaceInvaders18-v0` and so on have 18 actions, most of which do the same
+as another, as in most Atari games. `minatar_proxy.py` beside this file compares settings on one of them.
 """
 
 import logging
@@ -21,10 +22,10 @@ logging.disable(logging.NOTSET)
 class MinAtar(gymnasium.Env):
     """A game with its minimal action set, no sticky actions and no rising difficulty."""
 
-    def __init__(self, game):
+    def __init__(self, game, actions=None):
         self.game = minatar.Environment(game, sticky_action_prob=0.0, difficulty_ramping=False)
         self.actions = self.game.minimal_action_set()
-        self.action_space = gymnasium.spaces.Discrete(len(self.actions))
+        self.action_space = gymnasium.spaces.Discrete(actions or len(self.actions))
         self.observation_space = gymnasium.spaces.Box(0, 255, tuple(self.game.state_shape()), np.uint8)
 
     def reset(self, *, seed=None, options=None):
@@ -35,7 +36,7 @@ class MinAtar(gymnasium.Env):
         return self.picture(), {}
 
     def step(self, action):
-        reward, over = self.game.act(self.actions[action])
+        reward, over = self.game.act(self.actions[action % len(self.actions)])
         return self.picture(), float(reward), bool(over), False, {}
 
     def picture(self):
@@ -43,6 +44,10 @@ class MinAtar(gymnasium.Env):
 
 
 for name in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"):
-    title = name.title().replace("_", "")
-    # A good player of breakout or freeway would never stop.
-    gymnasium.register(f"{title}-v0", entry_point=MinAtar, kwargs={"game": name}, max_episode_steps=2500)
+    for suffix, actions in (("", None), ("18", 18)):
+        gymnasium.register(
+            f"{name.title().replace('_', '')}{suffix}-v0",
+            entry_point=MinAtar,
+            kwargs={"game": name, "actions": actions},
+            max_episode_steps=2500,  # a good player of breakout or freeway would never stop
+        )

@@ -61,7 +61,7 @@ def cells(row):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("settings", nargs="+", type=parse_setting, metavar="SETTING")
-    parser.add_argument("--game", default="SpaceInvaders", help="Asterix, Breakout, Freeway, Seaquest or SpaceInvaders")
+    parser.add_argument("--game", default="SpaceInvaders", help="Asterix, Breakout, Freeway, Seaquest or SpaceInvaders; with 18 behind it for 18 actions")
     parser.add_argument("--preset", default="tiny")
     parser.add_argument("--frames", type=int, default=43_000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])

@@ -72,7 +72,7 @@ pub fn run(args: &RecordArgs) -> Result<()> {
         .with_context(|| format!("cannot create the video {}", out.display()))?;
     let length =
         VideoLength { episodes: args.episodes, pictures: args.seconds.map(|s| s * u64::from(FRAMES_PER_SECOND)) };
-    let (scores, score_so_far) = film(&mut play, length, config.agent.loss.distillation, &mut scene, &mut video)?;
+    let (scores, score_so_far) = film(&mut play, length, config.agent.acts_by_policy(), &mut scene, &mut video)?;
     video.finish()?;
     let report = RecordReport {
         run: run.files.name().to_owned(),

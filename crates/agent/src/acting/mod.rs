@@ -81,9 +81,10 @@ pub struct ActingOutput {
 }
 
 impl ActingOutput {
-    /// What the greedy action maximises: logits, or action values without distillation. `[rows][actions]`.
-    pub fn preferences(&self) -> &[f32] {
-        if self.logits.is_empty() { &self.q } else { &self.logits }
+    /// Preferences that the greedy action maximises, `[rows][actions]`: the logits if the agent
+    /// [acts by its policy](AgentConfig::acts_by_policy), else the values.
+    pub fn preferences(&self, by_policy: bool) -> &[f32] {
+        if by_policy { &self.logits } else { &self.q }
     }
 
     /// Returns the output if all of it is finite, so that no NaN chooses an action or reaches replay.

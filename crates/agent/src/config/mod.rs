@@ -40,6 +40,25 @@ config_schema::section! {
         gamma_max: f64 = 0.9997, DECAY.paper();
         /// Discount γ of the most exploring policy.
         gamma_min: f64 = 0.97, DECAY.paper();
+        /// Preferences that the greedy action of actors and evaluators maximises.
+        greedy: GreedyBy = GreedyBy::Policy, choice::<GreedyBy>().paper();
+    }
+}
+
+config_schema::choice! {
+    /// Preferences that a greedy action maximises.
+    pub enum GreedyBy {
+        /// The distilled policy; the values without distillation.
+        Policy = "policy",
+        /// The values Q_j.
+        Values = "values",
+    }
+}
+
+impl AgentConfig {
+    /// Whether greedy actions follow the distilled policy, and not the values.
+    pub fn acts_by_policy(&self) -> bool {
+        self.loss.distillation && self.policies.greedy == GreedyBy::Policy
     }
 }
 

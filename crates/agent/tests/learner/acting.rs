@@ -2,7 +2,7 @@
 
 use agent::Random;
 use agent::acting::{ChosenAction, StepRewards, choose_action};
-use agent::config::{ConvConfig, QCombination, QHeads};
+use agent::config::{ConvConfig, GreedyBy, QCombination, QHeads};
 use agent::learner::ParameterSource;
 use agent::nets::agent_net::{NetInput, StepInput};
 use agent::nets::core::CellStates;
@@ -307,9 +307,11 @@ fn folded_intrinsic_networks_agree_with_the_networks() {
 /// Acting step by step agrees with the learner's pass over the whole sequence.
 #[test]
 fn acting_agrees_with_the_learners_pass() {
-    for distillation in [true, false] {
+    for (distillation, greedy) in
+        [(true, GreedyBy::Policy), (true, GreedyBy::Values), (false, GreedyBy::Policy), (false, GreedyBy::Values)]
+    {
         let mut config = setup::config();
-        config.loss.distillation = distillation;
+        (config.loss.distillation, config.policies.greedy) = (distillation, greedy);
         let learner = setup::learner(&config);
         let mut network = network(&config, &learner);
         let networks = learner.networks();
@@ -343,8 +345,8 @@ fn acting_agrees_with_the_learners_pass() {
             let output = network.step(&input, &mut states).unwrap();
             let expected: Vec<f32> = q.get(0).get(t as i64).get(j as i64).try_into().unwrap();
             assert!(output.q.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5), "step {t}");
-            let preferred = if distillation { &output.logits } else { &output.q };
-            assert_eq!(output.preferences(), &preferred[..]);
+            let preferred = if distillation && greedy == GreedyBy::Policy { &output.logits } else { &output.q };
+            assert_eq!(output.preferences(config.acts_by_policy()), &preferred[..]);
             assert_eq!(output.logits.is_empty(), !distillation);
         }
         let last: Vec<f32> = unrolled.state.get(0).try_into().unwrap();

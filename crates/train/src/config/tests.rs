@@ -97,7 +97,7 @@ const PAPER: &str = r#"
     importance_exponent = 0.4
     samples_per_insert = 6.0
     [agent]
-    policies = { count = 16, beta_max = 0.1, gamma_max = 0.9997, gamma_min = 0.97 }
+    policies = { count = 16, beta_max = 0.1, gamma_max = 0.9997, gamma_min = 0.97, greedy = "policy" }
     returns = { kind = "soft_watkins", lambda = 0.95, kappa = 0.01, temperature = 0.25, bootstrap = "online" }
     optimizer = { learning_rate = 0.0003, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.05 }
     intrinsic.action_prediction = { learning_rate = 0.0006, weight_decay = 0.05 }

@@ -25,6 +25,8 @@ pub struct Inference {
     average: ActingNetwork,
     states: RecurrentStates,
     version: u64,
+    /// Whether greedy actions follow the policies, and not the values.
+    by_policy: bool,
     rnd_errors: Moments,
     rnd_scale: f64,
     rnd_clip: f64,
@@ -63,6 +65,7 @@ impl Inference {
             average,
             states,
             version: 0,
+            by_policy: agent.acts_by_policy(),
             rnd_errors: published.rnd_errors.clone(),
             rnd_scale: intrinsic.rnd_scale,
             rnd_clip: intrinsic.rnd_clip,
@@ -156,7 +159,7 @@ impl Inference {
         let decision = |(i, state): (usize, &Option<Vec<f32>>)| {
             let error = f64::from(output.rnd_error[i]);
             Decision {
-                preferences: part(output.preferences(), i, actions),
+                preferences: part(output.preferences(self.by_policy), i, actions),
                 q: part(&output.q, i, actions),
                 embedding: part(&output.embedding, i, embedding),
                 rnd: multiplier_of_error(error, &self.rnd_errors, self.rnd_scale, self.rnd_clip) as f32,

@@ -98,7 +98,7 @@ impl ActRequests {
 /// The networks' output for one request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// The acting policy's preference for each action: logits, or action values without distillation.
+    /// The acting policy's preference for each action: the logits of its policy, or its values.
     pub preferences: Vec<f32>,
     /// Q_j(x_t, ·) of the acting policy, rescaled.
     pub q: Vec<f32>,
