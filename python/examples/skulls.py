@@ -4,7 +4,8 @@
     meme train gym:skulls:Skulls-v0 --preset tiny --set agent.policies.gamma_max=0.9997
 
 There are many ways to die and a long life is possible, but every score is 0. Policy 0, which has no intrinsic reward,
-should therefore learn values of 0 (`policy/q_mean`, `meme plot`). docs/decisions.md shows what it does learn.
+should therefore learn values of 0 (`policy/q_mean`, `meme plot`). docs/experiments/2026-11-16-target-period.md shows what
+it does learn.
 """
 
 import gymnasium

@@ -1,4 +1,4 @@
-//! The MEME agent: networks, loss, learner step, acting, intrinsic reward and bandit. No I/O and no threads.
+//! The MEME agent: networks, loss, learner step, acting, intrinsic reward and bandit. No threads, and no files but tensors.
 
 pub mod acting;
 pub mod bandit;
