@@ -385,7 +385,7 @@ fn unused_uploads_never_replace_other_observations() {
     send(&turns.rows(), &mut pair, &states);
     let refused = turns.places[0].row_mut(0).unwrap_err();
     assert!(matches!(refused, AgentError::InFlight { row: 0 }), "{refused}");
-    // After a step of one of them the others' places may be written to again. Nobody has yet.
+    // After a step of one of them the others' places may be written again, but have not been yet.
     step(&turns.rows()[1..2], &mut pair, &mut states);
     assert_eq!(step(&turns.rows(), &mut pair, &mut states), wanted[0]);
     send(&turns.rows(), &mut pair, &states);
