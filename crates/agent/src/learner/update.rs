@@ -195,7 +195,7 @@ impl Learner {
             ("RND", &self.rnd.gradients),
         ])?;
         for training in [&mut self.agent, &mut self.action_prediction, &mut self.rnd] {
-            training.optimizer.count();
+            training.optimizer.steps += 1;
         }
         self.updates = received.report.update;
         for (scale, td) in self.td_scales.iter_mut().zip(&received.td) {
