@@ -21,8 +21,10 @@ pub use step::{StepInput, StepOutput, StepWeights};
 /// Description of the value and policy network.
 #[derive(Clone, Debug)]
 pub struct AgentNet {
-    layout: Arc<Layout>,
-    input: ObservationInput,
+    /// Names, shapes and places of the parameters.
+    pub layout: Arc<Layout>,
+    /// Conversion of observations to its input.
+    pub input: ObservationInput,
     torso: Torso,
     features: Features,
     core: Core,
@@ -110,16 +112,6 @@ impl AgentNet {
         let torso = spec.map(|spec| NfTorso::new(&spec, device)).transpose()?;
         self.compute = Compute::Mixed { torso };
         Ok(self)
-    }
-
-    /// Names, shapes and places of the parameters.
-    pub fn layout(&self) -> &Arc<Layout> {
-        &self.layout
-    }
-
-    /// Conversion of observations to its input.
-    pub fn input(&self) -> &ObservationInput {
-        &self.input
     }
 
     /// Whether it computes in 16 bits.

@@ -90,14 +90,14 @@ impl Turns {
             environments: environments.to_vec(),
             places: places(environments, &observations, observation.bytes(), pair),
             observations,
-            embedding: (0..rows * networks.embedding_length())
+            embedding: (0..rows * networks.embedding_length)
                 .map(|_| f16::from_f64(random.sample::<f64, _>(StandardNormal)))
                 .collect(),
             first: (0..rows).map(|_| random.random_range(0..5) == 0).collect(),
             rest: rewards
                 .into_iter()
                 .map(|rewards| {
-                    (random.random_range(0..ACTIONS) as i64, rewards, random.random_range(0..networks.policies()))
+                    (random.random_range(0..ACTIONS) as i64, rewards, random.random_range(0..networks.policies))
                 })
                 .collect(),
         }

@@ -162,7 +162,7 @@ fn one_head_has_no_intrinsic_parameters() {
 
 fn parameter_names(config: &AgentConfig) -> BTreeSet<String> {
     let networks = Networks::new(config, &setup::image(), ACTIONS).unwrap();
-    networks.agent.layout().parameters().iter().map(|p| p.name.clone()).collect()
+    networks.agent.layout.parameters().iter().map(|p| p.name.clone()).collect()
 }
 
 #[test]

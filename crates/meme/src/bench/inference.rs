@@ -216,13 +216,13 @@ impl ActingInputs {
         let shares: Vec<usize> =
             (0..environments).step_by(per_thread).map(|first| per_thread.min(environments - first)).collect();
         let mut normal = || f16::from_f64(random.sample::<f64, _>(StandardNormal));
-        let embedding = (0..networks.embedding_length()).map(|_| normal()).collect();
+        let embedding = (0..networks.embedding_length).map(|_| normal()).collect();
         Ok(Self {
             observations: (0..environments).map(|_| (0..bytes).map(|_| random.random::<u8>()).collect()).collect(),
             threads: network.observation_rows(&shares)?,
             embedding,
-            actions: networks.actions(),
-            policies: networks.policies(),
+            actions: networks.actions,
+            policies: networks.policies,
         })
     }
 

@@ -130,7 +130,7 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
     let report = LearnerReport {
         preset,
         set: args.config.set.clone(),
-        parameters: learner.networks().agent.layout().elements(),
+        parameters: learner.networks().agent.layout.elements(),
         batch,
         trace,
         image: [height, width],
