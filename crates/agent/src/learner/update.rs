@@ -66,7 +66,7 @@ impl Learner {
         let (previous, pending) = match self.captured_update(tensors, mask)? {
             Some(mut captured) => {
                 let begun = self.replay(&mut captured, tensors, mask, random);
-                self.graphs.put_back(captured);
+                self.graphs.captured = Some(captured);
                 begun?
             }
             None => self.begin_update(tensors, mask, random, &mut |_| ())?,

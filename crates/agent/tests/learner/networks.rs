@@ -33,7 +33,7 @@ fn paper_network_has_41_5_million_parameters() {
 fn desktop_network_costs_about_a_tenth() {
     let flops = |network| {
         let config = AgentConfig { network, ..AgentConfig::default() };
-        Networks::new(&config, &image(210, 160), 18).unwrap().agent.flops()
+        Networks::new(&config, &image(210, 160), 18).unwrap().agent.layout.flops()
     };
     // The paper's forward pass of one frame: 2.07 GFLOP (84.7 TFLOP for a step of 64 x 160 frames).
     let paper = flops(NetworkConfig::default());

@@ -154,7 +154,7 @@ impl InferenceBench<'_> {
         let updates_per_second = learner.zip(updates).map(|(learner, mark)| learner.rate_since(mark));
         let device_milliseconds = (!device.is_empty()).then(|| median(&mut device));
         let round_trip_milliseconds = median(&mut trips);
-        let flops = environments as f64 * network.networks().agent.flops();
+        let flops = environments as f64 * network.networks().agent.layout.flops();
         Ok(InferenceTimes {
             environments,
             milliseconds: device_milliseconds,
