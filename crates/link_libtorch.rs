@@ -8,7 +8,7 @@ use std::env;
 fn main() {
     println!("cargo:rerun-if-env-changed=LIBTORCH");
     let libtorch = env::var("LIBTORCH").expect("LIBTORCH is set by .cargo/config.toml; run `make build`");
-    // target/release/meme, then target/release/deps/test: a checkout that is moved as a whole goes on working.
+    // target/release/meme, then target/release/deps/test: a checkout still works after it is moved.
     for origin in ["$ORIGIN/../..", "$ORIGIN/../../.."] {
         println!("cargo:rustc-link-arg=-Wl,-rpath,{origin}/.venv/libtorch/lib");
     }

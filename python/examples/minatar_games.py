@@ -13,7 +13,7 @@ import logging
 import gymnasium
 import numpy as np
 
-logging.disable(logging.WARNING)  # MinAtar warns that it has nothing to draw with, which nobody asked it to
+logging.disable(logging.WARNING)  # MinAtar warns about a missing, unneeded display
 import minatar  # noqa: E402
 
 logging.disable(logging.NOTSET)

@@ -1,7 +1,7 @@
 //! Loads batches onto the device, ahead of the learner and beside its work.
 
 use replay::SequenceBatch;
-use tch::{Device, Kind, Tensor};
+use tch::{Device, Tensor};
 use torch_ext::upload::Outbox;
 use torch_ext::{Event, Priority, Stream};
 
@@ -106,15 +106,11 @@ impl Loader {
             return Err(AgentError::Value { field: "memory", place, value, expected });
         };
         let spec = self.input.spec();
-        let kind = match spec.kind {
-            ObservationKind::U8 => Kind::Uint8,
-            ObservationKind::F32 => {
-                batch::clear_padding(batch, outbox.fill()?, spec.bytes());
-                Kind::Float
-            }
-        };
+        if spec.kind == ObservationKind::F32 {
+            batch::clear_padding(batch, outbox.fill()?, spec.bytes());
+        }
         let frames = (batch.sequences.len() * batch.trace) as i64;
-        let observations = Tensor::f_empty([frames, spec.values() as i64], (kind, self.device))?;
+        let observations = Tensor::f_empty([frames, spec.values() as i64], (spec.kind.tensor_kind(), self.device))?;
         outbox.send(0..*bytes, &observations)?;
         Ok(observations)
     }

@@ -25,9 +25,12 @@ pub struct Networks {
     pub action_prediction: ActionPrediction,
     /// Novelty of observations.
     pub rnd: RndPair,
-    actions: usize,
-    policies: usize,
-    embedding: usize,
+    /// Number of actions.
+    pub actions: usize,
+    /// Number of policies.
+    pub policies: usize,
+    /// Length of f(x).
+    pub embedding_length: usize,
 }
 
 impl Networks {
@@ -42,7 +45,7 @@ impl Networks {
             rnd: RndPair::new(&config.network, shape),
             actions,
             policies: config.policies.count,
-            embedding: config.network.intrinsic.embedding,
+            embedding_length: config.network.intrinsic.embedding,
         })
     }
 
@@ -70,22 +73,7 @@ impl Networks {
 
     /// Conversion of observations to the networks' input.
     pub fn input(&self) -> &ObservationInput {
-        self.agent.input()
-    }
-
-    /// Number of actions.
-    pub fn actions(&self) -> usize {
-        self.actions
-    }
-
-    /// Number of policies.
-    pub fn policies(&self) -> usize {
-        self.policies
-    }
-
-    /// Length of f(x).
-    pub fn embedding_length(&self) -> usize {
-        self.embedding
+        &self.agent.input
     }
 
     /// Length of the recurrent state.
@@ -120,8 +108,8 @@ impl NetworkParameters {
 
     fn for_each(networks: &Networks, mut set: impl FnMut(&Arc<Layout>) -> Result<ParameterSet>) -> Result<Self> {
         Ok(Self {
-            agent: set(networks.agent.layout())?,
-            action_prediction: set(networks.action_prediction.layout())?,
+            agent: set(&networks.agent.layout)?,
+            action_prediction: set(&networks.action_prediction.layout)?,
             rnd_target: set(&networks.rnd.target.layout)?,
             rnd_predictor: set(&networks.rnd.predictor.layout)?,
         })

@@ -48,6 +48,15 @@ impl ObservationSpec {
         self.shape.iter().product()
     }
 
+    /// Height, width and channels of an image; `None` for a flat observation.
+    fn image(&self) -> Option<[usize; 3]> {
+        match self.shape[..] {
+            [height, width] => Some([height, width, 1]),
+            [height, width, channels] => Some([height, width, channels]),
+            _ => None,
+        }
+    }
+
     /// Bytes of one observation.
     pub fn bytes(&self) -> usize {
         self.values() * self.kind.size()
@@ -93,7 +102,7 @@ impl ObservationInput {
     /// Shrinks images larger than `max_side` pixels per side by the smallest sufficient integer factor. `spec` must be
     /// valid.
     pub fn new(spec: ObservationSpec, max_side: Option<usize>) -> Self {
-        let side = if spec.shape.len() > 1 { spec.shape[0].max(spec.shape[1]) } else { 1 };
+        let side = spec.image().map_or(1, |[height, width, _]| height.max(width));
         let shrink = max_side.map_or(1, |limit| side.div_ceil(limit));
         Self { spec, shrink: shrink as i64 }
     }
@@ -111,13 +120,11 @@ impl ObservationInput {
     /// Shape of the network's input.
     pub fn shape(&self) -> InputShape {
         let side = |n: usize| (n as i64 + self.shrink - 1) / self.shrink;
-        let image = |height, width, channels: usize| {
-            InputShape::Image(ImageShape { channels: channels as i64, height: side(height), width: side(width) })
-        };
-        match self.spec.shape[..] {
-            [height, width] => image(height, width, 1),
-            [height, width, channels] => image(height, width, channels),
-            _ => InputShape::Flat(self.spec.values() as i64),
+        match self.spec.image() {
+            Some([height, width, channels]) => {
+                InputShape::Image(ImageShape { channels: channels as i64, height: side(height), width: side(width) })
+            }
+            None => InputShape::Flat(self.spec.values() as i64),
         }
     }
 
@@ -135,17 +142,11 @@ impl ObservationInput {
             ObservationKind::U8 => values.f_div_scalar(255.0)?,
             ObservationKind::F32 => values,
         };
-        let image = match self.spec.shape[..] {
-            [height, width] => {
-                let (height, width) = (height as i64, width as i64);
-                // Channels-last strides over the same bytes: convolutions choose their layout by them.
-                values.f_as_strided([frames, 1, height, width], [height * width, 1, width, 1], None)?
-            }
-            [height, width, channels] => {
-                values.f_view([frames, height as i64, width as i64, channels as i64])?.f_permute([0, 3, 1, 2])?
-            }
-            _ => return Ok(values),
-        };
+        let Some(image) = self.spec.image() else { return Ok(values) };
+        let [height, width, channels] = image.map(|side| side as i64);
+        // Channels-last strides over the same bytes: convolutions choose their layout by them.
+        let strides = [height * width * channels, 1, width * channels, channels];
+        let image = values.f_as_strided([frames, channels, height, width], strides, None)?;
         if self.shrink == 1 {
             return Ok(image);
         }

@@ -39,9 +39,10 @@ pub struct AdamW {
     config: AdamConfig,
     /// 1 - lr·wd where a parameter decays, else 1; absent where nothing decays.
     keep: Option<Tensor>,
-    first: ParameterSet,
-    second: ParameterSet,
-    steps: u64,
+    /// Moving averages of the gradient and of its square.
+    pub moments: [ParameterSet; 2],
+    /// Number of steps made, which the caller counts: only it knows when a gate has let one through.
+    pub steps: u64,
 }
 
 impl AdamW {
@@ -58,13 +59,13 @@ impl AdamW {
             }
             Some(keep.flat().shallow_clone())
         };
-        let (first, second) = (ParameterSet::zeros(layout, device)?, ParameterSet::zeros(layout, device)?);
-        Ok(Self { config, keep, first, second, steps: 0 })
+        let moments = [ParameterSet::zeros(layout, device)?, ParameterSet::zeros(layout, device)?];
+        Ok(Self { config, keep, moments, steps: 0 })
     }
 
     /// Steps the parameters along `gradients`, then moves `average` towards them by a share, unless `gate` forbids it.
     ///
-    /// The caller [counts](Self::count) the step once it knows that it was made.
+    /// The caller counts it in [`steps`](Self::steps).
     pub fn step(
         &mut self,
         parameters: &mut ParameterSet,
@@ -73,14 +74,15 @@ impl AdamW {
         average: Option<(&mut ParameterSet, f64)>,
     ) -> Result<()> {
         let AdamConfig { learning_rate, beta1, beta2, epsilon, .. } = self.config;
+        let [first, second] = &mut self.moments;
         let number = (self.steps + 1) as f64;
         let bias1 = 1.0 - beta1.powf(number);
         let bias2 = 1.0 - beta2.powf(number);
         if parameters.flat().device().is_cuda() && torch_ext::available() {
             return Ok(adamw(&AdamWStep {
                 parameters: parameters.flat(),
-                first: self.first.flat(),
-                second: self.second.flat(),
+                first: first.flat(),
+                second: second.flat(),
                 gradients: gradients.flat(),
                 keep: self.keep.as_ref(),
                 average: average.as_ref().map(|(average, share)| (average.flat(), *share)),
@@ -99,12 +101,12 @@ impl AdamW {
         let scale = gate.scale.map_or(Ok(1.0), |scale| scale.f_double_value(&[]))?;
         tch::no_grad(|| -> Result<()> {
             let gradient = gradients.flat().f_mul_scalar(scale)?;
-            let _ = self.first.flat_mut().f_lerp_(&gradient, 1.0 - beta1)?;
+            let _ = first.flat_mut().f_lerp_(&gradient, 1.0 - beta1)?;
             let square = gradient.f_square()?;
-            let _ = self.second.flat_mut().f_lerp_(&square, 1.0 - beta2)?;
-            let mut root = self.second.flat().f_sqrt()?;
+            let _ = second.flat_mut().f_lerp_(&square, 1.0 - beta2)?;
+            let mut root = second.flat().f_sqrt()?;
             let root = root.f_div_scalar_(bias2.sqrt())?.f_add_scalar_(epsilon)?;
-            let change = self.first.flat().f_div(&root)?.f_mul_scalar_(learning_rate / bias1)?;
+            let change = first.flat().f_div(&root)?.f_mul_scalar_(learning_rate / bias1)?;
             let flat = parameters.flat_mut();
             if let Some(keep) = &self.keep {
                 let _ = flat.f_mul_(keep)?;
@@ -116,31 +118,6 @@ impl AdamW {
             Some((average, share)) => average.move_towards(parameters, share),
             None => Ok(()),
         }
-    }
-
-    /// Counts a step that was made.
-    pub fn count(&mut self) {
-        self.steps += 1;
-    }
-
-    /// Number of steps so far.
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
-    /// Sets the number of steps, after restoring the moments through [`moments_mut`](Self::moments_mut).
-    pub fn set_steps(&mut self, steps: u64) {
-        self.steps = steps;
-    }
-
-    /// Moving averages of the gradient and of its square.
-    pub fn moments(&self) -> [&ParameterSet; 2] {
-        [&self.first, &self.second]
-    }
-
-    /// The moving averages, mutable.
-    pub fn moments_mut(&mut self) -> [&mut ParameterSet; 2] {
-        [&mut self.first, &mut self.second]
     }
 }
 
@@ -175,17 +152,17 @@ mod tests {
             let _ = gradients.weights().get(weight).shallow_clone().fill_(g[0]);
             let _ = gradients.weights().get(bias).shallow_clone().fill_(g[1]);
             adam.step(&mut parameters, &gradients, Gate { apply: &Tensor::from(true), scale: None }, None).unwrap();
-            adam.count();
+            adam.steps += 1;
             let moved = parameters.weights();
             let found = [moved.get(weight).double_value(&[0, 0]), moved.get(bias).double_value(&[0])];
             for (found, expected) in found.iter().zip(expected) {
                 assert!((found - expected).abs() < 1e-6, "{found} instead of {expected}");
             }
         }
-        assert_eq!(adam.steps(), 2);
-        let before = [&parameters, adam.moments()[0], adam.moments()[1]].map(|set| set.flat().copy());
+        assert_eq!(adam.steps, 2);
+        let before = [&parameters, &adam.moments[0], &adam.moments[1]].map(|set| set.flat().copy());
         adam.step(&mut parameters, &gradients, Gate { apply: &Tensor::from(false), scale: None }, None).unwrap();
-        let after = [&parameters, adam.moments()[0], adam.moments()[1]].map(|set| set.flat().copy());
+        let after = [&parameters, &adam.moments[0], &adam.moments[1]].map(|set| set.flat().copy());
         assert!(before.iter().zip(&after).all(|(before, after)| before == after), "a forbidden step changed something");
         let sum = |x: &Tensor| x.abs().sum(Kind::Float).double_value(&[]);
         let weights = parameters.weights();

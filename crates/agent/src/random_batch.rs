@@ -14,7 +14,7 @@ use crate::observation::ObservationKind;
 /// Observations are noise, rewards are rare, and every second sequence that is shorter than the trace ends its game.
 pub fn random_batch(networks: &Networks, trace: usize, lengths: &[usize], random: &mut Random) -> SequenceBatch {
     let spec = networks.input().spec();
-    let (embedding, state) = (networks.embedding_length(), networks.state_length());
+    let (embedding, state) = (networks.embedding_length, networks.state_length());
     let layout = Layout { observation_bytes: spec.bytes(), embedding, state, trace, period: 1 };
     let mut batch = SequenceBatch::new(&layout, lengths.len());
     let SequenceBatch { observations, steps, state, sequences, .. } = &mut batch;
@@ -40,10 +40,10 @@ pub fn random_batch(networks: &Networks, trace: usize, lengths: &[usize], random
             .0
             .fill_with(|| (random.sample::<f64, _>(StandardNormal) as f32).to_le_bytes()),
     }
-    steps.action.fill_with(|| random.random_range(0..networks.actions()) as i64);
+    steps.action.fill_with(|| random.random_range(0..networks.actions) as i64);
     steps.embedding.fill_with(|| f16::from_f64(random.sample::<f64, _>(StandardNormal)));
     for sequence in sequences.iter_mut() {
-        sequence.policy = random.random_range(0..networks.policies());
+        sequence.policy = random.random_range(0..networks.policies);
     }
     for reward in &mut steps.reward_extrinsic {
         if random.random::<f64>() < 0.7 {

@@ -228,8 +228,8 @@ void tx_graph_free(void* graph) {
   attempt([&] { delete (at::cuda::CUDAGraph*)graph; });
 }
 
-// An exception that nobody can catch, such as one from a destructor, ends the process with a sentence instead of
-// SIGABRT. Other threads may be anywhere, so nothing is cleaned up.
+// An uncatchable exception, such as one from a destructor, ends the process with a message instead of SIGABRT.
+// Other threads may be anywhere, so nothing is cleaned up.
 const char* tx_on_terminate(End end) {
   return attempt([&] {
     say_end = end;

@@ -246,9 +246,9 @@ impl Captured {
             ended.record(main)?;
             let pending = PendingStep {
                 wants_state: rows.iter().map(|row| row.wants_state).collect(),
-                logits: outputs.values.size()[1] as usize - networks.actions() - networks.embedding_length() - 1,
-                actions: networks.actions(),
-                embedding: networks.embedding_length(),
+                logits: outputs.values.size()[1] as usize - networks.actions - networks.embedding_length - 1,
+                actions: networks.actions,
+                embedding: networks.embedding_length,
                 state: networks.state_length(),
             };
             let end = rows.len() * pending.width() * size_of::<f32>();
@@ -350,7 +350,7 @@ fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
 impl Buffers {
     fn new(networks: &Networks, states: &RecurrentStates) -> Result<Self> {
         let most_rows = captured_rows(states.environments(), states.environments());
-        let width = 2 * networks.actions() + networks.embedding_length() + 1;
+        let width = 2 * networks.actions + networks.embedding_length + 1;
         Ok(Self {
             observations: ObservationTable::new(networks, states)?,
             packed: Outbox::new(Packing::new(networks, most_rows).bytes())?,

@@ -261,16 +261,16 @@ impl ActingNetwork {
                 Err(AgentError::Value { field, place: what(), value, expected })
             };
             self.check_observation(&row.observation, what)?;
-            check_length("embedding", what, self.networks.embedding_length(), row.embedding.len())?;
+            check_length("embedding", what, self.networks.embedding_length, row.embedding.len())?;
             states.check(row.environment, what)?;
             if std::mem::replace(&mut used[row.environment], true) {
                 return fail("environments", row.environment.to_string(), "different from the rows before".to_owned());
             }
-            let actions = self.networks.actions();
+            let actions = self.networks.actions;
             if row.action < 0 || row.action >= actions as i64 {
                 return fail("action", row.action.to_string(), format!("an action, 0 to {}", actions - 1));
             }
-            let policies = self.networks.policies();
+            let policies = self.networks.policies;
             if row.policy >= policies {
                 return fail("policy", row.policy.to_string(), format!("a policy, 0 to {}", policies - 1));
             }

@@ -48,12 +48,12 @@ impl Packing {
             end = start + rows * bytes;
             start..end
         };
-        let features = networks.actions() + PREVIOUS_REWARDS + networks.embedding_length();
+        let features = networks.actions + PREVIOUS_REWARDS + networks.embedding_length;
         Self {
             rows,
             indices: std::array::from_fn(|_| part(size_of::<i64>())),
             features: part(features * size_of::<f32>()),
-            actions: networks.actions(),
+            actions: networks.actions,
         }
     }
 
@@ -131,7 +131,7 @@ mod tests {
         let spec = ObservationSpec { shape: vec![4], kind: ObservationKind::F32 };
         let networks = Networks::new(&config, &spec, ACTIONS).unwrap();
         let states = RecurrentStates::new(&networks, ENVIRONMENTS, Device::Cpu).unwrap();
-        let embedding = vec![f16::from_f32(0.5); networks.embedding_length()];
+        let embedding = vec![f16::from_f32(0.5); networks.embedding_length];
         let rewards = StepRewards { extrinsic: 3.0, ngu: -2.0, rnd: 1.0, episodic: 0.0 };
         let row = |environment, first, action, policy| ActingRow {
             environment,

@@ -56,7 +56,7 @@ impl Plain {
             let output = networks.agent.unroll(&self.agent, &net_input, None)?;
             // [rows, 1, policies, actions] to the row of each environment's policy.
             let policy = index(rows.iter().map(|row| row.policy as i64).collect())?;
-            let policy = policy.f_view([count, 1, 1])?.f_expand([-1, 1, networks.actions() as i64], false)?;
+            let policy = policy.f_view([count, 1, 1])?.f_expand([-1, 1, networks.actions as i64], false)?;
             let own = |x: &Tensor| -> Result<Vec<f32>> {
                 Ok(Vec::try_from(x.f_squeeze_dim(1)?.f_gather(1, &policy, false)?.f_flatten(0, -1)?)?)
             };

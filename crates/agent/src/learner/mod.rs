@@ -293,9 +293,9 @@ impl Learner {
 
     fn batch_shape(&self) -> BatchShape {
         BatchShape {
-            actions: self.networks.actions(),
-            policies: self.networks.policies(),
-            embedding: self.networks.embedding_length(),
+            actions: self.networks.actions,
+            policies: self.networks.policies,
+            embedding: self.networks.embedding_length,
             state: self.networks.state_length(),
             intrinsic_steps: self.config.intrinsic.steps,
         }

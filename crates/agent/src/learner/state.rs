@@ -54,13 +54,13 @@ impl Learner {
         export(&mut weights, AVERAGE, &self.ema)?;
         let trainings = [&self.agent, &self.action_prediction, &self.rnd];
         for training in trainings {
-            let [first, second] = training.optimizer.moments();
+            let [first, second] = &training.optimizer.moments;
             export(&mut optimizer, "first_moment.", first)?;
             export(&mut optimizer, "second_moment.", second)?;
         }
         let scalars = LearnerScalars {
             updates: self.updates,
-            optimizer_steps: trainings.map(|training| training.optimizer.steps()),
+            optimizer_steps: trainings.map(|training| training.optimizer.steps),
             td_scales: self.td_scales.clone(),
             rnd_errors: self.rnd_errors.clone(),
             random: self.random.clone(),
@@ -92,8 +92,8 @@ impl Learner {
         let mut moments: Vec<(&str, &mut ParameterSet)> = vec![];
         let trainings: [&mut Training; 3] = [&mut learner.agent, &mut learner.action_prediction, &mut learner.rnd];
         for (training, &steps) in trainings.into_iter().zip(&scalars.optimizer_steps) {
-            training.optimizer.set_steps(steps);
-            let [first, second] = training.optimizer.moments_mut();
+            training.optimizer.steps = steps;
+            let [first, second] = &mut training.optimizer.moments;
             moments.extend([("first_moment.", first), ("second_moment.", second)]);
         }
         import(optimizer, &mut moments)?;

@@ -66,7 +66,7 @@ impl Learner {
         let (previous, pending) = match self.captured_update(tensors, mask)? {
             Some(mut captured) => {
                 let begun = self.replay(&mut captured, tensors, mask, random);
-                self.graphs.put_back(captured);
+                self.graphs.captured = Some(captured);
                 begun?
             }
             None => self.begin_update(tensors, mask, random, &mut |_| ())?,
@@ -195,7 +195,7 @@ impl Learner {
             ("RND", &self.rnd.gradients),
         ])?;
         for training in [&mut self.agent, &mut self.action_prediction, &mut self.rnd] {
-            training.optimizer.count();
+            training.optimizer.steps += 1;
         }
         self.updates = received.report.update;
         for (scale, td) in self.td_scales.iter_mut().zip(&received.td) {

@@ -29,7 +29,8 @@ pub(super) struct UpdateGraphs {
     /// Sequences and observations of the last batches, and how many there were.
     size: (i64, i64),
     seen: usize,
-    captured: Option<CapturedUpdate>,
+    /// Absent while an update replays them.
+    pub captured: Option<CapturedUpdate>,
 }
 
 /// The graphs of an update with the memory that they read and write.
@@ -42,13 +43,6 @@ pub(super) struct CapturedUpdate {
     /// max(σ_running, ε) of each value head.
     scales: Vec<Tensor>,
     results: UpdateResults,
-}
-
-impl UpdateGraphs {
-    /// Returns what [`Learner::captured_update`] took.
-    pub fn put_back(&mut self, captured: CapturedUpdate) {
-        self.captured = Some(captured);
-    }
 }
 
 impl Learner {

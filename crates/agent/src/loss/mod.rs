@@ -205,36 +205,28 @@ impl AgentLoss {
         bootstrap: &HeadOutputs,
         batch: &BatchTensors,
     ) -> Result<Vec<ValueHead>> {
-        let separate = (self.config.loss.q_heads == QHeads::Separate).then_some((
-            &online.intrinsic,
-            &target.intrinsic,
-            &bootstrap.intrinsic,
-        ));
-        if let Some((Some(q), Some(q_target), Some(q_bootstrap))) = separate {
-            let extrinsic = ValueHead {
-                name: "extrinsic",
-                q: online.extrinsic.shallow_clone(),
-                q_target: target.extrinsic.shallow_clone(),
-                q_bootstrap: bootstrap.extrinsic.shallow_clone(),
-                rewards: batch.reward_extrinsic.f_unsqueeze(-1)?,
-            };
-            let intrinsic = ValueHead {
-                name: "intrinsic",
-                q: q.shallow_clone(),
-                q_target: q_target.shallow_clone(),
-                q_bootstrap: q_bootstrap.shallow_clone(),
-                rewards: batch.reward_ngu.f_unsqueeze(-1)?,
-            };
-            return Ok(vec![extrinsic, intrinsic]);
+        let head = |name, values: &dyn Fn(&HeadOutputs) -> Result<Tensor>, rewards: Tensor| -> Result<ValueHead> {
+            Ok(ValueHead {
+                name,
+                q: values(online)?,
+                q_target: values(target)?,
+                q_bootstrap: values(bootstrap)?,
+                rewards,
+            })
+        };
+        let (extrinsic, ngu) = (batch.reward_extrinsic.f_unsqueeze(-1)?, batch.reward_ngu.f_unsqueeze(-1)?);
+        if self.config.loss.q_heads != QHeads::Separate {
+            let rewards = extrinsic.f_add(&ngu.f_mul(&self.beta.f_view([-1])?)?)?;
+            return Ok(vec![head("combined", &|outputs| outputs.combined(&self.beta), rewards)?]);
         }
-        let intrinsic = batch.reward_ngu.f_unsqueeze(-1)?.f_mul(&self.beta.f_view([-1])?)?;
-        Ok(vec![ValueHead {
-            name: "combined",
-            q: online.combined(&self.beta)?,
-            q_target: target.combined(&self.beta)?,
-            q_bootstrap: bootstrap.combined(&self.beta)?,
-            rewards: batch.reward_extrinsic.f_unsqueeze(-1)?.f_add(&intrinsic)?,
-        }])
+        let intrinsic = |outputs: &HeadOutputs| match &outputs.intrinsic {
+            Some(values) => Ok(values.shallow_clone()),
+            None => unreachable!("separate losses have two heads"),
+        };
+        Ok(vec![
+            head("extrinsic", &|outputs| Ok(outputs.extrinsic.shallow_clone()), extrinsic)?,
+            head("intrinsic", &intrinsic, ngu)?,
+        ])
     }
 
     /// Priorities from |δ/σ| of the policy that acted; with separate losses from |δ_e/σ_e| + β_j |δ_i/σ_i|.

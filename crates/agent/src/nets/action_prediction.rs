@@ -13,7 +13,8 @@ use crate::observation::InputShape;
 /// Description of the action prediction network: its embedding ignores what the agent cannot influence.
 #[derive(Clone, Debug)]
 pub struct ActionPrediction {
-    layout: Arc<Layout>,
+    /// Names, shapes and places of the parameters.
+    pub layout: Arc<Layout>,
     /// f.
     pub embedding: EncoderLinear,
     hidden: Linear,
@@ -32,11 +33,6 @@ impl ActionPrediction {
         let hidden = Linear::new(scope.scope("hidden"), 2 * length, width, LayerInit::BeforeRelu);
         let output = Linear::new(scope.scope("output"), width, actions as i64, LayerInit::FanIn);
         Self { layout: Arc::new(layout), embedding, hidden, output }
-    }
-
-    /// Names, shapes and places of the parameters.
-    pub fn layout(&self) -> &Arc<Layout> {
-        &self.layout
     }
 
     /// f(x): `[frames, ..]` as prepared from observations to `[frames, embedding]`.

@@ -21,8 +21,10 @@ pub use step::{StepInput, StepOutput, StepWeights};
 /// Description of the value and policy network.
 #[derive(Clone, Debug)]
 pub struct AgentNet {
-    layout: Arc<Layout>,
-    input: ObservationInput,
+    /// Names, shapes and places of the parameters.
+    pub layout: Arc<Layout>,
+    /// Conversion of observations to its input.
+    pub input: ObservationInput,
     torso: Torso,
     features: Features,
     core: Core,
@@ -112,16 +114,6 @@ impl AgentNet {
         Ok(self)
     }
 
-    /// Names, shapes and places of the parameters.
-    pub fn layout(&self) -> &Arc<Layout> {
-        &self.layout
-    }
-
-    /// Conversion of observations to its input.
-    pub fn input(&self) -> &ObservationInput {
-        &self.input
-    }
-
     /// Whether it computes in 16 bits.
     pub fn is_mixed(&self) -> bool {
         matches!(self.compute, Compute::Mixed { .. })
@@ -137,11 +129,6 @@ impl AgentNet {
         self.torso.droppable_blocks()
     }
 
-    /// Floating-point operations of one forward pass of one frame.
-    pub fn flops(&self) -> f64 {
-        self.layout.flops()
-    }
-
     /// The parameters as a forward pass uses them. Gradients flow to trainable parameters.
     pub fn prepare(&self, parameters: &ParameterSet) -> Result<Weights> {
         let mut weights = parameters.weights();
@@ -149,7 +136,7 @@ impl AgentNet {
             Compute::Plain => self.torso.prepare(&mut weights)?,
             Compute::Mixed { torso } => {
                 match torso {
-                    Some(torso) => weights.packed.torso = Some(torso.prepare(weights.flat())?),
+                    Some(torso) => weights.packed.torso = Some(torso.prepare(&weights.flat)?),
                     None => self.torso.prepare(&mut weights)?,
                 }
                 self.core.pack(&mut weights)?;
@@ -206,7 +193,7 @@ impl AgentNet {
         if let (Compute::Mixed { torso: Some(torso) }, Some(packed)) = (&self.compute, &weights.packed.torso) {
             let kept = mask.and_then(DepthMask::fused);
             let own: Vec<_> = weights.first(torso.parameters()).iter().collect();
-            return Ok(torso.forward(weights.flat(), packed, &own, observations, kept)?);
+            return Ok(torso.forward(&weights.flat, packed, &own, observations, kept)?);
         }
         let output =
             self.torso.forward(weights, &self.input.prepare(observations)?, mask.and_then(DepthMask::plain))?;

@@ -62,7 +62,8 @@ pub struct Heads {
     extrinsic: Dueling,
     intrinsic: Option<Dueling>,
     policy: Option<HeadMlp>,
-    sizes: HeadSizes,
+    /// Sizes that all heads share.
+    pub sizes: HeadSizes,
     combination: QCombination,
 }
 
@@ -127,11 +128,6 @@ impl Heads {
         let intrinsic = (loss.q_heads != QHeads::Single).then(|| dueling("intrinsic"));
         let policy = loss.distillation.then(|| HeadMlp::new(scope.scope("policy"), inputs, hidden, policies * actions));
         Self { extrinsic, intrinsic, policy, sizes, combination: loss.q_combination }
-    }
-
-    /// Number of policies.
-    pub fn policies(&self) -> i64 {
-        self.sizes.policies
     }
 
     /// Those of the action values, the value's before its advantage's, then the policy's.

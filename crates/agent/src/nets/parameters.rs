@@ -271,7 +271,8 @@ impl ParameterSet {
 #[derive(Debug)]
 pub struct Weights {
     values: Vec<Tensor>,
-    flat: Tensor,
+    /// The whole buffer that holds the parameters.
+    pub flat: Tensor,
     /// Weights that fused kernels derive from many parameters.
     pub packed: Packed,
 }
@@ -309,11 +310,6 @@ impl Weights {
     /// The first `count` parameters of the layout.
     pub fn first(&self, count: usize) -> &[Tensor] {
         &self.values[..count]
-    }
-
-    /// The whole buffer that holds the parameters.
-    pub fn flat(&self) -> &Tensor {
-        &self.flat
     }
 }
 

@@ -21,11 +21,13 @@ struct StandardisedConv {
     bias: ParameterId,
     fan_in: i64,
     window: Window,
+    /// Constant factors of the input: scaling the kernel is cheaper than scaling the activations.
+    scale: f64,
 }
 
 impl StandardisedConv {
     /// Declares `weight`, `gain` and `bias`; `image` becomes the shape of the output.
-    fn new(mut scope: Scope<'_>, image: &mut ImageShape, outputs: i64, window: Window) -> Self {
+    fn new(mut scope: Scope<'_>, image: &mut ImageShape, outputs: i64, window: Window, scale: f64) -> Self {
         let shape = kernel_shape(&mut scope, image, outputs, window);
         let fan_in = shape[1..].iter().product();
         let std = 1.0 / (fan_in as f64).sqrt();
@@ -35,18 +37,18 @@ impl StandardisedConv {
             bias: scope.declare("bias", &[outputs], Init::Constant(0.0)),
             fan_in,
             window,
+            scale,
         }
     }
 
     /// scale · gain · (W - mean) / √max(var · fan_in, 1e-4), mean and population variance for each output channel.
     ///
-    /// `scale` holds constant factors of the input: scaling the kernel is cheaper than scaling the activations. The
-    /// kernel becomes channels-last, and so does everything computed from it.
-    fn standardise(&self, weights: &mut Weights, scale: f64) -> Result<()> {
+    /// The kernel becomes channels-last, and so does everything computed from it.
+    fn standardise(&self, weights: &mut Weights) -> Result<()> {
         let weight = weights.get(self.weight);
         let (variance, mean) = weight.f_var_mean_correction(&[1i64, 2, 3][..], 0, true)?;
         let factor = variance.f_mul_scalar(self.fan_in as f64)?.f_clamp_min(VARIANCE_FLOOR)?.f_rsqrt()?;
-        let factor = factor.f_mul(&weights.get(self.gain).f_view([-1, 1, 1, 1])?)?.f_mul_scalar(scale)?;
+        let factor = factor.f_mul(&weights.get(self.gain).f_view([-1, 1, 1, 1])?)?.f_mul_scalar(self.scale)?;
         let standardised = weight.f_sub(&mean)?.f_mul(&factor)?;
         let channels_last = standardised.f_permute([0, 2, 3, 1])?.f_contiguous()?.f_permute([0, 3, 1, 2])?;
         weights.replace(self.weight, channels_last);
@@ -70,8 +72,6 @@ struct NfBlock {
     excite: Linear,
     skip_gain: ParameterId,
     stride: i64,
-    /// 1 / the expected standard deviation of the block's input.
-    beta: f64,
 }
 
 /// The normalizer-free torso.
@@ -86,7 +86,8 @@ pub struct NfNet {
 impl NfNet {
     /// Declares stem and stages for images of any size; `image` becomes the shape of the output.
     pub fn new(mut scope: Scope<'_>, config: &TorsoConfig, image: &mut ImageShape) -> Self {
-        let stem = StandardisedConv::new(scope.scope("stem"), image, config.stem.channels as i64, config.stem.window());
+        let (gamma, stem) = (gamma(config.activation), &config.stem);
+        let stem = StandardisedConv::new(scope.scope("stem"), image, stem.channels as i64, stem.window(), 1.0);
         let (mut blocks, mut variance) = (vec![], 1.0f64);
         for BlockPlan { name, channels: outputs, stride, first } in block_plans(config) {
             if first {
@@ -95,18 +96,21 @@ impl NfNet {
             let (mut scope, channels) = (scope.scope(&name), image.channels);
             let (window, single) = (Window::same(3, stride), Window::same(3, 1));
             let squeezed = ((outputs as f64 * config.squeeze_excite_ratio) as i64).max(1);
-            let conv1 = StandardisedConv::new(scope.scope("conv1"), image, outputs, window);
+            // β, 1 / the expected standard deviation of the block's input.
+            let beta = 1.0 / variance.sqrt();
+            let conv1 = StandardisedConv::new(scope.scope("conv1"), image, outputs, window, gamma * beta);
             let mut pooled = ImageShape { channels, ..*image };
             blocks.push(NfBlock {
                 conv1,
-                conv2: StandardisedConv::new(scope.scope("conv2"), image, outputs, single),
-                shortcut: (stride > 1 || channels != outputs)
-                    .then(|| StandardisedConv::new(scope.scope("shortcut"), &mut pooled, outputs, single)),
+                conv2: StandardisedConv::new(scope.scope("conv2"), image, outputs, single, gamma),
+                shortcut: (stride > 1 || channels != outputs).then(|| {
+                    let scale = gamma * beta * stride as f64;
+                    StandardisedConv::new(scope.scope("shortcut"), &mut pooled, outputs, single, scale)
+                }),
                 squeeze: Linear::new(scope.scope("squeeze_excite.down"), outputs, squeezed, LayerInit::FanIn),
                 excite: Linear::new(scope.scope("squeeze_excite.up"), squeezed, outputs, LayerInit::FanIn),
                 skip_gain: scope.declare("skip_gain", &[1], Init::Constant(0.0)),
                 stride,
-                beta: 1.0 / variance.sqrt(),
             });
             variance += config.alpha * config.alpha;
         }
@@ -118,9 +122,8 @@ impl NfNet {
     /// `layout` begins with the torso's parameters. `None` if there are no kernels for this activation or stem.
     pub fn fused_spec(&self, layout: &Layout, image: ImageShape) -> Option<TorsoSpec> {
         let ImageShape { height, width, .. } = image;
-        let gamma = self.gamma();
         let place = |id| layout.parameter(id).offset;
-        let conv = |conv: &StandardisedConv, scale| {
+        let conv = |conv: &StandardisedConv| {
             let [outputs, inputs, ..] = layout.parameter(conv.weight).shape[..] else {
                 unreachable!("a kernel has four dimensions")
             };
@@ -130,7 +133,7 @@ impl NfNet {
                 bias: place(conv.bias),
                 inputs,
                 outputs,
-                scale,
+                scale: conv.scale,
             }
         };
         let linear = |linear: &Linear| {
@@ -141,12 +144,9 @@ impl NfNet {
             .blocks
             .iter()
             .map(|block| BlockSpec {
-                conv1: conv(&block.conv1, gamma * block.beta),
-                conv2: conv(&block.conv2, gamma),
-                shortcut: block
-                    .shortcut
-                    .as_ref()
-                    .map(|shortcut| conv(shortcut, gamma * block.beta * block.stride as f64)),
+                conv1: conv(&block.conv1),
+                conv2: conv(&block.conv2),
+                shortcut: block.shortcut.as_ref().map(conv),
                 down: linear(&block.squeeze),
                 up: linear(&block.excite),
                 squeezed: layout.parameter(block.squeeze.parameters[0]).shape[0],
@@ -157,15 +157,13 @@ impl NfNet {
         let own = layout.parameters().iter().take_while(|parameter| parameter.name.starts_with("torso."));
         let parameters: Vec<_> = own.map(|parameter| (parameter.offset, parameter.shape.clone())).collect();
         let length = parameters.iter().map(|(place, shape)| place + shape.iter().product::<i64>()).max()?;
-        let stem = conv(&self.stem, 1.0);
-        let window = self.stem.window;
-        (self.activation == Activation::Relu && window == Window::same(7, 4)).then_some(TorsoSpec {
+        (self.activation == Activation::Relu && self.stem.window == Window::same(7, 4)).then_some(TorsoSpec {
             height,
             width,
-            stem,
+            stem: conv(&self.stem),
             blocks,
             branch_scale: 2.0 * self.alpha,
-            output_scale: gamma,
+            output_scale: gamma(self.activation),
             length,
             parameters,
         })
@@ -178,16 +176,9 @@ impl NfNet {
 
     /// Standardises every kernel, once per forward pass.
     pub fn prepare(&self, weights: &mut Weights) -> Result<()> {
-        let gamma = self.gamma();
-        self.stem.standardise(weights, 1.0)?;
-        for block in &self.blocks {
-            block.conv1.standardise(weights, gamma * block.beta)?;
-            block.conv2.standardise(weights, gamma)?;
-            if let Some(shortcut) = &block.shortcut {
-                shortcut.standardise(weights, gamma * block.beta * block.stride as f64)?;
-            }
-        }
-        Ok(())
+        let blocks =
+            self.blocks.iter().flat_map(|block| [&block.conv1, &block.conv2].into_iter().chain(&block.shortcut));
+        [&self.stem].into_iter().chain(blocks).try_for_each(|conv| conv.standardise(weights))
     }
 
     /// `[frames, channels, h, w]` to `[frames, outputs]`, the outputs in the order channel, row, column.
@@ -199,7 +190,7 @@ impl NfNet {
             let keep = keep.map(|keep| keep.f_select(0, i as i64)).transpose()?;
             x = self.block(weights, block, &x, keep.as_ref())?;
         }
-        Ok(self.act(&x)?.f_mul_scalar(self.gamma())?.f_flatten(1, -1)?)
+        Ok(self.act(&x)?.f_mul_scalar(gamma(self.activation))?.f_flatten(1, -1)?)
     }
 
     /// out = shortcut + α · skip gain · keep · SE(conv2(act(conv1(a)))), with a = act(x) · β.
@@ -225,20 +216,20 @@ impl NfNet {
         Ok(shortcut.f_addcmul(&h, &factor.f_unsqueeze(-1)?.f_unsqueeze(-1)?)?)
     }
 
-    /// relu or gelu without the factor [`gamma`](Self::gamma), which is folded into the kernels.
+    /// relu or gelu without the factor [`gamma`], which is folded into the kernels.
     fn act(&self, x: &Tensor) -> Result<Tensor> {
         Ok(match self.activation {
             Activation::Relu => x.f_relu()?,
             Activation::Gelu => x.f_gelu("none")?,
         })
     }
+}
 
-    /// The factor by which the activation keeps the variance of a standard normal input.
-    fn gamma(&self) -> f64 {
-        match self.activation {
-            Activation::Relu => 1.713_958_859_443_664_6,
-            Activation::Gelu => 1.701_504_349_708_557_1,
-        }
+/// The factor by which an activation keeps the variance of a standard normal input.
+fn gamma(activation: Activation) -> f64 {
+    match activation {
+        Activation::Relu => 1.713_958_859_443_664_6,
+        Activation::Gelu => 1.701_504_349_708_557_1,
     }
 }
 

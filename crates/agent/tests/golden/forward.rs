@@ -66,14 +66,14 @@ fn features_core_and_heads_agree_with_the_reference() {
     for case in cases("forward_network") {
         let config = case.config();
         let net = AgentNet::new(&config, input(&case), case.actions());
-        let mut parameters = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
+        let mut parameters = ParameterSet::zeros(&net.layout, Device::Cpu).unwrap();
         load(&case.tensors, "parameters.", &mut parameters, |_| true);
         let weights = net.prepare(&parameters).unwrap();
         let mut batch = read_batch(&case.tensors, "batch");
         // The file holds outputs for padding too, so every observation counts as valid here.
         batch.sequences.iter_mut().for_each(|sequence| sequence.length = batch.trace);
         let shape = batch_shape(&batch, &config, case.actions());
-        let tensors = BatchTensors::upload(&batch, &batch.observations, net.input(), &shape, Device::Cpu).unwrap();
+        let tensors = BatchTensors::upload(&batch, &batch.observations, &net.input, &shape, Device::Cpu).unwrap();
         let keep = net.depth_mask(&case.tensor("keep").to_kind(Kind::Float), batch.trace as i64, Device::Cpu).unwrap();
         let torso = net.torso(&weights, &tensors.input, Some(&keep)).unwrap();
         let stages = net.stages(&weights, &tensors.input, torso).unwrap();
@@ -92,7 +92,7 @@ fn features_core_and_heads_agree_with_the_reference() {
 fn action_prediction_agrees_with_the_reference() {
     for case in cases("forward_action_prediction") {
         let net = ActionPrediction::new(&case.config().network, input(&case).shape(), case.actions());
-        let mut parameters = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
+        let mut parameters = ParameterSet::zeros(&net.layout, Device::Cpu).unwrap();
         load(&case.tensors, "parameters.", &mut parameters, |_| true);
         let weights = parameters.weights();
         let embedding = net.embed(&weights, &frames(&case, "observations")).unwrap();

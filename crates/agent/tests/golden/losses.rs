@@ -40,17 +40,17 @@ fn evaluate(case: Case) -> Evaluated {
     let config = case.config();
     let net = AgentNet::new(&config, ObservationInput::new(case.observation(), None), case.actions());
     // Networks without a head have no parameters for it.
-    let wanted = |name: &str| net.layout().parameters().iter().any(|p| p.name == name);
-    let mut online = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
-    let mut target = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
+    let wanted = |name: &str| net.layout.parameters().iter().any(|p| p.name == name);
+    let mut online = ParameterSet::zeros(&net.layout, Device::Cpu).unwrap();
+    let mut target = ParameterSet::zeros(&net.layout, Device::Cpu).unwrap();
     load(&inputs, "online.", &mut online, wanted);
     load(&inputs, "target.", &mut target, wanted);
     let online = online.trainable().unwrap();
     let batch = read_batch(&inputs, "batch");
     let shape = batch_shape(&batch, &config, case.actions());
-    batch::check(&batch, &batch.observations, net.input(), &shape).unwrap();
+    batch::check(&batch, &batch.observations, &net.input, &shape).unwrap();
     let tensors: BatchTensors =
-        BatchTensors::upload(&batch, &batch.observations, net.input(), &shape, Device::Cpu).unwrap();
+        BatchTensors::upload(&batch, &batch.observations, &net.input, &shape, Device::Cpu).unwrap();
     let keep = inputs["keep"].tensor().unwrap().to_kind(Kind::Float);
     let keep = net.depth_mask(&keep, batch.trace as i64, Device::Cpu).unwrap();
     let run = |set: &ParameterSet| -> HeadOutputs {
@@ -63,7 +63,7 @@ fn evaluate(case: Case) -> Evaluated {
     let scales = &scales[..agent_loss.scales()];
     let least: Vec<Tensor> = scales.iter().map(|scale| running_sigmas(scale, Device::Cpu).unwrap()).collect();
     let loss = agent_loss.evaluate(&online_heads, &target_heads, &tensors, &least).unwrap();
-    let mut gradients = ParameterSet::zeros(net.layout(), Device::Cpu).unwrap();
+    let mut gradients = ParameterSet::zeros(&net.layout, Device::Cpu).unwrap();
     gradients.fill_with_gradients(&loss.total, &online).unwrap();
     Evaluated { case, batch, loss, gradients }
 }

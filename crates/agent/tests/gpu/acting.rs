@@ -90,14 +90,14 @@ impl Turns {
             environments: environments.to_vec(),
             places: places(environments, &observations, observation.bytes(), pair),
             observations,
-            embedding: (0..rows * networks.embedding_length())
+            embedding: (0..rows * networks.embedding_length)
                 .map(|_| f16::from_f64(random.sample::<f64, _>(StandardNormal)))
                 .collect(),
             first: (0..rows).map(|_| random.random_range(0..5) == 0).collect(),
             rest: rewards
                 .into_iter()
                 .map(|rewards| {
-                    (random.random_range(0..ACTIONS) as i64, rewards, random.random_range(0..networks.policies()))
+                    (random.random_range(0..ACTIONS) as i64, rewards, random.random_range(0..networks.policies))
                 })
                 .collect(),
         }
@@ -385,7 +385,7 @@ fn unused_uploads_never_replace_other_observations() {
     send(&turns.rows(), &mut pair, &states);
     let refused = turns.places[0].row_mut(0).unwrap_err();
     assert!(matches!(refused, AgentError::InFlight { row: 0 }), "{refused}");
-    // After a step of one of them the others' places may be written to again. Nobody has yet.
+    // After a step of one of them the others' places may be written again, but have not been yet.
     step(&turns.rows()[1..2], &mut pair, &mut states);
     assert_eq!(step(&turns.rows(), &mut pair, &mut states), wanted[0]);
     send(&turns.rows(), &mut pair, &states);

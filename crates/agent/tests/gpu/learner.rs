@@ -162,7 +162,7 @@ fn small_rnd_errors_of_learning_and_acting_agree() {
         let steps = length.saturating_sub(config.intrinsic.steps)..length;
         steps.map(move |step| (sequence * LENGTHS[0] + step) * bytes)
     });
-    let embedding = vec![f16::ZERO; network.networks().embedding_length()];
+    let embedding = vec![f16::ZERO; network.networks().embedding_length];
     let row = |(environment, start): (usize, usize)| ActingRow {
         environment,
         first: true,

@@ -27,15 +27,15 @@ fn run(config: &AgentConfig, steps: i64, (precision, device): (Precision, Device
     let input = ObservationInput::new(screen(), None);
     let net = AgentNet::new(config, input, 6).on(precision, device).unwrap();
     let mut random = Random::seed_from_u64(3);
-    let mut parameters = ParameterSet::initialised(net.layout(), &mut random, Device::Cpu).unwrap();
-    for (parameter, (name, view)) in net.layout().parameters().iter().zip(parameters.named()) {
+    let mut parameters = ParameterSet::initialised(&net.layout, &mut random, Device::Cpu).unwrap();
+    for (parameter, (name, view)) in net.layout.parameters().iter().zip(parameters.named()) {
         // Gains, biases and skip gains away from where they start, so that every path carries something.
         if name.starts_with("torso.") && parameter.shape.len() == 1 {
             let _ = view.shallow_clone().g_add_(&(normal(&parameter.shape, &mut random) * 0.2 + 0.1));
         }
     }
     let flat = parameters.flat().shallow_clone();
-    let mut parameters_there = ParameterSet::zeros(net.layout(), device).unwrap();
+    let mut parameters_there = ParameterSet::zeros(&net.layout, device).unwrap();
     parameters_there.flat_mut().copy_(&flat);
     parameters = parameters_there.trainable().unwrap();
     let frames = BATCH * steps;
@@ -55,7 +55,7 @@ fn run(config: &AgentConfig, steps: i64, (precision, device): (Precision, Device
     // A gradient with a part that all frames share, as a loss has it.
     let probe = normal(&[1, width], &mut random) + normal(&[frames, width], &mut random) * 0.1;
     let loss = (output.to_kind(Kind::Float) * probe.to_device(device)).sum(Kind::Float);
-    let mut gradients = ParameterSet::zeros(net.layout(), device).unwrap();
+    let mut gradients = ParameterSet::zeros(&net.layout, device).unwrap();
     gradients.fill_with_gradients(&loss, &parameters).unwrap();
     Run { output: output.detach(), gradients }
 }

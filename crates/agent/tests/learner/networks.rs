@@ -15,11 +15,11 @@ fn image(height: usize, width: usize) -> ObservationSpec {
 #[test]
 fn paper_network_has_41_5_million_parameters() {
     let networks = Networks::new(&AgentConfig::default(), &image(210, 160), 18).unwrap();
-    let parameters = networks.agent.layout().elements();
+    let parameters = networks.agent.layout.elements();
     assert!((41_450_000..41_600_000).contains(&parameters), "{parameters}");
     assert_eq!(networks.state_length(), 2048);
     let shape = |name: &str| {
-        let layout = networks.agent.layout();
+        let layout = &networks.agent.layout;
         layout.parameters().iter().find(|p| p.name == name).unwrap_or_else(|| panic!("no {name}")).shape.clone()
     };
     // 7x5 pixels of 64 channels and 256 features into the core; the core's output besides into the heads.
@@ -33,7 +33,7 @@ fn paper_network_has_41_5_million_parameters() {
 fn desktop_network_costs_about_a_tenth() {
     let flops = |network| {
         let config = AgentConfig { network, ..AgentConfig::default() };
-        Networks::new(&config, &image(210, 160), 18).unwrap().agent.flops()
+        Networks::new(&config, &image(210, 160), 18).unwrap().agent.layout.flops()
     };
     // The paper's forward pass of one frame: 2.07 GFLOP (84.7 TFLOP for a step of 64 x 160 frames).
     let paper = flops(NetworkConfig::default());
@@ -64,7 +64,7 @@ fn every_torso_takes_images_of_any_size() {
 fn flat_observations_get_linear_layers() {
     let config = setup::config();
     let mut learner = Learner::new(&config, &setup::flat(), 2, 0, Device::Cpu).unwrap();
-    let names: Vec<&str> = learner.networks().agent.layout().parameters().iter().map(|p| p.name.as_str()).collect();
+    let names: Vec<&str> = learner.networks().agent.layout.parameters().iter().map(|p| p.name.as_str()).collect();
     let torso: Vec<&&str> = names.iter().filter(|name| name.starts_with("torso.")).collect();
     assert_eq!(torso, [&"torso.linear1.weight", &"torso.linear1.bias"]);
     let batch = random_batch(learner.networks(), 5, &[5, 3], &mut Random::seed_from_u64(0));

@@ -70,9 +70,9 @@ pub fn loaded(learner: &Learner, batch: &SequenceBatch) -> LoadedBatch {
 /// A batch as the networks and the loss get it.
 pub fn tensors(networks: &Networks, batch: &SequenceBatch) -> BatchTensors {
     let shape = BatchShape {
-        actions: networks.actions(),
-        policies: networks.policies(),
-        embedding: networks.embedding_length(),
+        actions: networks.actions,
+        policies: networks.policies,
+        embedding: networks.embedding_length,
         state: networks.state_length(),
         intrinsic_steps: 5,
     };

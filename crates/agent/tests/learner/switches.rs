@@ -162,7 +162,7 @@ fn one_head_has_no_intrinsic_parameters() {
 
 fn parameter_names(config: &AgentConfig) -> BTreeSet<String> {
     let networks = Networks::new(config, &setup::image(), ACTIONS).unwrap();
-    networks.agent.layout().parameters().iter().map(|p| p.name.clone()).collect()
+    networks.agent.layout.parameters().iter().map(|p| p.name.clone()).collect()
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn nothing_is_remembered_without_the_lstm() {
     let mut learner = setup::learner(&config);
     assert_eq!(learner.networks().state_length(), 0);
     learner.step(&setup::batch(&learner, 0)).unwrap();
-    // What is said of the last step depends on the first one with the LSTM only.
+    // The output at the last step depends on the first observation only with the LSTM.
     for recurrent in [false, true] {
         config.network.recurrent = recurrent;
         let networks = Networks::new(&config, &setup::image(), ACTIONS).unwrap();

@@ -1,7 +1,5 @@
 //! `catch`: move a paddle under a falling ball. The first thing an agent should learn.
 
-#[cfg(test)]
-use super::task::Scores;
 use super::task::{ImpossibleState, Outcome, Task};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::SplitMix64;
@@ -49,12 +47,6 @@ impl Task for Catch {
         &["left", "stay", "right"]
     }
 
-    #[cfg(test)]
-    fn scores(&self) -> Scores {
-        let blind = 2.0 / COLUMNS as f64 - 1.0;
-        Scores { best: 1.0, random: blind, naive: blind }
-    }
-
     fn reset(&mut self, seed: u64) {
         let ball_column = SplitMix64::seed_from_u64(seed).random_range(0..COLUMNS as u64) as usize;
         *self = Self { ball_row: 0, ball_column, paddle: COLUMNS / 2 };
@@ -100,7 +92,14 @@ impl Task for Catch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks::play::{image, mean_score, play};
+    use crate::tasks::tests::{Scored, Scores, image, mean_score, play};
+
+    impl Scored for Catch {
+        fn scores(&self) -> Scores {
+            let blind = 2.0 / COLUMNS as f64 - 1.0;
+            Scores { best: 1.0, random: blind, naive: blind }
+        }
+    }
 
     /// Moves towards the ball in the image.
     fn follow(image: &[u8]) -> usize {

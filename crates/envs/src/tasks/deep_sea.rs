@@ -2,8 +2,6 @@
 
 use std::ops::RangeInclusive;
 
-#[cfg(test)]
-use super::task::Scores;
 use super::task::{ImpossibleState, Outcome, Task};
 use super::{cell_size, fill_cell};
 use rand::{RngExt, SeedableRng};
@@ -66,12 +64,6 @@ impl Task for DeepSea {
         &["a", "b"]
     }
 
-    #[cfg(test)]
-    fn scores(&self) -> Scores {
-        let finds_treasure = 0.5f64.powi(self.n as i32);
-        Scores { best: TREASURE - WHOLE_COST, random: TREASURE * finds_treasure - WHOLE_COST / 2.0, naive: 0.0 }
-    }
-
     fn reset(&mut self, _seed: u64) {
         (self.row, self.column) = (0, 0);
     }
@@ -118,7 +110,14 @@ impl Task for DeepSea {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks::play::{image, mean_score, play};
+    use crate::tasks::tests::{Scored, Scores, image, mean_score, play};
+
+    impl Scored for DeepSea {
+        fn scores(&self) -> Scores {
+            let finds_treasure = 0.5f64.powi(self.n as i32);
+            Scores { best: TREASURE - WHOLE_COST, random: TREASURE * finds_treasure - WHOLE_COST / 2.0, naive: 0.0 }
+        }
+    }
 
     /// Plays an action sequence given as the bits of a number, first action lowest.
     fn dive(task: &mut DeepSea, actions: u64) -> f64 {

@@ -2,8 +2,6 @@
 
 use std::ops::RangeInclusive;
 
-#[cfg(test)]
-use super::task::Scores;
 use super::task::{ImpossibleState, Outcome, Task};
 use super::{cell_size, fill_cell};
 
@@ -119,29 +117,6 @@ impl KeyDoor {
         }
         Player { row, column, has_key: has_key || (row, column) == self.key() }
     }
-
-    /// Computes the share of episodes that random actions solve from the distribution over states at each step.
-    #[cfg(test)]
-    fn random_score(&self) -> f64 {
-        let index = |place: Player| (place.row * self.n + place.column) * 2 + usize::from(place.has_key);
-        let place =
-            |index: usize| Player { row: index / 2 / self.n, column: index / 2 % self.n, has_key: index % 2 == 1 };
-        let mut share = vec![0.0; 2 * self.n * self.n];
-        share[index(self.start())] = 1.0;
-        let mut opened = 0.0;
-        for _ in 0..self.time_limit() {
-            let mut next = vec![0.0; share.len()];
-            for (from, &share) in share.iter().enumerate().filter(|&(_, &share)| share > 0.0) {
-                for action in 0..ACTIONS.len() {
-                    let to = self.after(place(from), action);
-                    let part = share / ACTIONS.len() as f64;
-                    if self.is_open(to) { opened += part } else { next[index(to)] += part }
-                }
-            }
-            share = next;
-        }
-        opened
-    }
 }
 
 impl Task for KeyDoor {
@@ -152,11 +127,6 @@ impl Task for KeyDoor {
 
     fn action_names(&self) -> &'static [&'static str] {
         &ACTIONS
-    }
-
-    #[cfg(test)]
-    fn scores(&self) -> Scores {
-        Scores { best: 1.0, random: self.random_score(), naive: 0.0 }
     }
 
     fn reset(&mut self, _seed: u64) {
@@ -227,9 +197,39 @@ mod tests {
 
     use super::*;
     use crate::environments::Ending;
-    use crate::tasks::play::{image, mean_score, play};
+    use crate::tasks::tests::{Scored, Scores, image, mean_score, play};
     use rand::{RngExt, SeedableRng};
     use rand_xoshiro::SplitMix64;
+
+    impl Scored for KeyDoor {
+        fn scores(&self) -> Scores {
+            Scores { best: 1.0, random: self.random_score(), naive: 0.0 }
+        }
+    }
+
+    impl KeyDoor {
+        /// Computes the share of episodes that random actions solve from the distribution over states at each step.
+        fn random_score(&self) -> f64 {
+            let index = |place: Player| (place.row * self.n + place.column) * 2 + usize::from(place.has_key);
+            let place =
+                |index: usize| Player { row: index / 2 / self.n, column: index / 2 % self.n, has_key: index % 2 == 1 };
+            let mut share = vec![0.0; 2 * self.n * self.n];
+            share[index(self.start())] = 1.0;
+            let mut opened = 0.0;
+            for _ in 0..self.time_limit() {
+                let mut next = vec![0.0; share.len()];
+                for (from, &share) in share.iter().enumerate().filter(|&(_, &share)| share > 0.0) {
+                    for action in 0..ACTIONS.len() {
+                        let to = self.after(place(from), action);
+                        let part = share / ACTIONS.len() as f64;
+                        if self.is_open(to) { opened += part } else { next[index(to)] += part }
+                    }
+                }
+                share = next;
+            }
+            opened
+        }
+    }
 
     /// Finds the shortest action sequence that opens the door, by breadth-first search.
     fn shortest_solution(n: usize) -> Vec<usize> {

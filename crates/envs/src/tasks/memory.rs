@@ -2,8 +2,6 @@
 
 use std::ops::RangeInclusive;
 
-#[cfg(test)]
-use super::task::Scores;
 use super::task::{ImpossibleState, Outcome, Task};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::SplitMix64;
@@ -59,12 +57,6 @@ impl Task for Memory {
         &["wait", "left", "right"]
     }
 
-    #[cfg(test)]
-    fn scores(&self) -> Scores {
-        let sees_question_and_is_right = 3.0f64.powi(-(self.delay as i32 + 2));
-        Scores { best: 1.0, random: 2.0 * sees_question_and_is_right - 1.0, naive: 0.0 }
-    }
-
     fn reset(&mut self, seed: u64) {
         self.cue_is_left = SplitMix64::seed_from_u64(seed).random_range(0..2u64) == 0;
         self.time = 0;
@@ -113,7 +105,14 @@ impl Task for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks::play::{image, mean_score, play};
+    use crate::tasks::tests::{Scored, Scores, image, mean_score, play};
+
+    impl Scored for Memory {
+        fn scores(&self) -> Scores {
+            let sees_question_and_is_right = 3.0f64.powi(-(self.delay as i32 + 2));
+            Scores { best: 1.0, random: 2.0 * sees_question_and_is_right - 1.0, naive: 0.0 }
+        }
+    }
 
     /// What a policy sees in an image.
     #[derive(Clone, Copy, PartialEq, Debug)]

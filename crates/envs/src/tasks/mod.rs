@@ -6,13 +6,13 @@
 mod catch;
 mod deep_sea;
 #[cfg(test)]
-mod exploration;
+mod exploration_tests;
 mod key_door;
 mod memory;
-#[cfg(test)]
-mod play;
 mod task;
 mod task_environments;
+#[cfg(test)]
+mod tests;
 
 use std::ops::RangeInclusive;
 
@@ -117,63 +117,5 @@ fn fill_cell(image: &mut [u8], cells: usize, row: usize, column: usize, value: u
     let width = cells * size;
     for line in image.chunks_exact_mut(width).skip(row * size).take(size) {
         line[column * size..(column + 1) * size].fill(value);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::task::Scores;
-    use super::*;
-
-    #[test]
-    fn plain_names_mean_the_default_parameter() {
-        for (asked, name) in [
-            ("catch", "catch"),
-            ("memory", "memory:8"),
-            ("deep_sea", "deep_sea:10"),
-            ("deep_sea:14", "deep_sea:14"),
-            ("key_door", "key_door:9"),
-        ] {
-            assert_eq!(make(asked).unwrap().0, name);
-            assert_eq!(make(name).unwrap().0, name);
-        }
-    }
-
-    #[test]
-    fn makes_tasks_of_all_valid_parameters() {
-        for task in &BUILT_IN {
-            let Some(parameter) = &task.parameter else {
-                continue;
-            };
-            for value in [*parameter.range.start(), *parameter.range.end()] {
-                let (name, made) = make(&format!("{}:{value}", task.name)).unwrap();
-                let (height, width) = made.image_size();
-                assert!(height.min(width) >= LEAST_SIDE && height.max(width) <= 50, "{name}");
-            }
-        }
-    }
-
-    #[test]
-    fn refuses_invalid_names_and_parameters() {
-        let refused = |name: &str| make(name).err().map(|error| error.to_string()).unwrap_or_default();
-        assert_eq!(
-            refused("chess"),
-            "unknown built-in task `chess`, expected one of catch, memory[:delay], deep_sea[:size], key_door[:size]"
-        );
-        assert_eq!(refused("catch:3"), "the task `catch` takes no parameter, got `3`");
-        let sentence =
-            |given: &str| format!("invalid size `{given}` of the task `deep_sea`, expected an integer from 2 to 50");
-        for given in ["", "1", "51", "ten", "-4", "10:3", "99999999999999999999999"] {
-            assert_eq!(refused(&format!("deep_sea:{given}")), sentence(given));
-        }
-        assert!(BuiltIn::find("gym:CartPole-v1").is_none() && BuiltIn::find("pong").is_none());
-    }
-
-    #[test]
-    fn best_scores_stand_out() {
-        for task in &BUILT_IN {
-            let Scores { best, random, naive } = make(task.name).unwrap().1.scores();
-            assert!(best > random.max(naive) + 0.9, "{}", task.name);
-        }
     }
 }

@@ -13,10 +13,6 @@ pub trait Task: Send {
     /// The readable name of each action; an action is an index into this.
     fn action_names(&self) -> &'static [&'static str];
 
-    /// Exact mean scores of three policies, as documented in docs/tasks.md.
-    #[cfg(test)]
-    fn scores(&self) -> Scores;
-
     /// Begins the episode with this seed.
     fn reset(&mut self, seed: u64);
 
@@ -57,18 +53,6 @@ impl Outcome {
     pub fn truncated(reward: f64) -> Self {
         Self { reward, ending: Some(Ending::Truncated) }
     }
-}
-
-/// Mean scores per episode, to measure an agent against.
-#[cfg(test)]
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scores {
-    /// Of the best policy.
-    pub best: f64,
-    /// Of uniformly random actions.
-    pub random: f64,
-    /// Of the policy that an agent without the tested ability ends up with; each task describes it.
-    pub naive: f64,
 }
 
 /// The saved numbers are not a state of a running episode.

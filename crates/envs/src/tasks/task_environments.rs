@@ -10,7 +10,7 @@ use crate::environments::{EnvSpec, Environments, EpisodeEnd, ObservationKind, St
 use crate::error::EnvError;
 use crate::saved;
 use crate::seeds::episode_seed;
-use crate::workers::WorkerConfig;
+use crate::workers::{WorkerConfig, check_ram};
 
 /// Environments of one built-in task, stepped in the caller's thread by [`finish`](Environments::finish).
 pub struct TaskEnvironments {
@@ -52,7 +52,7 @@ impl TaskEnvironments {
     /// Creates the environments of the task `name`, such as `deep_sea:14`, that `config` describes.
     pub fn new(name: &str, config: &WorkerConfig) -> Result<Self, EnvError> {
         config.check_counts()?;
-        config.check_ram()?;
+        check_ram(&config.environment, &config.ram)?;
         let (name, task) = make(name)?;
         let (height, width) = task.image_size();
         let spec = EnvSpec {

@@ -106,15 +106,10 @@ impl WorkerConfig {
         Ok(())
     }
 
-    /// Refuses RAM of environments without any.
-    pub(crate) fn check_ram(&self) -> Result<(), EnvError> {
-        check_ram(&self.environment, &self.ram)
-    }
-
     /// Refuses the first invalid setting of a worker.
     pub(super) fn check(&self) -> Result<(), EnvError> {
         self.check_counts()?;
-        self.check_ram()?;
+        check_ram(&self.environment, &self.ram)?;
         if let EnvId::Task(name) = &self.environment {
             return wrong("the environment of a worker", name, "an Atari game or a gym: environment");
         }

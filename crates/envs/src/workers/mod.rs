@@ -9,7 +9,7 @@
 mod channel;
 mod config;
 #[cfg(test)]
-mod fuzz;
+mod fuzz_tests;
 mod hello;
 mod layout;
 mod message;

@@ -154,7 +154,7 @@ impl InferenceBench<'_> {
         let updates_per_second = learner.zip(updates).map(|(learner, mark)| learner.rate_since(mark));
         let device_milliseconds = (!device.is_empty()).then(|| median(&mut device));
         let round_trip_milliseconds = median(&mut trips);
-        let flops = environments as f64 * network.networks().agent.flops();
+        let flops = environments as f64 * network.networks().agent.layout.flops();
         Ok(InferenceTimes {
             environments,
             milliseconds: device_milliseconds,
@@ -216,13 +216,13 @@ impl ActingInputs {
         let shares: Vec<usize> =
             (0..environments).step_by(per_thread).map(|first| per_thread.min(environments - first)).collect();
         let mut normal = || f16::from_f64(random.sample::<f64, _>(StandardNormal));
-        let embedding = (0..networks.embedding_length()).map(|_| normal()).collect();
+        let embedding = (0..networks.embedding_length).map(|_| normal()).collect();
         Ok(Self {
             observations: (0..environments).map(|_| (0..bytes).map(|_| random.random::<u8>()).collect()).collect(),
             threads: network.observation_rows(&shares)?,
             embedding,
-            actions: networks.actions(),
-            policies: networks.policies(),
+            actions: networks.actions,
+            policies: networks.policies,
         })
     }
 

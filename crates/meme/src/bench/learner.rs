@@ -130,7 +130,7 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
     let report = LearnerReport {
         preset,
         set: args.config.set.clone(),
-        parameters: learner.networks().agent.layout().elements(),
+        parameters: learner.networks().agent.layout.elements(),
         batch,
         trace,
         image: [height, width],
@@ -142,7 +142,7 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
         fastest_milliseconds,
         updates_per_second: 1e3 / milliseconds,
         frames_per_second: frames * 1e3 / milliseconds,
-        teraflops_per_second: 4.0 * frames * learner.networks().agent.flops() / milliseconds / 1e9,
+        teraflops_per_second: 4.0 * frames * learner.networks().agent.layout.flops() / milliseconds / 1e9,
         parts: PARTS
             .iter()
             .zip(&parts)

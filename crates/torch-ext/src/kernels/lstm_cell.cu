@@ -1,5 +1,6 @@
-// One step of an LSTM after the matrix products: gates, biases and the state before to the state after, which goes to its
-// row of the table, and to h in f16, which goes to the start of a row of the next layer's input. One thread an element.
+// One step of an LSTM after the matrix products: from gates, biases and the state before to the state after, which goes
+// to its row of the table, and to h in f16, which goes to the start of a row of the next layer's input. One thread per
+// element.
 struct LstmCell {
   const u16* gates;                 // [rows][4 width], f16: input, forget, cell, output
   const float *bias_ih, *bias_hh;   // [4 width]

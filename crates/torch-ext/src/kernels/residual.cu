@@ -1,5 +1,5 @@
 // What stands between the convolutions of a normalizer-free residual block, in one pass over memory each way.
-// One thread block a frame. Frames whose branch is dropped have no place (-1) in the compact tensors.
+// One thread block per frame. Frames whose branch is dropped have no place (-1) in the compact tensors.
 
 // out[r] = sum_k matrix[r][k] in[k], with bf16 weights; powers of two, blockDim.x >= R.
 template <int R, int K>

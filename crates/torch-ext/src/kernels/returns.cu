@@ -1,5 +1,5 @@
 // Returns of all policies: G_t = r_t + discount_t ((1 - lambda_{t+1}) V_{t+1} + lambda_{t+1} G_{t+1}), G of the last
-// step is its value. One thread a sequence and policy; [B][T][N], rewards [B][T][N] or [B][T][1].
+// step is its value. One thread per sequence and policy; [B][T][N], rewards [B][T][N] or [B][T][1].
 extern "C" __global__ void returns(const float* rewards, const float* discounts, const float* values, const float* traces,
                                    float* out, int sequences, int steps, int policies, int reward_policies) {
   const int k = blockIdx.x * blockDim.x + threadIdx.x;

@@ -1,5 +1,5 @@
-// Scaled weight standardisation of every kernel of a torso at once, one warp a row (an output channel, or a piece of a
-// plain copy to bf16). Kernels are stored [out][in][taps] and used [out][taps][in], which is channels-last.
+// Scaled weight standardisation of every kernel of a torso at once, one warp per row (an output channel, or a piece of
+// a plain copy to bf16). Kernels are stored [out][in][taps] and used [out][taps][in], which is channels-last.
 struct Row {
   int kind;         // 0: kernel, 1: kernel of the stem, 2: copy
   int source;       // in the parameters

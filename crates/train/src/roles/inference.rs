@@ -78,7 +78,7 @@ impl Inference {
 
     /// Length of f(x).
     pub fn embedding_length(&self) -> usize {
-        self.average.networks().embedding_length()
+        self.average.networks().embedding_length
     }
 
     /// Memory for the observations of actors with these numbers of environments, in the order of their slots.

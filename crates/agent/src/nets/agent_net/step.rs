@@ -75,7 +75,7 @@ impl AgentNet {
         let plain = parameters.weights();
         let mut torso = parameters.weights();
         match &self.compute {
-            Compute::Mixed { torso: Some(fused) } => torso.packed.torso = Some(fused.prepare(torso.flat())?),
+            Compute::Mixed { torso: Some(fused) } => torso.packed.torso = Some(fused.prepare(&torso.flat)?),
             _ => self.torso.prepare(&mut torso)?,
         }
         let kind = self.step_kind();
@@ -103,7 +103,7 @@ impl AgentNet {
         self.core.step(&weights.core, &x, &input.states)?;
         let outputs = self.heads.forward_folded(&weights.heads, &x)?;
         let own = |x: &Tensor| -> Result<Tensor> {
-            let x = x.f_view([rows, self.heads.policies(), -1])?;
+            let x = x.f_view([rows, self.heads.sizes.policies, -1])?;
             let policy = input.policy.f_view([rows, 1, 1])?.f_expand([-1, 1, x.size()[2]], false)?;
             Ok(x.f_gather(1, &policy, false)?.f_squeeze_dim(1)?)
         };

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::play::{image, play};
 use super::task::Task;
+use super::tests::{Scored, image, play};
 use super::{DeepSea, KeyDoor};
 use crate::environments::Ending;
 use rand::{RngExt, SeedableRng};
@@ -85,7 +85,7 @@ impl TableLearner {
 }
 
 /// Returns the number of episodes until greedy play for the game's reward has the best score, if it ever does.
-fn episodes_to_solve(task: &mut dyn Task, bonus_weight: f64, seed: u64, limit: usize) -> Option<usize> {
+fn episodes_to_solve(task: &mut impl Scored, bonus_weight: f64, seed: u64, limit: usize) -> Option<usize> {
     let (actions, best) = (task.action_names().len(), task.scores().best);
     let (visits, q) = (HashMap::new(), HashMap::new());
     let mut learner = TableLearner { random: SplitMix64::seed_from_u64(seed), actions, bonus_weight, visits, q };
