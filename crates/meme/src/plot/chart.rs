@@ -59,7 +59,7 @@ pub enum Content {
 pub struct Chart {
     pub title: String,
     /// Unit of the vertical axis.
-    pub unit: &'static str,
+    pub unit: String,
     pub content: Content,
     /// Number of policies, if the colours of the lines stand for policies.
     pub policies: Option<usize>,
@@ -101,7 +101,7 @@ impl Chart {
         let size = (SIZE.0 - LEFT - RIGHT, SIZE.1 - TOP - BOTTOM);
         let area = PlotArea { origin, size, x: Axis::exactly(0.0, frames) };
         svg.text((origin.0, corner.1 + 16.0), &self.title, TITLE, Anchor::Start, TEXT);
-        svg.vertical_text((corner.0 + 12.0, origin.1 + size.1 / 2.0), self.unit, FAINT);
+        svg.vertical_text((corner.0 + 12.0, origin.1 + size.1 / 2.0), &self.unit, FAINT);
         area.draw_x_axis(svg);
         match &self.content {
             Content::Lines { lines, levels, scale } => {
@@ -239,7 +239,7 @@ mod tests {
         let lines = vec![Line { label: "actors".to_owned(), colour: colour(0), points }];
         let levels = vec![Level { label: "human", value: 10.0 }];
         let content = Content::Lines { lines, levels, scale: Scale::Linear };
-        Chart { title: "Score".to_owned(), unit: "points", content, policies: None }
+        Chart { title: "Score".to_owned(), unit: "points".to_owned(), content, policies: None }
     }
 
     /// The elements that a chart consists of.
@@ -283,7 +283,7 @@ mod tests {
     fn shares_fill_the_chart_and_the_largest_is_darkest() {
         let columns = vec![(0.0, vec![0.5, 0.5]), (50.0, vec![0.0, 1.0])];
         let content = Content::Shares { columns, end: 100.0 };
-        let elements = drawn(&Chart { title: String::new(), unit: "policy", content, policies: None });
+        let elements = drawn(&Chart { title: String::new(), unit: "policy".to_owned(), content, policies: None });
         let rectangles: Vec<&String> = elements.iter().filter(|element| element.starts_with("<rect")).collect();
         let area: f64 = rectangles.iter().map(|one| number(one, "width") * number(one, "height")).sum();
         assert!((area - (SIZE.0 - LEFT - RIGHT) * (SIZE.1 - TOP - BOTTOM)).abs() < 1e-6);
