@@ -63,16 +63,13 @@ pub fn run(args: &RecordArgs) -> Result<()> {
     let OpenedRun { task, config, checkpoint, seed, .. } = &run;
     let mut play = run.context(Demonstration::new(task, config, checkpoint, *seed))?;
     let mut scene = Scene::new(play.spec(), config.agent.policies.count)?;
-    let (height, width) = scene.size();
     let out = match &args.out {
         Some(out) => out.clone(),
         None => default_video(&run)?,
     };
-    let mut video = VideoWriter::create(&out, height, width, FRAMES_PER_SECOND)
+    let mut video = VideoWriter::create(&out, scene.size())
         .with_context(|| format!("cannot create the video {}", out.display()))?;
-    let length =
-        VideoLength { episodes: args.episodes, pictures: args.seconds.map(|s| s * u64::from(FRAMES_PER_SECOND)) };
-    let (scores, score_so_far) = film(&mut play, length, config.agent.loss.distillation, &mut scene, &mut video)?;
+    let (scores, score_so_far) = film(&mut play, args, config.agent.loss.distillation, &mut scene, &mut video)?;
     video.finish()?;
     let report = RecordReport {
         run: run.files.name().to_owned(),
@@ -95,22 +92,17 @@ fn default_video(run: &OpenedRun) -> Result<PathBuf> {
     Ok(folder.join(format!("{:012}-seed-{}.gif", run.checkpoint.frames(), run.seed)))
 }
 
-/// Length of a video: a number of episodes, or of pictures if that is reached earlier.
-#[derive(Clone, Copy)]
-struct VideoLength {
-    episodes: u64,
-    pictures: Option<u64>,
-}
-
 /// Returns the scores of complete episodes, and that of an incomplete one. An episode that is lost with its worker is
 /// shown but does not count.
 fn film(
     play: &mut Demonstration,
-    VideoLength { episodes, pictures }: VideoLength,
+    args: &RecordArgs,
     distilled: bool,
     scene: &mut Scene,
     video: &mut VideoWriter,
 ) -> Result<(Vec<f64>, Option<f64>)> {
+    let episodes = args.episodes;
+    let pictures = args.seconds.map(|seconds| seconds * u64::from(FRAMES_PER_SECOND));
     let mut progress = ProgressLine::new();
     let mut scores = Vec::new();
     let (mut score, mut step, mut shown_pictures) = (0.0, 0, 0);

@@ -47,7 +47,7 @@ enum VideoFile {
 impl VideoWriter {
     /// Starts a video in the format that the extension of `path` names. All that can go wrong at the start, from an
     /// unknown extension to a missing ffmpeg, fails here, before anything is played.
-    pub fn create(path: &Path, height: usize, width: usize, frames_per_second: u32) -> Result<Self> {
+    pub fn create(path: &Path, (height, width): (usize, usize)) -> Result<Self> {
         let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
         if !["gif", "mp4"].contains(&extension.as_str()) {
             bail!("unknown video format \"{}\": expected a file name that ends in .gif or .mp4", path.display());
@@ -58,8 +58,8 @@ impl VideoWriter {
         let canvas = Canvas::new(size.0, size.1);
         let file = PartialFile::create(path)?;
         let file = match extension.as_str() {
-            "gif" => VideoFile::Gif(GifFile::create(file, size, frames_per_second)?),
-            _ => VideoFile::Mp4(Mp4File::create(OsStr::new("ffmpeg"), file, size, frames_per_second)?),
+            "gif" => VideoFile::Gif(GifFile::create(file.writer()?, file, size, FRAMES_PER_SECOND)?),
+            _ => VideoFile::Mp4(Mp4File::create(OsStr::new("ffmpeg"), file, size, FRAMES_PER_SECOND)?),
         };
         Ok(Self { path: path.to_owned(), width, height, scale, canvas, frames: 0, file })
     }
@@ -122,7 +122,7 @@ mod tests {
     use crate::partial_file::tests::names;
 
     fn rejection(path: &Path) -> String {
-        format!("{:#}", VideoWriter::create(path, 10, 10, 15).map(drop).unwrap_err())
+        format!("{:#}", VideoWriter::create(path, (10, 10)).map(drop).unwrap_err())
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
     fn small_pictures_are_enlarged_by_a_whole_factor() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.GIF");
-        let mut video = VideoWriter::create(&path, 2, 3, 15).unwrap();
+        let mut video = VideoWriter::create(&path, (2, 3)).unwrap();
         video.frame(&[0, 50, 100, 150, 200, 250]).unwrap();
         video.frame(&[7; 18]).unwrap();
         video.finish().unwrap();
@@ -182,7 +182,7 @@ mod tests {
     fn picture_of_another_size_and_video_without_pictures_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.gif");
-        let mut video = VideoWriter::create(&path, 10, 10, 15).unwrap();
+        let mut video = VideoWriter::create(&path, (10, 10)).unwrap();
         let reason = video.frame(&[0; 99]).unwrap_err().to_string();
         assert_eq!(reason, "expected a picture of 100 bytes (grayscale) or 300 bytes (RGB), got 99");
         let reason = video.finish().unwrap_err().to_string();
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn dropped_writer_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let mut video = VideoWriter::create(&folder.path().join("out.gif"), 10, 10, 15).unwrap();
+        let mut video = VideoWriter::create(&folder.path().join("out.gif"), (10, 10)).unwrap();
         video.frame(&[1; 100]).unwrap();
         drop(video);
         assert!(names(folder.path()).is_empty());
