@@ -76,15 +76,8 @@ struct SystemReport {
     learner_idle: f64,
     /// CPU time of this process and its workers per second.
     cores_used: f64,
-    roles: Vec<RoleShare>,
+    roles: Vec<TimeShare>,
     memory: MemoryReport,
-}
-
-#[derive(Serialize)]
-struct RoleShare {
-    role: &'static str,
-    activity: &'static str,
-    share: f64,
 }
 
 /// Memory over time. Growth shows between the middle and the end, as the first minute still reserves memory.
@@ -324,10 +317,7 @@ impl SystemBench {
             samples_per_insert: (last.status.sampled - first.status.sampled) as f64 / inserted.max(1) as f64,
             learner_idle: idle.map_or(0.0, |share| share.share),
             cores_used: (last.usage.cpu.saturating_sub(first.usage.cpu)).as_secs_f64() / seconds,
-            roles: shares
-                .into_iter()
-                .map(|TimeShare { role, activity, share }| RoleShare { role, activity, share })
-                .collect(),
+            roles: shares,
             memory,
         })
     }
