@@ -1,11 +1,10 @@
 //! Reports on standard output, as text or JSON.
 
-use std::error::Error;
-use std::fmt;
 use std::io::{self, ErrorKind, Write};
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use thiserror::Error;
 
 use crate::console;
 
@@ -13,16 +12,9 @@ use crate::console;
 pub const WRITE_FAILED: &str = "cannot write to standard output";
 
 /// The error of a reader that has closed standard output.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("standard output is closed")]
 pub struct ClosedOutput;
-
-impl fmt::Display for ClosedOutput {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("standard output is closed")
-    }
-}
-
-impl Error for ClosedOutput {}
 
 /// Prints text to standard output; fails with [`ClosedOutput`] if the reader is gone.
 pub fn print(text: &str) -> Result<()> {
@@ -62,14 +54,8 @@ pub fn table<const N: usize>(rows: &[[String; N]], left: &[usize]) -> String {
 /// Formats `1234567` as `1 234 567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(" ")
 }
 
 /// Returns `s` unless there is exactly one, for `1 row` and `2 rows`.
