@@ -16,7 +16,7 @@ use crate::console::ProgressLine;
 use crate::options;
 use crate::output::{self, grouped};
 use crate::run_args::{OpenedRun, RunArgs};
-use crate::video::scene::{Bars, Scene, SceneStep};
+use crate::video::scene::{Scene, SceneStep};
 use crate::video::{FRAMES_PER_SECOND, VideoWriter};
 
 /// Frames for which the end of an episode is shown.
@@ -111,11 +111,11 @@ fn film(
         let DemonstrationStep { observation, decision, intrinsic, action, reward, end } =
             play.step(&mut |fault| progress.warn(fault))?;
         let probabilities = softmax(&decision.preferences);
-        let bars = if distilled { Bars::Policy(&probabilities) } else { Bars::Values };
+        let probabilities = distilled.then_some(&probabilities[..]);
         let q: Vec<f32> = decision.q.iter().map(|&q| unscale_value(f64::from(q)) as f32).collect();
         let episode = scores.len() as u64 + 1;
         let (observation, q, intrinsic) = (&observation[..], &q[..], Some(intrinsic.ngu));
-        let shown = SceneStep { observation, episode, step, score, policy, bars, q, action, intrinsic };
+        let shown = SceneStep { observation, episode, step, score, policy, probabilities, q, action, intrinsic };
         video.frame(scene.draw(&shown))?;
         (score, step, shown_pictures) = (score + reward, step + 1, shown_pictures + 1);
         if let Some((end, last)) = end {
