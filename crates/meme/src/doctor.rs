@@ -170,14 +170,12 @@ fn python() -> Vec<Finding> {
 }
 
 fn package_finding(name: &'static str, version: Option<String>, wanted: Option<&str>) -> Finding {
-    match version {
-        None => Finding::missing(name, "not installed", INSTALL_PACKAGES),
-        Some(version) => match wanted {
-            Some(wanted) if version != wanted => {
-                Finding::optional(name, version, format!("tested with {wanted}: games may behave differently"))
-            }
-            _ => Finding::found(name, version),
-        },
+    match (version, wanted) {
+        (None, _) => Finding::missing(name, "not installed", INSTALL_PACKAGES),
+        (Some(version), Some(wanted)) if version != wanted => {
+            Finding::optional(name, version, format!("tested with {wanted}: games may behave differently"))
+        }
+        (Some(version), _) => Finding::found(name, version),
     }
 }
 

@@ -204,10 +204,7 @@ fn episode_line(number: usize, PlayedEpisode { score, frames, ending }: PlayedEp
 }
 
 fn record(video: &mut Option<&mut VideoWriter>, observation: &[u8]) -> Result<()> {
-    match video {
-        Some(video) => Ok(video.frame(observation)?),
-        None => Ok(()),
-    }
+    video.as_mut().map_or(Ok(()), |video| video.frame(observation))
 }
 
 fn summary(report: &PlayReport, args: &PlayArgs) -> String {

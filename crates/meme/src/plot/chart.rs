@@ -30,12 +30,8 @@ pub struct Line {
     pub points: Points,
 }
 
-/// A horizontal line for reference, such as a human's score.
-#[derive(Clone, Debug)]
-pub struct Level {
-    pub label: &'static str,
-    pub value: f64,
-}
+/// Label and value of a horizontal line for reference, such as a human's score.
+pub type Level = (&'static str, f64);
 
 /// What a chart shows.
 #[derive(Clone, Debug)]
@@ -106,7 +102,7 @@ impl Chart {
         match &self.content {
             Content::Lines { lines, levels, scale } => {
                 let values = lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
-                let values = values.chain(levels.iter().map(|level| level.value));
+                let values = values.chain(levels.iter().map(|(_, value)| *value));
                 if let Some(y) = Axis::of(values, *scale) {
                     area.draw_lines(svg, &y, lines, levels);
                 }
@@ -172,8 +168,8 @@ impl PlotArea {
             svg.line(&self.across(y), 0.6, GRID);
             svg.text((self.origin.0 - 5.0, y + 3.5), &label, SMALL, Anchor::End, FAINT);
         }
-        for level in levels {
-            svg.dashes(&self.across(self.y(axis.place(level.value))), FAINT);
+        for (_, value) in levels {
+            svg.dashes(&self.across(self.y(axis.place(*value))), FAINT);
         }
         let width = if lines.len() > 6 { 1.0 } else { 1.5 };
         for line in lines {
@@ -190,9 +186,9 @@ impl PlotArea {
             }
         }
         // On top of the lines, so that they stay readable.
-        for level in levels {
-            let y = self.y(axis.place(level.value));
-            svg.text((self.origin.0 + self.size.0, y - 3.0), level.label, SMALL, Anchor::End, FAINT);
+        for (label, value) in levels {
+            let y = self.y(axis.place(*value));
+            svg.text((self.origin.0 + self.size.0, y - 3.0), label, SMALL, Anchor::End, FAINT);
         }
     }
 
@@ -237,7 +233,7 @@ mod tests {
 
     fn lines(points: Points) -> Chart {
         let lines = vec![Line { label: "actors".to_owned(), colour: colour(0), points }];
-        let levels = vec![Level { label: "human", value: 10.0 }];
+        let levels = vec![("human", 10.0)];
         let content = Content::Lines { lines, levels, scale: Scale::Linear };
         Chart { title: "Score".to_owned(), unit: "points".to_owned(), content, policies: None }
     }

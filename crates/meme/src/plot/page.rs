@@ -178,7 +178,7 @@ fn ordered(curves: Vec<Points>) -> Vec<Line> {
 /// The scores of a human and of random play, for a chart of scores.
 fn levels(curves: &Curves, metric: &str) -> Vec<Level> {
     let Some(game) = curves.game().filter(|_| metric.ends_with("/score")) else { return vec![] };
-    vec![Level { label: "human", value: game.human }, Level { label: "random", value: game.random }]
+    vec![("human", game.human), ("random", game.random)]
 }
 
 /// Share of the episodes that each policy played, over parts of the run.

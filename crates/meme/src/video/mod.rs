@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use envs::{EnvSpec, ObservationKind};
 
-use canvas::{Canvas, Image};
+use canvas::Canvas;
 use gif::GifFile;
 use mp4::Mp4File;
 
@@ -31,8 +31,8 @@ pub const FRAMES_PER_SECOND: u32 = 15;
 /// nothing behind.
 pub struct VideoWriter {
     path: PathBuf,
-    width: usize,
-    height: usize,
+    /// Height and width of the pictures.
+    size: (usize, usize),
     scale: usize,
     canvas: Canvas,
     frames: u64,
@@ -54,28 +54,25 @@ impl VideoWriter {
         }
         ensure!(height > 0 && width > 0, "cannot make a video of {height} x {width} pixels");
         let scale = scale(height, width);
-        let size = (width * scale, height * scale);
-        let canvas = Canvas::new(size.0, size.1);
+        let enlarged = (width * scale, height * scale);
+        let canvas = Canvas::new(enlarged.0, enlarged.1);
         let file = PartialFile::create(path)?;
         let file = match extension.as_str() {
-            "gif" => VideoFile::Gif(GifFile::create(file.writer()?, file, size, FRAMES_PER_SECOND)?),
-            _ => VideoFile::Mp4(Mp4File::create(OsStr::new("ffmpeg"), file, size, FRAMES_PER_SECOND)?),
+            "gif" => VideoFile::Gif(GifFile::create(file.writer()?, file, enlarged, FRAMES_PER_SECOND)?),
+            _ => VideoFile::Mp4(Mp4File::create(OsStr::new("ffmpeg"), file, enlarged, FRAMES_PER_SECOND)?),
         };
-        Ok(Self { path: path.to_owned(), width, height, scale, canvas, frames: 0, file })
+        Ok(Self { path: path.to_owned(), size: (height, width), scale, canvas, frames: 0, file })
     }
 
     /// Adds a picture with one byte per pixel (grayscale) or three (RGB).
     pub fn frame(&mut self, pixels: &[u8]) -> Result<()> {
-        let image = match self.width * self.height {
-            count if pixels.len() == count => Image::Gray(pixels),
-            count if pixels.len() == count * 3 => Image::Rgb(pixels),
-            count => bail!(
-                "expected a picture of {count} bytes (grayscale) or {} bytes (RGB), got {}",
-                count * 3,
-                pixels.len()
-            ),
-        };
-        self.canvas.draw((0, 0), image, self.width, self.scale);
+        let gray = self.size.0 * self.size.1;
+        let (rgb, got) = (3 * gray, pixels.len());
+        ensure!(
+            [gray, rgb].contains(&got),
+            "expected a picture of {gray} bytes (grayscale) or {rgb} bytes (RGB), got {got}"
+        );
+        self.canvas.draw(pixels, self.size, self.scale);
         self.frames += 1;
         let written = match &mut self.file {
             VideoFile::Gif(file) => file.frame(self.canvas.pixels()),

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use anyhow::Result;
 use envs::EnvSpec;
 
-use super::canvas::{CHARACTER_WIDTH, Canvas, Colour, Image, text_width};
+use super::canvas::{CHARACTER_WIDTH, Canvas, Colour, text_width};
 use super::{picture_size, scale};
 
 const TEXT: Colour = [224; 3];
@@ -95,10 +95,7 @@ impl Scene {
     /// Draws a step and returns the RGB pixels.
     pub fn draw(&mut self, shown: &SceneStep<'_>) -> &[u8] {
         self.canvas.fill((0, 0), (self.size.1, self.size.0), [0; 3]);
-        let pixels = self.game.0 * self.game.1;
-        let gray = shown.observation.len() == pixels;
-        let image = if gray { Image::Gray(shown.observation) } else { Image::Rgb(shown.observation) };
-        self.canvas.draw((0, 0), image, self.game.1, self.scale);
+        self.canvas.draw(shown.observation, self.game, self.scale);
         self.intrinsic.extend(shown.intrinsic);
         if self.intrinsic.len() > CONTENT {
             self.intrinsic.pop_front();
