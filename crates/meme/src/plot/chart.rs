@@ -1,7 +1,7 @@
 //! One small chart over emulator frames: lines, or a map of shares.
 
 use super::axis::{Axis, Scale};
-use super::svg::{Anchor, Colour, SMALL, Svg, TITLE};
+use super::svg::{Colour, SMALL, Svg, TITLE};
 
 /// Width and height of a chart, including its title and labels.
 pub const SIZE: (f64, f64) = (404.0, 240.0);
@@ -96,7 +96,7 @@ impl Chart {
         let origin = (corner.0 + LEFT, corner.1 + TOP);
         let size = (SIZE.0 - LEFT - RIGHT, SIZE.1 - TOP - BOTTOM);
         let area = PlotArea { origin, size, x: Axis::exactly(0.0, frames) };
-        svg.text((origin.0, corner.1 + 16.0), &self.title, TITLE, Anchor::Start, TEXT);
+        svg.text((origin.0, corner.1 + 16.0), &self.title, TITLE, "start", TEXT);
         svg.vertical_text((corner.0 + 12.0, origin.1 + size.1 / 2.0), &self.unit, FAINT);
         area.draw_x_axis(svg);
         match &self.content {
@@ -119,12 +119,12 @@ impl Chart {
             return svg.texts((x, y), named.map(|line| (line.label.as_str(), line.colour)));
         };
         let (left, width) = (x + 50.0, 120.0 / count as f64);
-        svg.text((left - 5.0, y), "policy 0", SMALL, Anchor::End, FAINT);
+        svg.text((left - 5.0, y), "policy 0", SMALL, "end", FAINT);
         for policy in 0..count {
             let at = (left + policy as f64 * width, y - 8.0);
             svg.rectangle(at, (width, 8.0), policy_colour(policy, count));
         }
-        svg.text((left + 125.0, y), &count.saturating_sub(1).to_string(), SMALL, Anchor::Start, FAINT);
+        svg.text((left + 125.0, y), &count.saturating_sub(1).to_string(), SMALL, "start", FAINT);
     }
 }
 
@@ -156,17 +156,17 @@ impl PlotArea {
         for (value, label) in self.x.ticks() {
             let x = self.x(value);
             svg.line(&[(x, bottom), (x, bottom + 3.0)], 0.8, FAINT);
-            svg.text((x, bottom + 14.0), &label, SMALL, Anchor::Middle, FAINT);
+            svg.text((x, bottom + 14.0), &label, SMALL, "middle", FAINT);
         }
         let middle = self.origin.0 + self.size.0 / 2.0;
-        svg.text((middle, bottom + 28.0), "emulator frames", SMALL, Anchor::Middle, FAINT);
+        svg.text((middle, bottom + 28.0), "emulator frames", SMALL, "middle", FAINT);
     }
 
     fn draw_lines(&self, svg: &mut Svg, axis: &Axis, lines: &[Line], levels: &[Level]) {
         for (value, label) in axis.ticks() {
             let y = self.y(axis.place(value));
             svg.line(&self.across(y), 0.6, GRID);
-            svg.text((self.origin.0 - 5.0, y + 3.5), &label, SMALL, Anchor::End, FAINT);
+            svg.text((self.origin.0 - 5.0, y + 3.5), &label, SMALL, "end", FAINT);
         }
         for (_, value) in levels {
             svg.dashes(&self.across(self.y(axis.place(*value))), FAINT);
@@ -188,7 +188,7 @@ impl PlotArea {
         // On top of the lines, so that they stay readable.
         for (label, value) in levels {
             let y = self.y(axis.place(*value));
-            svg.text((self.origin.0 + self.size.0, y - 3.0), label, SMALL, Anchor::End, FAINT);
+            svg.text((self.origin.0 + self.size.0, y - 3.0), label, SMALL, "end", FAINT);
         }
     }
 
@@ -209,7 +209,7 @@ impl PlotArea {
         }
         for policy in (0..policies).step_by((policies / 8).max(1)) {
             let at = (self.origin.0 - 5.0, y(policy as f64 + 0.5) + 3.5);
-            svg.text(at, &policy.to_string(), SMALL, Anchor::End, FAINT);
+            svg.text(at, &policy.to_string(), SMALL, "end", FAINT);
         }
     }
 }

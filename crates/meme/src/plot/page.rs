@@ -7,7 +7,7 @@ use super::axis::Scale;
 use super::chart::{Chart, Content, Level, Line, Points, SIZE, colour, policy_colour};
 use super::checks::Check;
 use super::curves::Curves;
-use super::svg::{Anchor, Colour, HEADING, SMALL, Svg};
+use super::svg::{Colour, HEADING, SMALL, Svg};
 use crate::output::grouped;
 
 const MARGIN: f64 = 14.0;
@@ -104,10 +104,10 @@ impl Page {
         let top = 2.0 * MARGIN + HEADING + self.sentences.len() as f64 * LEADING;
         let rows = self.charts.len().div_ceil(COLUMNS) as f64;
         let mut svg = Svg::new(2.0 * MARGIN + COLUMNS as f64 * SIZE.0, top + rows * SIZE.1 + MARGIN);
-        svg.text((MARGIN, MARGIN + HEADING * 0.8), &self.heading, HEADING, Anchor::Start, [0; 3]);
+        svg.text((MARGIN, MARGIN + HEADING * 0.8), &self.heading, HEADING, "start", [0; 3]);
         for (number, (sentence, colour)) in self.sentences.iter().enumerate() {
             let y = MARGIN + HEADING + (number as f64 + 1.0) * LEADING;
-            svg.text((MARGIN, y), sentence, SMALL + 1.0, Anchor::Start, *colour);
+            svg.text((MARGIN, y), sentence, SMALL + 1.0, "start", *colour);
         }
         for (number, chart) in self.charts.iter().enumerate() {
             let (row, column) = (number / COLUMNS, number % COLUMNS);

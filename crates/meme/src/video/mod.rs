@@ -17,7 +17,7 @@ use mp4::Mp4File;
 
 use crate::partial_file::PartialFile;
 
-/// Small pictures are enlarged by a whole factor until the shorter side has this many pixels,
+/// Small pictures are enlarged by an integer factor until the shorter side has this many pixels,
 const LEAST_SIDE: usize = 160;
 /// as long as the longer side stays within this limit.
 const MOST_ENLARGED_SIDE: usize = 640;
@@ -145,7 +145,7 @@ mod tests {
 
     /// Pictures of 3 x 2 pixels, grayscale and RGB, enlarged 80 times.
     #[test]
-    fn small_pictures_are_enlarged_by_a_whole_factor() {
+    fn small_pictures_are_enlarged_by_an_integer_factor() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.GIF");
         let mut video = VideoWriter::create(&path, (2, 3)).unwrap();
