@@ -21,28 +21,23 @@ pub fn advice(error: &anyhow::Error) -> Option<&'static str> {
 
 /// A `transparent` variant hides its inner error from the chain, so the functions below pass it on.
 fn of_cause(error: &(dyn Error + 'static)) -> Option<&'static str> {
-    if let Some(error) = error.downcast_ref() {
-        return of_training(error);
-    }
-    if let Some(AgentError::Torch(error)) = error.downcast_ref() {
-        return of_gpu(error);
-    }
-    if let Some(error) = error.downcast_ref() {
-        return of_resuming(error);
-    }
-    if let Some(error) = error.downcast_ref() {
-        return of_checkpoint(error);
-    }
-    let directory = error.downcast_ref().and_then(of_directory);
-    directory
+    (error.downcast_ref().and_then(of_training))
+        .or_else(|| error.downcast_ref().and_then(of_agent))
+        .or_else(|| error.downcast_ref().and_then(of_resuming))
+        .or_else(|| error.downcast_ref().and_then(of_checkpoint))
+        .or_else(|| error.downcast_ref().and_then(of_directory))
         .or_else(|| error.downcast_ref().and_then(of_gpu))
         .or_else(|| error.downcast_ref().and_then(of_environment))
+}
+
+fn of_agent(error: &AgentError) -> Option<&'static str> {
+    if let AgentError::Torch(error) = error { of_gpu(error) } else { None }
 }
 
 fn of_training(error: &TrainError) -> Option<&'static str> {
     match error {
         TrainError::NoGpu { .. } => Some("use `--set run.device=cpu` to train without one, slowly"),
-        TrainError::Agent(AgentError::Torch(error)) => of_gpu(error),
+        TrainError::Agent(error) => of_agent(error),
         TrainError::Environment(error) => of_environment(error),
         TrainError::NoCheckpoint { .. } => {
             Some("`--checkpoint best` plays the best so far, once an evaluation has finished")

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use train::config::{self, Config, ConfigError, Difference, Effective, Origin, PRESETS, Problem, Sources};
+use train::config::{self, Config, Difference, Effective, Origin, PRESETS, Problem, Sources};
 
 use crate::config_page::page;
 use crate::output;
@@ -56,14 +56,10 @@ impl ConfigArgs {
 
 /// Loads a config; errors name the options that its values came from.
 pub fn load(sources: &Sources) -> Result<Effective> {
-    sources.load().map_err(|error| anyhow!(problem_lines(&error)))
-}
-
-fn problem_lines(error: &ConfigError) -> String {
-    match error {
-        ConfigError::Invalid(problems) => problems.iter().map(problem_line).collect::<Vec<_>>().join("\n"),
-        other => other.to_string(),
-    }
+    sources.load().map_err(|error| match error.problems() {
+        [] => error.into(),
+        problems => anyhow!(problems.iter().map(problem_line).collect::<Vec<_>>().join("\n")),
+    })
 }
 
 fn problem_line(Problem { origin, fault }: &Problem) -> String {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -144,40 +144,39 @@ struct PythonReport {
 }
 
 fn python() -> Vec<Finding> {
-    let (python, package) = match install::python().and_then(|python| Ok((python, install::worker_package()?))) {
-        Ok(found) => found,
-        Err(error) => return vec![Finding::missing("Python", format!("{error:#}"), "run `make build`")],
-    };
+    match python_report() {
+        Ok(report) => vec![
+            Finding::found("Python", format!("{} at {}", report.version, report.executable)),
+            package_finding("numpy", report.numpy, None),
+            package_finding("gymnasium", report.gymnasium, None),
+            package_finding("ale-py", report.ale_py, Some(ALE)),
+            roms(report.roms, &report.missing_roms),
+        ],
+        Err(error) => {
+            let mend = "run `make build`, or set MEME_PYTHON to Python 3.11 or newer";
+            vec![Finding::missing("Python", format!("{error:#}"), mend)]
+        }
+    }
+}
+
+fn python_report() -> Result<PythonReport> {
+    let (python, package) = (install::python()?, install::worker_package()?);
     let games = envs::games::games().iter().map(|game| game.rom.as_str());
     let output = Command::new(&python).arg(package.join("doctor.py")).args(games).output();
-    let mend = "run `make build`, or set MEME_PYTHON to Python 3.11 or newer";
-    let output = match output {
-        Ok(output) => output,
-        Err(error) => return vec![Finding::missing("Python", format!("{} ({error})", python.display()), mend)],
-    };
-    let Ok(report) = serde_json::from_slice::<PythonReport>(&output.stdout) else {
+    let output = output.with_context(|| format!("cannot start {}", python.display()))?;
+    serde_json::from_slice(&output.stdout).map_err(|_| {
         let stderr = String::from_utf8_lossy(&output.stderr);
-        let last = stderr.lines().last().unwrap_or("no output").to_owned();
-        return vec![Finding::missing("Python", format!("{} failed ({last})", python.display()), mend)];
-    };
-    vec![
-        Finding::found("Python", format!("{} at {}", report.version, report.executable)),
-        package_finding("numpy", report.numpy, None),
-        package_finding("gymnasium", report.gymnasium, None),
-        package_finding("ale-py", report.ale_py, Some(ALE)),
-        roms(report.roms, &report.missing_roms),
-    ]
+        anyhow!("{} failed ({})", python.display(), stderr.lines().last().unwrap_or("no output"))
+    })
 }
 
 fn package_finding(name: &'static str, version: Option<String>, wanted: Option<&str>) -> Finding {
-    match version {
-        None => Finding::missing(name, "not installed", INSTALL_PACKAGES),
-        Some(version) => match wanted {
-            Some(wanted) if version != wanted => {
-                Finding::optional(name, version, format!("tested with {wanted}: games may behave differently"))
-            }
-            _ => Finding::found(name, version),
-        },
+    match (version, wanted) {
+        (None, _) => Finding::missing(name, "not installed", INSTALL_PACKAGES),
+        (Some(version), Some(wanted)) if version != wanted => {
+            Finding::optional(name, version, format!("tested with {wanted}: games may behave differently"))
+        }
+        (Some(version), _) => Finding::found(name, version),
     }
 }
 

@@ -51,16 +51,20 @@ struct EvalReport {
     mean: f64,
     /// With n - 1 in the denominator; unknown for a single episode.
     std: Option<f64>,
-    /// 0 for random play, 1 for a human.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    human_normalised: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    random_score: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    human_score: Option<f64>,
+    #[serde(flatten)]
+    reference: Option<ReferenceScores>,
     scores: Vec<f64>,
     episode_frames: Vec<u64>,
     protocol: Protocol,
+}
+
+/// How the mean compares, in an Atari game.
+#[derive(Debug, Serialize)]
+struct ReferenceScores {
+    /// 0 for random play, 1 for a human.
+    human_normalised: f64,
+    random_score: f64,
+    human_score: f64,
 }
 
 /// Everything that the scores depend on.
@@ -176,9 +180,11 @@ fn report(run: &OpenedRun, evaluation: &Evaluation, args: &EvalArgs) -> EvalRepo
         run: run.files.name().to_owned(),
         mean,
         std,
-        human_normalised: game.map(|game| rounded(game.normalised(mean))),
-        random_score: game.map(|game| game.random),
-        human_score: game.map(|game| game.human),
+        reference: game.map(|game| ReferenceScores {
+            human_normalised: rounded(game.normalised(mean)),
+            random_score: game.random,
+            human_score: game.human,
+        }),
         scores,
         episode_frames: evaluation.episodes().map(|episode| episode.frames).collect(),
         protocol: Protocol {
@@ -208,15 +214,13 @@ fn mean_and_std(scores: &[f64]) -> (f64, Option<f64>) {
 }
 
 fn text(report: &EvalReport) -> String {
-    let EvalReport { run, mean, std, scores, protocol, .. } = report;
+    let EvalReport { run, mean, std, reference, scores, protocol, .. } = report;
     let Protocol { environment, policy, policies, episodes, environments, .. } = protocol;
     let std = std.map_or(String::new(), |std| format!(", std {}", fixed(std, 2)));
     let mean = fixed(*mean, 2);
     let mut text = format!("{run}: mean score {mean}{std} over {episodes} episode{}\n", plural(scores.len()));
-    if let (Some(normalised), Some(random), Some(human)) =
-        (report.human_normalised, report.random_score, report.human_score)
-    {
-        let normalised = fixed(normalised, 3);
+    if let Some(ReferenceScores { human_normalised, random_score: random, human_score: human }) = reference {
+        let normalised = fixed(*human_normalised, 3);
         text += &format!("human-normalised score: {normalised} (0: random play, {random}; 1: human, {human})\n");
     }
     let scores: Vec<String> = scores.iter().map(f64::to_string).collect();

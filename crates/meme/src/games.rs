@@ -4,7 +4,7 @@ use anyhow::Result;
 use clap::Args;
 use envs::games::{Game, games};
 
-use crate::output;
+use crate::output::{self, Column};
 
 /// Arguments of `meme games`.
 #[derive(Args)]
@@ -20,15 +20,16 @@ pub fn run(args: &GamesArgs) -> Result<()> {
 }
 
 fn table(games: &[Game]) -> String {
-    let heading = ["game", "title", "actions", "random", "human", "MEME 200M", "MEME 1B"].map(str::to_owned);
-    let row = |game: &Game| {
-        let score = |score: f64| format!("{score:.1}");
-        let [random, human, meme_200m, meme_1b] =
-            [game.random, game.human, game.meme_200m.mean, game.meme_1b.mean].map(score);
-        [game.rom.clone(), game.title.clone(), game.minimal_actions.to_string(), random, human, meme_200m, meme_1b]
-    };
-    let rows: Vec<[String; 7]> = [heading].into_iter().chain(games.iter().map(row)).collect();
-    let mut text = output::table(&rows, &[0, 1]);
+    let columns: [Column<Game>; 7] = [
+        ("game", |game| game.rom.clone()),
+        ("title", |game| game.title.clone()),
+        ("actions", |game| game.minimal_actions.to_string()),
+        ("random", |game| format!("{:.1}", game.random)),
+        ("human", |game| format!("{:.1}", game.human)),
+        ("MEME 200M", |game| format!("{:.1}", game.meme_200m.mean)),
+        ("MEME 1B", |game| format!("{:.1}", game.meme_1b.mean)),
+    ];
+    let mut text = output::table_of(games, &columns, &[0, 1]);
     for (game, random) in games.iter().filter_map(|game| Some((game, game.random_in_paper?))) {
         text += &format!(
             "The paper's means use {random:.1} instead of {:.1} as the random score of {}.\n",

@@ -1,11 +1,11 @@
 //! Reports on standard output, as text or JSON.
 
-use std::error::Error;
-use std::fmt;
 use std::io::{self, ErrorKind, Write};
+use std::iter;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
+use thiserror::Error;
 
 use crate::console;
 
@@ -13,16 +13,9 @@ use crate::console;
 pub const WRITE_FAILED: &str = "cannot write to standard output";
 
 /// The error of a reader that has closed standard output.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("standard output is closed")]
 pub struct ClosedOutput;
-
-impl fmt::Display for ClosedOutput {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("standard output is closed")
-    }
-}
-
-impl Error for ClosedOutput {}
 
 /// Prints text to standard output; fails with [`ClosedOutput`] if the reader is gone.
 pub fn print(text: &str) -> Result<()> {
@@ -46,30 +39,35 @@ pub fn print_report<R: Serialize>(json: bool, report: &R, render: impl FnOnce(&R
 }
 
 /// Aligns rows of cells in columns two spaces apart, numbers to the right and the `left` columns to the left.
-pub fn table<const N: usize>(rows: &[[String; N]], left: &[usize]) -> String {
-    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: [usize; N] = std::array::from_fn(width);
-    let line = |row: &[String; N]| {
-        let cells = row.iter().zip(widths).enumerate().map(|(column, (cell, width))| match left.contains(&column) {
+pub fn table(rows: &[impl AsRef<[String]>], left: &[usize]) -> String {
+    let width = |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows.first().map_or(0, |row| row.as_ref().len())).map(width).collect();
+    let line = |row: &[String]| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(column, (cell, width))| match left.contains(&column) {
             true => format!("{cell:<width$}"),
             false => format!("{cell:>width$}"),
         });
         cells.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
-    rows.iter().map(line).collect()
+    rows.iter().map(|row| line(row.as_ref())).collect()
+}
+
+/// Heading of a column, and its cell for a record.
+pub type Column<R> = (&'static str, fn(&R) -> String);
+
+/// Aligns one row per record under the columns' headings.
+pub fn table_of<R>(records: &[R], columns: &[Column<R>], left: &[usize]) -> String {
+    let heading = columns.iter().map(|(heading, _)| (*heading).to_owned()).collect();
+    let row = |record| columns.iter().map(|(_, cell)| cell(record)).collect();
+    let rows: Vec<Vec<String>> = iter::once(heading).chain(records.iter().map(row)).collect();
+    table(&rows, left)
 }
 
 /// Formats `1234567` as `1 234 567`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(" ")
 }
 
 /// Returns `s` unless there is exactly one, for `1 row` and `2 rows`.

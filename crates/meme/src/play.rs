@@ -13,7 +13,7 @@ use train::number_format::{fixed, rounded};
 
 use crate::console::ProgressLine;
 use crate::output::{self, grouped, plural};
-use crate::video::{self, VideoWriter};
+use crate::video::{VideoWriter, picture_size};
 use crate::{install, options};
 
 /// Arguments of `meme play`.
@@ -130,8 +130,7 @@ fn check_atari_options(args: &PlayArgs, environment: &EnvId) -> Result<()> {
 }
 
 fn open_video(path: &std::path::Path, spec: &EnvSpec) -> Result<VideoWriter> {
-    let (height, width) = video::picture_size(spec)?;
-    VideoWriter::create(path, height, width, video::FRAMES_PER_SECOND)
+    VideoWriter::create(path, picture_size(spec)?)
         .with_context(|| format!("cannot create the video {}", path.display()))
 }
 
@@ -205,10 +204,7 @@ fn episode_line(number: usize, PlayedEpisode { score, frames, ending }: PlayedEp
 }
 
 fn record(video: &mut Option<&mut VideoWriter>, observation: &[u8]) -> Result<()> {
-    match video {
-        Some(video) => Ok(video.frame(observation)?),
-        None => Ok(()),
-    }
+    video.as_mut().map_or(Ok(()), |video| video.frame(observation))
 }
 
 fn summary(report: &PlayReport, args: &PlayArgs) -> String {

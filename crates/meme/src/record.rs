@@ -16,7 +16,7 @@ use crate::console::ProgressLine;
 use crate::options;
 use crate::output::{self, grouped};
 use crate::run_args::{OpenedRun, RunArgs};
-use crate::video::scene::{Bars, Scene, SceneStep};
+use crate::video::scene::{Scene, SceneStep};
 use crate::video::{FRAMES_PER_SECOND, VideoWriter};
 
 /// Frames for which the end of an episode is shown.
@@ -63,16 +63,13 @@ pub fn run(args: &RecordArgs) -> Result<()> {
     let OpenedRun { task, config, checkpoint, seed, .. } = &run;
     let mut play = run.context(Demonstration::new(task, config, checkpoint, *seed))?;
     let mut scene = Scene::new(play.spec(), config.agent.policies.count)?;
-    let (height, width) = scene.size();
     let out = match &args.out {
         Some(out) => out.clone(),
         None => default_video(&run)?,
     };
-    let mut video = VideoWriter::create(&out, height, width, FRAMES_PER_SECOND)
+    let mut video = VideoWriter::create(&out, scene.size())
         .with_context(|| format!("cannot create the video {}", out.display()))?;
-    let length =
-        VideoLength { episodes: args.episodes, pictures: args.seconds.map(|s| s * u64::from(FRAMES_PER_SECOND)) };
-    let (scores, score_so_far) = film(&mut play, length, config.agent.acts_by_policy(), &mut scene, &mut video)?;
+    let (scores, score_so_far) = film(&mut play, args, config.agent.acts_by_policy(), &mut scene, &mut video)?;
     video.finish()?;
     let report = RecordReport {
         run: run.files.name().to_owned(),
@@ -95,22 +92,17 @@ fn default_video(run: &OpenedRun) -> Result<PathBuf> {
     Ok(folder.join(format!("{:012}-seed-{}.gif", run.checkpoint.frames(), run.seed)))
 }
 
-/// Length of a video: a number of episodes, or of pictures if that is reached earlier.
-#[derive(Clone, Copy)]
-struct VideoLength {
-    episodes: u64,
-    pictures: Option<u64>,
-}
-
 /// Returns the scores of complete episodes, and that of an incomplete one. An episode that is lost with its worker is
 /// shown but does not count.
 fn film(
     play: &mut Demonstration,
-    VideoLength { episodes, pictures }: VideoLength,
+    args: &RecordArgs,
     distilled: bool,
     scene: &mut Scene,
     video: &mut VideoWriter,
 ) -> Result<(Vec<f64>, Option<f64>)> {
+    let episodes = args.episodes;
+    let pictures = args.seconds.map(|seconds| seconds * u64::from(FRAMES_PER_SECOND));
     let mut progress = ProgressLine::new();
     let mut scores = Vec::new();
     let (mut score, mut step, mut shown_pictures) = (0.0, 0, 0);
@@ -119,11 +111,11 @@ fn film(
         let DemonstrationStep { observation, decision, intrinsic, action, reward, end } =
             play.step(&mut |fault| progress.warn(fault))?;
         let probabilities = softmax(&decision.preferences);
-        let bars = if distilled { Bars::Policy(&probabilities) } else { Bars::Values };
+        let probabilities = distilled.then_some(&probabilities[..]);
         let q: Vec<f32> = decision.q.iter().map(|&q| unscale_value(f64::from(q)) as f32).collect();
         let episode = scores.len() as u64 + 1;
         let (observation, q, intrinsic) = (&observation[..], &q[..], Some(intrinsic.ngu));
-        let shown = SceneStep { observation, episode, step, score, policy, bars, q, action, intrinsic };
+        let shown = SceneStep { observation, episode, step, score, policy, probabilities, q, action, intrinsic };
         video.frame(scene.draw(&shown))?;
         (score, step, shown_pictures) = (score + reward, step + 1, shown_pictures + 1);
         if let Some((end, last)) = end {

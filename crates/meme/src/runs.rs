@@ -9,9 +9,10 @@ use train::number_format::{fixed, rounded};
 use train::run::checkpoint::{Checkpoints, contents};
 use train::run::{MetricsSummary, RunFiles, clock};
 
+use crate::console;
+use crate::output::{self, Column};
 use crate::preset::FIRST_RUN;
 use crate::run_args::{RUNS, run_config};
-use crate::{console, output};
 
 /// Arguments of `meme runs`.
 #[derive(Args)]
@@ -54,6 +55,17 @@ enum RunState {
     Stopped,
     /// Killed or failed: everything after the last checkpoint is lost.
     CutOff,
+}
+
+impl RunState {
+    fn text(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Finished => "finished",
+            Self::Stopped => "stopped",
+            Self::CutOff => "cut off",
+        }
+    }
 }
 
 /// Prints the runs. Skips those that cannot be read, with a warning.
@@ -112,27 +124,21 @@ fn report(run: &RunFiles) -> Result<RunSummary> {
 }
 
 fn table(reports: &[RunSummary]) -> String {
-    let heading = ["name", "task", "preset", "frames", "last eval", "best eval", "state", "age"].map(str::to_owned);
-    let score = |score: Option<f64>| score.map_or("-".to_owned(), |score| fixed(score, 1));
-    let rows = reports.iter().map(|report| {
-        [
-            report.name.clone(),
-            report.task.clone(),
-            report.preset.clone(),
-            output::grouped(report.frames),
-            score(report.last_evaluation),
-            score(report.best_evaluation),
-            match report.state {
-                RunState::Running => "running".to_owned(),
-                RunState::Finished => "finished".to_owned(),
-                RunState::Stopped => "stopped".to_owned(),
-                RunState::CutOff => "cut off".to_owned(),
-            },
-            age(report.age_seconds),
-        ]
-    });
-    let rows: Vec<[String; 8]> = [heading].into_iter().chain(rows).collect();
-    output::table(&rows, &[0, 1, 2, 6])
+    let columns: [Column<RunSummary>; 8] = [
+        ("name", |run| run.name.clone()),
+        ("task", |run| run.task.clone()),
+        ("preset", |run| run.preset.clone()),
+        ("frames", |run| output::grouped(run.frames)),
+        ("last eval", |run| score(run.last_evaluation)),
+        ("best eval", |run| score(run.best_evaluation)),
+        ("state", |run| run.state.text().to_owned()),
+        ("age", |run| age(run.age_seconds)),
+    ];
+    output::table_of(reports, &columns, &[0, 1, 2, 6])
+}
+
+fn score(score: Option<f64>) -> String {
+    score.map_or("-".to_owned(), |score| fixed(score, 1))
 }
 
 fn age(seconds: u64) -> String {

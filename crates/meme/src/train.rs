@@ -216,40 +216,31 @@ fn locked(progress: &Mutex<ProgressLine>) -> MutexGuard<'_, ProgressLine> {
     progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Why training ended.
-#[derive(Clone, Copy, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum EndReason {
-    Finished,
-    Stopped,
-}
-
 #[derive(Serialize)]
 struct TrainReport<'a> {
     name: &'a str,
     folder: &'a Path,
     #[serde(flatten)]
     status: &'a RunStatus,
-    ended: EndReason,
+    /// Why training ended: finished or stopped.
+    ended: &'static str,
 }
 
 /// Prints the final status, and says why training ended and what can be done next.
 fn report(args: &TrainArgs, name: &str, status: &RunStatus) -> Result<()> {
-    let ended = if status.is_finished() { EndReason::Finished } else { EndReason::Stopped };
     let RunStatus { frames, budget, updates, .. } = status;
     let (folder, runs) = (args.runs.join(name), args.runs.display());
-    let (done, next) = match ended {
-        EndReason::Finished => {
-            let runs = if args.runs == Path::new(RUNS) { String::new() } else { format!(" --runs {runs}") };
-            let eval = format!("evaluate it with `meme eval {name}{runs}`");
-            ("finished", format!("{eval}, or train longer with a higher --frames"))
-        }
-        EndReason::Stopped => ("stopped", "run the same command to resume".to_owned()),
+    let (ended, next) = if status.is_finished() {
+        let runs = if args.runs == Path::new(RUNS) { String::new() } else { format!(" --runs {runs}") };
+        let eval = format!("evaluate it with `meme eval {name}{runs}`");
+        ("finished", format!("{eval}, or train longer with a higher --frames"))
+    } else {
+        ("stopped", "run the same command to resume".to_owned())
     };
     let unlearned =
         if *updates == 0 { "; nothing was learned yet, because replay holds too few sequences" } else { "" };
     console::message(format_args!(
-        "run {name} {done} at {frames} of {budget} frames and {updates} updates, saved in {}; {next}{unlearned}",
+        "run {name} {ended} at {frames} of {budget} frames and {updates} updates, saved in {}; {next}{unlearned}",
         folder.display()
     ));
     let report = TrainReport { name, folder: &folder, status, ended };

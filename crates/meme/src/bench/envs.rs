@@ -65,7 +65,6 @@ struct EnvsReport {
 #[derive(Clone, Copy, Debug, Default)]
 struct WorkerRound {
     steps: usize,
-    frames: u64,
     wall: Duration,
     worker_cpu: Duration,
     rust_cpu: Duration,
@@ -124,23 +123,25 @@ pub fn run(args: &EnvsArgs) -> Result<()> {
         }
     }
     progress.clear();
-    output::print_report(args.json, &report(args, &ours, &plain), text)
+    let frames_per_step = players[0].environments.spec().frames_per_step;
+    output::print_report(args.json, &report(args, frames_per_step, &ours, &plain), text)
 }
 
-fn report(args: &EnvsArgs, ours: &[WorkerRound], plain: &[LoopRound]) -> EnvsReport {
+fn report(args: &EnvsArgs, frames_per_step: u32, ours: &[WorkerRound], plain: &[LoopRound]) -> EnvsReport {
     let per_step = |cpu: fn(&WorkerRound) -> Duration| -> Vec<f64> {
         ours.iter().map(|round| cpu(round).as_secs_f64() * 1e6 / round.steps as f64).collect()
     };
     let worker = per_step(|round| round.worker_cpu);
     let plain: Vec<f64> = plain.iter().map(|round| round.cpu_s * 1e6 / round.steps as f64).collect();
+    let agent_steps = ours.iter().map(|round| round.steps).sum();
     let wall: Duration = ours.iter().map(|round| round.wall).sum();
     EnvsReport {
         game: args.game.clone(),
         environments: args.envs,
         workers: args.workers,
-        agent_steps: ours.iter().map(|round| round.steps).sum(),
+        agent_steps,
         rounds: args.rounds,
-        frames_per_second: ours.iter().map(|round| round.frames).sum::<u64>() as f64 / wall.as_secs_f64(),
+        frames_per_second: agent_steps as f64 * f64::from(frames_per_step) / wall.as_secs_f64(),
         ratio: Quartiles::of(worker.iter().zip(&plain).map(|(worker, plain)| worker / plain).collect()),
         worker_cpu_us_per_step: Quartiles::of(worker),
         rust_cpu_us_per_step: Quartiles::of(per_step(|round| round.rust_cpu)),
@@ -222,8 +223,7 @@ impl WorkerPlayer {
         }
         let worker_cpu = environments.worker_cpu_time()? - worker_cpu;
         let steps = actions.len() * groups * size;
-        let frames = steps as u64 * u64::from(environments.spec().frames_per_step);
-        Ok(WorkerRound { steps, frames, wall, worker_cpu, rust_cpu })
+        Ok(WorkerRound { steps, wall, worker_cpu, rust_cpu })
     }
 
     /// Sums the pixels of each environment's observation.
@@ -256,7 +256,6 @@ fn play(players: &mut [WorkerPlayer]) -> Result<WorkerRound> {
     for round in rounds {
         let round = round?;
         sum.steps += round.steps;
-        sum.frames += round.frames;
         sum.worker_cpu += round.worker_cpu;
         sum.rust_cpu += round.rust_cpu;
         sum.wall = sum.wall.max(round.wall);

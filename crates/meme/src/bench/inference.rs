@@ -28,7 +28,7 @@ use super::{BenchDevice, peak_gpu_bytes};
 use crate::config::ConfigArgs;
 use crate::console::ProgressLine;
 use crate::options;
-use crate::output::{self, grouped};
+use crate::output::{self, Column, grouped};
 
 /// Arguments of `meme bench inference`. The default preset is paper.
 #[derive(Args)]
@@ -296,40 +296,24 @@ impl BackgroundLearner {
 }
 
 fn table(args: &InferenceArgs, preset: &str, device: Device, rows: &[InferenceTimes]) -> String {
-    let heading = [
-        "environments",
-        "device ms",
-        "round trip ms",
-        "p95 ms",
-        "slowest ms",
-        "frames/s",
-        "TFLOP/s",
-        "GPU memory",
-        "updates/s",
+    let columns: [Column<InferenceTimes>; 9] = [
+        ("environments", |row| row.environments.to_string()),
+        ("device ms", |row| row.milliseconds.map_or("-".to_owned(), |ms| format!("{ms:.3}"))),
+        ("round trip ms", |row| format!("{:.3}", row.round_trip_milliseconds)),
+        ("p95 ms", |row| format!("{:.3}", row.round_trip_p95_milliseconds)),
+        ("slowest ms", |row| format!("{:.3}", row.slowest_milliseconds)),
+        ("frames/s", |row| grouped(row.frames_per_second as u64)),
+        ("TFLOP/s", |row| format!("{:.1}", row.teraflops_per_second)),
+        ("GPU memory", |row| {
+            row.peak_gpu_bytes.map_or("-".to_owned(), |bytes| format!("{:.1} GB", bytes as f64 / 1e9))
+        }),
+        ("updates/s", |row| row.updates_per_second.map_or("-".to_owned(), |rate| format!("{rate:.2}"))),
     ];
-    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "-".to_owned());
-    let row = |row: &InferenceTimes| {
-        let [trip, p95, slowest] =
-            [row.round_trip_milliseconds, row.round_trip_p95_milliseconds, row.slowest_milliseconds]
-                .map(|ms| format!("{ms:.3}"));
-        [
-            row.environments.to_string(),
-            or_dash(row.milliseconds.map(|ms| format!("{ms:.3}"))),
-            trip,
-            p95,
-            slowest,
-            grouped(row.frames_per_second as u64),
-            format!("{:.1}", row.teraflops_per_second),
-            or_dash(row.peak_gpu_bytes.map(|bytes| format!("{:.1} GB", bytes as f64 / 1e9))),
-            or_dash(row.updates_per_second.map(|rate| format!("{rate:.2}"))),
-        ]
-    };
-    let rows: Vec<_> = [heading.map(str::to_owned)].into_iter().chain(rows.iter().map(row)).collect();
     let beside = if args.beside_learner { ", next to a learner" } else { "" };
     format!(
         "inference, preset {preset}, observations of 210x160, {} actions, {device:?}{beside}; {} steps\n\n{}",
         args.actions,
         args.steps,
-        output::table(&rows, &[])
+        output::table_of(rows, &columns, &[])
     )
 }

@@ -12,7 +12,7 @@ use rand_distr::StandardNormal;
 use serde::Serialize;
 
 use super::measure::{median, milliseconds};
-use crate::output::{self, grouped};
+use crate::output::{self, Column, grouped};
 
 const CAPACITY: usize = 30_000;
 const DIMENSIONS: usize = 32;
@@ -154,21 +154,16 @@ fn read_bandwidth(bytes: usize) -> f64 {
 }
 
 fn table(report: &IntrinsicReport) -> String {
-    let heading = ["entries", "query", "in turn", "scan", "scan / query", "insertion", "read", "read / in turn"];
-    let row = |fill: &FillTimes| {
-        let microseconds = |time: f64| format!("{time:.1} µs");
-        [
-            grouped(fill.entries as u64),
-            microseconds(fill.query_microseconds),
-            microseconds(fill.query_in_turn_microseconds),
-            microseconds(fill.scan_microseconds),
-            format!("{:.1}", fill.scan_microseconds / fill.query_microseconds),
-            format!("{:.0} ns", fill.insert_nanoseconds),
-            microseconds(fill.read_microseconds),
-            format!("{:.0} %", 100.0 * fill.share_of_bandwidth),
-        ]
-    };
-    let rows: Vec<_> = [heading.map(str::to_owned)].into_iter().chain(report.fills.iter().map(row)).collect();
+    let columns: [Column<FillTimes>; 8] = [
+        ("entries", |fill| grouped(fill.entries as u64)),
+        ("query", |fill| format!("{:.1} µs", fill.query_microseconds)),
+        ("in turn", |fill| format!("{:.1} µs", fill.query_in_turn_microseconds)),
+        ("scan", |fill| format!("{:.1} µs", fill.scan_microseconds)),
+        ("scan / query", |fill| format!("{:.1}", fill.scan_microseconds / fill.query_microseconds)),
+        ("insertion", |fill| format!("{:.0} ns", fill.insert_nanoseconds)),
+        ("read", |fill| format!("{:.1} µs", fill.read_microseconds)),
+        ("read / in turn", |fill| format!("{:.0} %", 100.0 * fill.share_of_bandwidth)),
+    ];
     format!(
         "episodic memory: the {} nearest of up to {} embeddings of {} f32, one core, medians\n\
          in turn: {} environments query one after the other\n\
@@ -178,7 +173,7 @@ fn table(report: &IntrinsicReport) -> String {
         report.dimensions,
         report.environments,
         report.read_gigabytes_per_second,
-        output::table(&rows, &[])
+        output::table_of(&report.fills, &columns, &[])
     )
 }
 

@@ -119,13 +119,13 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
     let mut learner = Learner::new(&config.agent, &observation, args.actions, 0, device)?;
     let sequences = random_batch(learner.networks(), trace, &vec![trace; batch], &mut Random::seed_from_u64(1));
 
-    let mut measured = UpdateTimes { updates: vec![], parts: vec![vec![]; PARTS.len()] };
-    with_batches(&learner.loader()?, &sequences, |next| measured.measure(&mut learner, device, args.updates, next))?;
+    let (mut updates, mut parts) =
+        with_batches(&learner.loader()?, &sequences, |next| measure(&mut learner, device, args.updates, next))?;
 
-    let fastest_milliseconds = measured.updates.iter().copied().fold(f64::INFINITY, f64::min);
-    let milliseconds = median(&mut measured.updates);
+    let fastest_milliseconds = updates.iter().copied().fold(f64::INFINITY, f64::min);
+    let milliseconds = median(&mut updates);
     let frames = (batch * trace) as f64;
-    let parts: Vec<_> = measured.parts.iter_mut().map(|times| median(times)).collect();
+    let parts: Vec<_> = parts.iter_mut().map(|times| median(times)).collect();
     let whole: f64 = parts.iter().sum();
     let report = LearnerReport {
         preset,
@@ -154,65 +154,56 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
     output::print_report(args.json, &report, table)
 }
 
-/// Milliseconds of updates and of each part.
-struct UpdateTimes {
-    updates: Vec<f64>,
-    parts: Vec<Vec<f64>>,
-}
-
-impl UpdateTimes {
-    /// Measures complete updates, as training runs them, and then parts.
-    fn measure(
-        &mut self,
-        learner: &mut Learner,
-        device: Device,
-        updates: usize,
-        mut next: impl FnMut() -> Result<LoadedBatch>,
-    ) -> Result<()> {
-        let mut progress = ProgressLine::new();
-        let (whole, all) = (WARM_UP + updates, WARM_UP + updates + PART_UPDATES);
-        for update in 0..whole {
-            progress.show(|| format!("update {} of {all}", update + 1));
-            let start = Instant::now();
-            let loaded = next()?;
-            if learner.runs_ahead() {
-                // It waits for the previous update, so the time between two calls is that of one update.
-                learner.begin(&loaded)?;
-            } else {
-                learner.step_loaded(&loaded, StepOptions::default())?;
-            }
-            if update >= WARM_UP {
-                self.updates.push(milliseconds(start));
-            }
+/// Measures complete updates, as training runs them, and then parts. Returns the milliseconds of each update and part.
+fn measure(
+    learner: &mut Learner,
+    device: Device,
+    updates: usize,
+    next: &mut dyn FnMut() -> Result<LoadedBatch>,
+) -> Result<(Vec<f64>, Vec<Vec<f64>>)> {
+    let (mut times, mut part_times) = (vec![], vec![vec![]; PARTS.len()]);
+    let mut progress = ProgressLine::new();
+    let (whole, all) = (WARM_UP + updates, WARM_UP + updates + PART_UPDATES);
+    for update in 0..whole {
+        progress.show(|| format!("update {} of {all}", update + 1));
+        let start = Instant::now();
+        let loaded = next()?;
+        if learner.runs_ahead() {
+            // It waits for the previous update, so the time between two calls is that of one update.
+            learner.begin(&loaded)?;
+        } else {
+            learner.step_loaded(&loaded, StepOptions::default())?;
         }
-        learner.finish()?;
-        for update in whole..all {
-            progress.show(|| format!("update {} of {all}", update + 1));
-            let loaded = next()?;
-            let mut last = Instant::now();
-            let mut observer = |part| {
-                if let Device::Cuda(index) = device {
-                    tch::Cuda::synchronize(index as i64);
-                }
-                let now = Instant::now();
-                if let Some(i) = PARTS.iter().position(|(known, _)| *known == part) {
-                    self.parts[i].push((now - last).as_secs_f64() * 1e3);
-                }
-                last = now;
-            };
-            learner.step_loaded(&loaded, StepOptions { depth_mask: None, observer: Some(&mut observer) })?;
+        if update >= WARM_UP {
+            times.push(milliseconds(start));
         }
-        progress.clear();
-        Ok(())
     }
+    learner.finish()?;
+    for update in whole..all {
+        progress.show(|| format!("update {} of {all}", update + 1));
+        let loaded = next()?;
+        let mut last = Instant::now();
+        let mut observer = |part| {
+            if let Device::Cuda(index) = device {
+                tch::Cuda::synchronize(index as i64);
+            }
+            if let Some(i) = PARTS.iter().position(|(known, _)| *known == part) {
+                part_times[i].push(milliseconds(last));
+            }
+            last = Instant::now();
+        };
+        learner.step_loaded(&loaded, StepOptions { depth_mask: None, observer: Some(&mut observer) })?;
+    }
+    progress.clear();
+    Ok((times, part_times))
 }
 
 /// Runs `work` with a source of batches that a thread loads ahead, as in training.
-fn with_batches(
+fn with_batches<T>(
     loader: &Loader,
     sequences: &SequenceBatch,
-    work: impl FnOnce(&mut dyn FnMut() -> Result<LoadedBatch>) -> Result<()>,
-) -> Result<()> {
+    work: impl FnOnce(&mut dyn FnMut() -> Result<LoadedBatch>) -> Result<T>,
+) -> Result<T> {
     thread::scope(|scope| {
         let (ahead, batches) = sync_channel(1);
         scope.spawn(move || {

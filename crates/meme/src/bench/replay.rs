@@ -3,7 +3,7 @@
 mod recording;
 mod ring;
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::available_parallelism;
@@ -15,6 +15,7 @@ use rand::SeedableRng;
 use rand_xoshiro::SplitMix64;
 use replay::{RateLimiterConfig, Replay, ReplayConfig, Sampler, SequenceBatch, Snapshot, Writer};
 use serde::Serialize;
+use tempfile::TempPath;
 use train::runtime::usage;
 
 use self::recording::Recording;
@@ -280,19 +281,16 @@ fn measure_fill(
     let begun = Instant::now();
     let snapshot = Snapshot::take(&replay, writers.iter().map(Writer::state).collect());
     let locked = begun.elapsed();
-    let path = &args.snapshot;
-    let written = write(&snapshot, path);
-    if written.is_err() {
-        // The disk may be full, so the incomplete file should not stay. It does no harm if this fails too.
-        let _ = fs::remove_file(path);
-    }
-    let snapshot_bytes = written.with_context(|| format!("cannot write {}", path.display()))?;
+    // Removes the file in any case: the disk may be full.
+    let path = TempPath::try_from_path(&args.snapshot)?;
+    let snapshot_bytes =
+        write(&snapshot, &path).with_context(|| format!("cannot write {}", args.snapshot.display()))?;
     let snapshot_seconds = begun.elapsed().as_secs_f64();
     drop((writers, replay));
     let begun = Instant::now();
-    let restored = Snapshot::restore_from(File::open(path)?, &config);
+    let restored = Snapshot::restore_from(File::open(&path)?, &config);
     let restore_seconds = begun.elapsed().as_secs_f64();
-    fs::remove_file(path)?;
+    path.close()?;
     progress.clear();
     let restored = restored?.replay.accounting();
     ensure!(restored == held, "the restored replay differs: expected {held}, got {restored}");

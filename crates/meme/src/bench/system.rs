@@ -1,7 +1,7 @@
 //! `meme bench system`: complete training in an environment, and where each role's time goes.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -76,15 +76,8 @@ struct SystemReport {
     learner_idle: f64,
     /// CPU time of this process and its workers per second.
     cores_used: f64,
-    roles: Vec<RoleShare>,
+    roles: Vec<TimeShare>,
     memory: MemoryReport,
-}
-
-#[derive(Serialize)]
-struct RoleShare {
-    role: &'static str,
-    activity: &'static str,
-    share: f64,
 }
 
 /// Memory over time. Growth shows between the middle and the end, as the first minute still reserves memory.
@@ -153,28 +146,19 @@ pub fn run(args: &SystemArgs) -> Result<()> {
     let description = RunDescription::new(&environment.to_string(), &preset, config.run.seed);
     let (directory, _) = RunDirectory::open(folder.path(), "bench", Start::Continue, description, &config.to_toml()?)?;
     let on_gpu = config.run.device != Device::Cpu && tch::Cuda::is_available();
-    let monitor = MemoryMonitor::start(on_gpu)?;
     let mut bench = SystemBench {
         warm_up: args.warm_up,
         seconds: Duration::from_secs(args.seconds),
         stop: stop.clone(),
-        memory: Arc::clone(&monitor.memory),
+        memory: watch_memory(on_gpu)?,
         begun: Instant::now(),
         progress: ProgressLine::new(),
         readings: Vec::new(),
     };
     let outcome = trainer::rehearse(&install::task(environment)?, &config, &directory, &stop, &mut bench);
     bench.progress.clear();
-    monitor.finish();
     outcome?;
     output::print_report(args.json, &bench.report(args, preset, &config, on_gpu)?, text)
-}
-
-/// Reads memory on its own thread, so that training does not wait for it.
-struct MemoryMonitor {
-    memory: Arc<Mutex<MemoryPeaks>>,
-    stop: Stop,
-    thread: JoinHandle<()>,
 }
 
 /// The last reading and the largest values so far.
@@ -184,30 +168,24 @@ struct MemoryPeaks {
     most: ResourceUsage,
 }
 
-impl MemoryMonitor {
-    fn start(gpu: bool) -> Result<Self> {
-        let (memory, stop) = (Arc::new(Mutex::new(MemoryPeaks::default())), Stop::new());
-        let (shared, stopping) = (Arc::clone(&memory), stop.clone());
-        let read = move || {
-            for reading in 0.. {
-                // A failed reading is skipped.
-                if let Ok(usage) = ResourceUsage::now(gpu && reading % READINGS_PER_GPU_READING == 0) {
-                    shared.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
-                }
-                if stopping.wait(MEMORY_INTERVAL) {
-                    return;
-                }
+/// Reads memory on its own thread, so that training does not wait for it, until the result is dropped.
+fn watch_memory(gpu: bool) -> Result<Arc<Mutex<MemoryPeaks>>> {
+    let memory = Arc::new(Mutex::new(MemoryPeaks::default()));
+    let watched = Arc::downgrade(&memory);
+    let watch = move || {
+        for reading in 0.. {
+            let Some(memory) = watched.upgrade() else { return };
+            // A failed reading is skipped.
+            if let Ok(usage) = ResourceUsage::now(gpu && reading % READINGS_PER_GPU_READING == 0) {
+                memory.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
             }
-        };
-        let thread = thread::Builder::new().name("memory".to_owned()).spawn(read);
-        Ok(Self { memory, stop, thread: thread.context("cannot start the thread that measures memory")? })
-    }
-
-    fn finish(self) {
-        self.stop.request();
-        // A panic has been printed already, and does not affect training.
-        let _ = self.thread.join();
-    }
+            drop(memory);
+            thread::sleep(MEMORY_INTERVAL);
+        }
+    };
+    let thread = thread::Builder::new().name("memory".to_owned()).spawn(watch);
+    thread.context("cannot start the thread that measures memory")?;
+    Ok(memory)
 }
 
 impl MemoryPeaks {
@@ -324,10 +302,7 @@ impl SystemBench {
             samples_per_insert: (last.status.sampled - first.status.sampled) as f64 / inserted.max(1) as f64,
             learner_idle: idle.map_or(0.0, |share| share.share),
             cores_used: (last.usage.cpu.saturating_sub(first.usage.cpu)).as_secs_f64() / seconds,
-            roles: shares
-                .into_iter()
-                .map(|TimeShare { role, activity, share }| RoleShare { role, activity, share })
-                .collect(),
+            roles: shares,
             memory,
         })
     }

@@ -1,7 +1,7 @@
 //! One small chart over emulator frames: lines, or a map of shares.
 
 use super::axis::{Axis, Scale};
-use super::svg::{Anchor, Colour, SMALL, Svg, TITLE};
+use super::svg::{Colour, SMALL, Svg, TITLE};
 
 /// Width and height of a chart, including its title and labels.
 pub const SIZE: (f64, f64) = (404.0, 240.0);
@@ -30,12 +30,8 @@ pub struct Line {
     pub points: Points,
 }
 
-/// A horizontal line for reference, such as a human's score.
-#[derive(Clone, Debug)]
-pub struct Level {
-    pub label: &'static str,
-    pub value: f64,
-}
+/// Label and value of a horizontal line for reference, such as a human's score.
+pub type Level = (&'static str, f64);
 
 /// What a chart shows.
 #[derive(Clone, Debug)]
@@ -59,7 +55,7 @@ pub enum Content {
 pub struct Chart {
     pub title: String,
     /// Unit of the vertical axis.
-    pub unit: &'static str,
+    pub unit: String,
     pub content: Content,
     /// Number of policies, if the colours of the lines stand for policies.
     pub policies: Option<usize>,
@@ -100,13 +96,13 @@ impl Chart {
         let origin = (corner.0 + LEFT, corner.1 + TOP);
         let size = (SIZE.0 - LEFT - RIGHT, SIZE.1 - TOP - BOTTOM);
         let area = PlotArea { origin, size, x: Axis::exactly(0.0, frames) };
-        svg.text((origin.0, corner.1 + 16.0), &self.title, TITLE, Anchor::Start, TEXT);
-        svg.vertical_text((corner.0 + 12.0, origin.1 + size.1 / 2.0), self.unit, FAINT);
+        svg.text((origin.0, corner.1 + 16.0), &self.title, TITLE, "start", TEXT);
+        svg.vertical_text((corner.0 + 12.0, origin.1 + size.1 / 2.0), &self.unit, FAINT);
         area.draw_x_axis(svg);
         match &self.content {
             Content::Lines { lines, levels, scale } => {
                 let values = lines.iter().flat_map(|line| &line.points).map(|(_, value)| *value);
-                let values = values.chain(levels.iter().map(|level| level.value));
+                let values = values.chain(levels.iter().map(|(_, value)| *value));
                 if let Some(y) = Axis::of(values, *scale) {
                     area.draw_lines(svg, &y, lines, levels);
                 }
@@ -123,12 +119,12 @@ impl Chart {
             return svg.texts((x, y), named.map(|line| (line.label.as_str(), line.colour)));
         };
         let (left, width) = (x + 50.0, 120.0 / count as f64);
-        svg.text((left - 5.0, y), "policy 0", SMALL, Anchor::End, FAINT);
+        svg.text((left - 5.0, y), "policy 0", SMALL, "end", FAINT);
         for policy in 0..count {
             let at = (left + policy as f64 * width, y - 8.0);
             svg.rectangle(at, (width, 8.0), policy_colour(policy, count));
         }
-        svg.text((left + 125.0, y), &count.saturating_sub(1).to_string(), SMALL, Anchor::Start, FAINT);
+        svg.text((left + 125.0, y), &count.saturating_sub(1).to_string(), SMALL, "start", FAINT);
     }
 }
 
@@ -160,20 +156,20 @@ impl PlotArea {
         for (value, label) in self.x.ticks() {
             let x = self.x(value);
             svg.line(&[(x, bottom), (x, bottom + 3.0)], 0.8, FAINT);
-            svg.text((x, bottom + 14.0), &label, SMALL, Anchor::Middle, FAINT);
+            svg.text((x, bottom + 14.0), &label, SMALL, "middle", FAINT);
         }
         let middle = self.origin.0 + self.size.0 / 2.0;
-        svg.text((middle, bottom + 28.0), "emulator frames", SMALL, Anchor::Middle, FAINT);
+        svg.text((middle, bottom + 28.0), "emulator frames", SMALL, "middle", FAINT);
     }
 
     fn draw_lines(&self, svg: &mut Svg, axis: &Axis, lines: &[Line], levels: &[Level]) {
         for (value, label) in axis.ticks() {
             let y = self.y(axis.place(value));
             svg.line(&self.across(y), 0.6, GRID);
-            svg.text((self.origin.0 - 5.0, y + 3.5), &label, SMALL, Anchor::End, FAINT);
+            svg.text((self.origin.0 - 5.0, y + 3.5), &label, SMALL, "end", FAINT);
         }
-        for level in levels {
-            svg.dashes(&self.across(self.y(axis.place(level.value))), FAINT);
+        for (_, value) in levels {
+            svg.dashes(&self.across(self.y(axis.place(*value))), FAINT);
         }
         let width = if lines.len() > 6 { 1.0 } else { 1.5 };
         for line in lines {
@@ -190,9 +186,9 @@ impl PlotArea {
             }
         }
         // On top of the lines, so that they stay readable.
-        for level in levels {
-            let y = self.y(axis.place(level.value));
-            svg.text((self.origin.0 + self.size.0, y - 3.0), level.label, SMALL, Anchor::End, FAINT);
+        for (label, value) in levels {
+            let y = self.y(axis.place(*value));
+            svg.text((self.origin.0 + self.size.0, y - 3.0), label, SMALL, "end", FAINT);
         }
     }
 
@@ -213,7 +209,7 @@ impl PlotArea {
         }
         for policy in (0..policies).step_by((policies / 8).max(1)) {
             let at = (self.origin.0 - 5.0, y(policy as f64 + 0.5) + 3.5);
-            svg.text(at, &policy.to_string(), SMALL, Anchor::End, FAINT);
+            svg.text(at, &policy.to_string(), SMALL, "end", FAINT);
         }
     }
 }
@@ -237,9 +233,9 @@ mod tests {
 
     fn lines(points: Points) -> Chart {
         let lines = vec![Line { label: "actors".to_owned(), colour: colour(0), points }];
-        let levels = vec![Level { label: "human", value: 10.0 }];
+        let levels = vec![("human", 10.0)];
         let content = Content::Lines { lines, levels, scale: Scale::Linear };
-        Chart { title: "Score".to_owned(), unit: "points", content, policies: None }
+        Chart { title: "Score".to_owned(), unit: "points".to_owned(), content, policies: None }
     }
 
     /// The elements that a chart consists of.
@@ -283,7 +279,7 @@ mod tests {
     fn shares_fill_the_chart_and_the_largest_is_darkest() {
         let columns = vec![(0.0, vec![0.5, 0.5]), (50.0, vec![0.0, 1.0])];
         let content = Content::Shares { columns, end: 100.0 };
-        let elements = drawn(&Chart { title: String::new(), unit: "policy", content, policies: None });
+        let elements = drawn(&Chart { title: String::new(), unit: "policy".to_owned(), content, policies: None });
         let rectangles: Vec<&String> = elements.iter().filter(|element| element.starts_with("<rect")).collect();
         let area: f64 = rectangles.iter().map(|one| number(one, "width") * number(one, "height")).sum();
         assert!((area - (SIZE.0 - LEFT - RIGHT) * (SIZE.1 - TOP - BOTTOM)).abs() < 1e-6);

@@ -37,11 +37,29 @@ const IDLE: f64 = 0.05;
 /// Largest relative deviation of samples per insert from the config.
 const RATIO: f64 = 0.1;
 
+/// The warnings found so far.
+struct Warnings(Vec<Check>);
+
+impl Warnings {
+    fn add(&mut self, metric: &'static str, sentence: String) {
+        self.0.push(Check { metric, sentence });
+    }
+
+    /// Adds a warning about some policies, if there are any.
+    fn add_policies(&mut self, metric: &'static str, policies: &[usize], sentence: impl FnOnce() -> String) {
+        if !policies.is_empty() {
+            self.add(metric, format!("{}: {}", named(policies), sentence()));
+        }
+    }
+}
+
 /// Runs all checks.
 pub fn checks(curves: &Curves) -> Vec<Check> {
-    let all: [fn(&Curves) -> Vec<Check>; 9] =
-        [not_finite, per_policy, growth, unfounded_values, bandit, novelty, flat, scores, system];
-    all.iter().flat_map(|check| check(curves)).collect()
+    let mut warnings = Warnings(Vec::new());
+    for check in [not_finite, per_policy, growth, unfounded_values, bandit, novelty, flat, scores, system] {
+        check(curves, &mut warnings);
+    }
+    warnings.0
 }
 
 /// The mean of the last quarter of a curve, if it is long enough to judge.
@@ -79,194 +97,165 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", 100.0 * share)
 }
 
-fn not_finite(curves: &Curves) -> Vec<Check> {
-    let check = |metric| {
+fn not_finite(curves: &Curves, warnings: &mut Warnings) {
+    for metric in ["learner/loss", "learner/gradient_norm", "learner/loss_rnd"] {
         let count = curves.scalar(metric).iter().filter(|(_, value)| !value.is_finite()).count();
-        (count > 0).then(|| Check { metric, sentence: format!("{metric} is not finite in {count} rows") })
-    };
-    ["learner/loss", "learner/gradient_norm", "learner/loss_rnd"].into_iter().filter_map(check).collect()
+        if count > 0 {
+            warnings.add(metric, format!("{metric} is not finite in {count} rows"));
+        }
+    }
 }
 
 /// Metrics with one value per policy, and the bounds that they should stay away from.
-fn per_policy(curves: &Curves) -> Vec<Check> {
+fn per_policy(curves: &Curves, warnings: &mut Warnings) {
     let agent = curves.config.as_ref().map(|config| &config.agent);
     let sigma_floor = agent.map_or(f64::NEG_INFINITY, |agent| agent.loss.sigma_floor);
     // Without distillation there is no policy, and its entropy is 0 throughout.
     let distils = agent.is_none_or(|agent| agent.loss.distillation);
     let largest_entropy = curves.actions().map_or(f64::INFINITY, |actions| (actions as f64).ln());
-    type Bound<'a> = (&'static str, &'a dyn Fn(f64) -> bool, &'a dyn Fn(f64) -> String);
-    let bounds: [Bound<'_>; 6] = [
-        ("policy/trust_region_share", &|share| share > MASKED, &|share| {
-            format!("the trust region masks {} of the steps, so their values barely move", percent(share))
-        }),
-        ("policy/kl_share", &|share| share > MASKED, &|share| {
-            let remedy = "so the policy barely changes; try a shorter agent.copies.target_period";
-            format!("the KL bound masks {} of the steps, {remedy}", percent(share))
-        }),
-        ("policy/sigma", &|sigma| sigma <= sigma_floor * 1.01, &|_| format!("σ is at its floor, {sigma_floor}")),
-        ("policy/trace_coefficient", &|trace| trace < SHORT_TRACE, &|trace| {
-            format!("the mean trace coefficient is {trace:.2}, which cuts returns short")
-        }),
-        ("policy/entropy", &|entropy| distils && entropy < NO_ENTROPY, &|entropy| {
-            format!("the entropy is {entropy:.4} nats, so actions are deterministic")
-        }),
-        ("policy/entropy", &|entropy| distils && entropy > ALL_ENTROPY * largest_entropy, &|entropy| {
-            format!("the entropy is {entropy:.2} nats, that of random actions")
-        }),
-    ];
-    let check = |(metric, is_bad, describe): Bound<'_>| {
+    let mut check = |metric, is_bad: &dyn Fn(f64) -> bool, describe: &dyn Fn(f64) -> String| {
         let means = curves.vector(metric).into_iter().map(|points| recent(&points)).enumerate();
         let bad = means.filter_map(|(policy, mean)| Some((policy, mean.filter(|mean| is_bad(*mean))?)));
         let (policies, means): (Vec<usize>, Vec<f64>) = bad.unzip();
         // One mean stands for all of them; the picture shows each.
         let mean = means.iter().sum::<f64>() / means.len() as f64;
-        let sentence = || format!("{}: {}", named(&policies), describe(mean));
-        (!policies.is_empty()).then(|| Check { metric, sentence: sentence() })
+        warnings.add_policies(metric, &policies, || describe(mean));
     };
-    bounds.into_iter().filter_map(check).collect()
+    check("policy/trust_region_share", &|share| share > MASKED, &|share| {
+        format!("the trust region masks {} of the steps, so their values barely move", percent(share))
+    });
+    check("policy/kl_share", &|share| share > MASKED, &|share| {
+        let remedy = "so the policy barely changes; try a shorter agent.copies.target_period";
+        format!("the KL bound masks {} of the steps, {remedy}", percent(share))
+    });
+    check("policy/sigma", &|sigma| sigma <= sigma_floor * 1.01, &|_| format!("σ is at its floor, {sigma_floor}"));
+    check("policy/trace_coefficient", &|trace| trace < SHORT_TRACE, &|trace| {
+        format!("the mean trace coefficient is {trace:.2}, which cuts returns short")
+    });
+    check("policy/entropy", &|entropy| distils && entropy < NO_ENTROPY, &|entropy| {
+        format!("the entropy is {entropy:.4} nats, so actions are deterministic")
+    });
+    check("policy/entropy", &|entropy| distils && entropy > ALL_ENTROPY * largest_entropy, &|entropy| {
+        format!("the entropy is {entropy:.2} nats, that of random actions")
+    });
 }
 
 /// Metrics that must not grow without limit.
-fn growth(curves: &Curves) -> Vec<Check> {
-    let mut found = Vec::new();
+fn growth(curves: &Curves, warnings: &mut Warnings) {
     for metric in ["learner/gradient_norm", "learner/loss", "learner/loss_rnd", "learner/gradient_norm_rnd"] {
         let points = curves.scalar(metric);
         if let (Some(before), Some(now)) = (quarter(&points, 1), recent(&points))
             && before > 0.0
             && now > EXPLODES * before
         {
-            found.push(Check { metric, sentence: format!("{metric} grew from {before:.3} to {now:.3}") });
+            warnings.add(metric, format!("{metric} grew from {before:.3} to {now:.3}"));
         }
     }
-    let metric = "policy/sigma";
     let has_grown = |points: &Points| Some(recent(points)? > EXPLODES * quarter(points, 1)?.max(0.1));
-    let sigmas = curves.vector(metric).into_iter().enumerate();
-    let grown: Vec<usize> = sigmas.filter(|(_, points)| has_grown(points) == Some(true)).map(|(i, _)| i).collect();
-    if !grown.is_empty() {
-        let sentence = format!("{}: σ is more than {EXPLODES} times its earlier value", named(&grown));
-        found.push(Check { metric, sentence });
-    }
+    let sigmas = curves.vector("policy/sigma");
+    let grown: Vec<usize> = (0..sigmas.len()).filter(|&policy| has_grown(&sigmas[policy]) == Some(true)).collect();
+    warnings.add_policies("policy/sigma", &grown, || format!("σ is more than {EXPLODES} times its earlier value"));
     let metric = "learner/gradient_norm";
-    if let (Some(config), Some(norm)) = (&curves.config, recent(&curves.scalar(metric)))
-        && norm > config.agent.optimizer.clip_norm
-    {
-        let clip = config.agent.optimizer.clip_norm;
-        let sentence = format!("the mean gradient norm is {norm:.1}, above the clipping threshold, {clip}");
-        found.push(Check { metric, sentence });
+    let clip = curves.config.as_ref().map_or(f64::INFINITY, |config| config.agent.optimizer.clip_norm);
+    if let Some(norm) = recent(&curves.scalar(metric)).filter(|norm| *norm > clip) {
+        warnings.add(metric, format!("the mean gradient norm is {norm:.1}, above the clipping threshold, {clip}"));
     }
-    found
 }
 
 /// Q-values beyond the best mean score plus the largest intrinsic return, weighted as the policy does.
-fn unfounded_values(curves: &Curves) -> Vec<Check> {
+fn unfounded_values(curves: &Curves, warnings: &mut Warnings) {
     // A metrics file alone has no config; the paper's is the best guess then.
-    let family = curves.config.as_ref().map_or_else(PoliciesConfig::default, |config| config.agent.policies.clone());
+    let beta_max = curves.config.as_ref().map_or(PoliciesConfig::default().beta_max, |c| c.agent.policies.beta_max);
     let largest = |points: &Points| points.iter().map(|(_, value)| value.abs()).fold(0.0, f64::max);
     let score = curves.vector("actor/score_by_policy").iter().map(largest).fold(0.0, f64::max);
     let intrinsic = largest(&curves.scalar("actor/intrinsic_return"));
-    let metric = "policy/q_mean";
-    let values = curves.vector(metric);
-    let betas = policy_family::beta_ladder(values.len(), family.beta_max);
+    let values = curves.vector("policy/q_mean");
+    let betas = policy_family::beta_ladder(values.len(), beta_max);
     let unfounded = values.iter().zip(betas).enumerate().filter_map(|(policy, (points, beta))| {
         let value = rescaling::unscale_value(recent(points)?);
         // One point more, for games in which no reward has been seen yet.
         (value > UNFOUNDED * (score + beta * intrinsic + 1.0)).then_some((policy, value))
     });
     let (policies, values): (Vec<usize>, Vec<f64>) = unfounded.unzip();
-    if policies.is_empty() {
-        return vec![];
-    }
-    let (which, value) = (named(&policies), values.into_iter().fold(0.0, f64::max));
-    let sentence = format!("{which}: Q reaches {value:.0} points, more than {UNFOUNDED} times any return seen so far");
-    vec![Check { metric, sentence }]
+    let value = values.into_iter().fold(0.0, f64::max);
+    warnings.add_policies("policy/q_mean", &policies, || {
+        format!("Q reaches {value:.0} points, more than {UNFOUNDED} times any return seen so far")
+    });
 }
 
-fn bandit(curves: &Curves) -> Vec<Check> {
-    let metric = "bandit/pulls";
-    let pulls = curves.vector(metric);
+fn bandit(curves: &Curves, warnings: &mut Warnings) {
+    let pulls = curves.vector("bandit/pulls");
     let second_half = |points: &Points| Some(points.last()?.1 - points.get(points.len() / 2)?.1);
     let played: Vec<f64> = pulls.iter().filter_map(second_half).collect();
     // Every other choice is uniform. Half of a policy's even share of those is due, and judged once it is a few episodes.
     let due = played.iter().sum::<f64>() / (4 * pulls.len().max(1)) as f64;
     let starved: Vec<usize> = (0..played.len()).filter(|&policy| due >= 2.0 && played[policy] < due / 4.0).collect();
-    if starved.is_empty() {
-        return vec![];
-    }
-    vec![Check { metric, sentence: format!("{}: almost no episodes in the second half of the run", named(&starved)) }]
+    let sentence = || "almost no episodes in the second half of the run".to_owned();
+    warnings.add_policies("bandit/pulls", &starved, sentence);
 }
 
-fn novelty(curves: &Curves) -> Vec<Check> {
-    let mut found = Vec::new();
+fn novelty(curves: &Curves, warnings: &mut Warnings) {
     if recent(&curves.scalar("actor/reward_ngu")) == Some(0.0) {
-        found.push(Check { metric: "actor/reward_ngu", sentence: "the intrinsic reward is 0".to_owned() });
+        warnings.add("actor/reward_ngu", "the intrinsic reward is 0".to_owned());
     }
     let metric = "actor/reward_rnd";
     let clip = curves.config.as_ref().map_or(f64::INFINITY, |config| config.intrinsic.rnd_clip);
-    if let Some(multiplier) = recent(&curves.scalar(metric)) {
-        let bound = if multiplier <= 1.0 + NEAR { Some(("lower", 1.0)) } else { None };
-        let bound = bound.or((multiplier >= clip * (1.0 - NEAR)).then_some(("upper", clip)));
-        found.extend(bound.map(|(which, bound)| Check {
-            metric,
-            sentence: format!(
-                "the RND multiplier is {multiplier:.3}, at its {which} bound, {bound}, so lifelong novelty has no effect"
-            ),
-        }));
-    }
-    found
+    let Some(multiplier) = recent(&curves.scalar(metric)) else { return };
+    let at_bound = match multiplier {
+        low if low <= 1.0 + NEAR => "lower bound, 1".to_owned(),
+        high if high >= clip * (1.0 - NEAR) => format!("upper bound, {clip}"),
+        _ => return,
+    };
+    let position = format!("the RND multiplier is {multiplier:.3}, at its {at_bound}");
+    warnings.add(metric, format!("{position}, so lifelong novelty has no effect"));
 }
 
 /// Metrics that should change and do not.
-fn flat(curves: &Curves) -> Vec<Check> {
-    let check = |metric| {
+fn flat(curves: &Curves, warnings: &mut Warnings) {
+    for metric in ["learner/loss", "learner/loss_rnd", "learner/gradient_norm"] {
         let points = curves.scalar(metric);
         let half = &points[points.len() / 2..];
-        let is_flat = points.len() >= ENOUGH && half.iter().all(|(_, value)| *value == half[0].1);
-        let sentence = || format!("{metric} has not changed since the middle of the run");
-        is_flat.then(|| Check { metric, sentence: sentence() })
-    };
-    ["learner/loss", "learner/loss_rnd", "learner/gradient_norm"].into_iter().filter_map(check).collect()
+        if points.len() >= ENOUGH && half.iter().all(|(_, value)| *value == half[0].1) {
+            warnings.add(metric, format!("{metric} has not changed since the middle of the run"));
+        }
+    }
 }
 
-fn scores(curves: &Curves) -> Vec<Check> {
+fn scores(curves: &Curves, warnings: &mut Warnings) {
     let best = |part: &[(f64, f64)]| part.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
-    let check = |(metric, role): (&'static str, &str)| {
+    for (metric, role) in [("evaluation/score", "evaluator"), ("actor/score", "actor")] {
         let points = curves.scalar(metric);
         let (first, second) = points.split_at(points.len() / 2);
-        let sentence = if let (Some(game), Some(score)) = (curves.game(), recent(&points))
+        if let (Some(game), Some(score)) = (curves.game(), recent(&points))
             && (score - game.random).abs() < AS_RANDOM * (game.human - game.random)
         {
-            format!("the mean {role} score, {score:.2}, is close to that of random play, {:.2}", game.random)
+            let random = game.random;
+            let sentence = format!("the mean {role} score, {score:.2}, is close to that of random play, {random:.2}");
+            warnings.add(metric, sentence);
         } else if points.len() < 2 * ENOUGH {
-            return None;
+            continue;
         } else if points.iter().all(|(_, value)| *value == points[0].1) {
-            format!("the {role} score has been {:.2} throughout the run", points[0].1)
+            warnings.add(metric, format!("the {role} score has been {:.2} throughout the run", points[0].1));
         // Actors' scores may fall as policies learn to explore.
         } else if role == "evaluator" && best(second) < best(first) {
-            format!("the best {role} score, {:.2}, is from the first half of the run", best(first))
-        } else {
-            return None;
-        };
-        Some(Check { metric, sentence })
-    };
-    [("evaluation/score", "evaluator"), ("actor/score", "actor")].into_iter().filter_map(check).collect()
+            let best = best(first);
+            warnings.add(metric, format!("the best {role} score, {best:.2}, is from the first half of the run"));
+        }
+    }
 }
 
-fn system(curves: &Curves) -> Vec<Check> {
-    let mut found = Vec::new();
+fn system(curves: &Curves, warnings: &mut Warnings) {
     let metric = "time/learner_waiting";
     if let Some(waits) = recent(&curves.scalar(metric)).filter(|waits| *waits > IDLE) {
-        let sentence = format!("the learner spends {} of its time waiting for data", percent(waits));
-        found.push(Check { metric, sentence });
+        warnings.add(metric, format!("the learner spends {} of its time waiting for data", percent(waits)));
     }
     let metric = "replay/samples_per_insert";
     if let (Some(ratio), Some(config)) = (recent(&curves.scalar(metric)), &curves.config) {
         let expected = config.replay.samples_per_insert;
         if (ratio / expected - 1.0).abs() > RATIO {
-            let sentence = format!("samples per insert are {ratio:.2}; the config asks for {expected}");
-            found.push(Check { metric, sentence });
+            warnings.add(metric, format!("samples per insert are {ratio:.2}; the config asks for {expected}"));
         }
     }
-    found
 }
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ fn plot(args: &PlotArgs) -> Result<PlotReport> {
     let read = |run: &String| Curves::read(&args.root, run, game.as_ref());
     let runs = args.runs.iter().map(read).collect::<Result<Vec<_>>>()?;
     let found: Vec<Vec<Check>> = runs.iter().map(checks).collect();
-    let page = if let [run] = &runs[..] { Page::of_run(run, &found[0]) } else { Page::of_runs(&runs) };
+    let page = if let [run] = &runs[..] { Page::of_run(run, &found[0])? } else { Page::of_runs(&runs)? };
     let picture = args.out.clone().unwrap_or_else(|| default_picture(&runs));
     write(&page, &picture).with_context(|| {
         let elsewhere = if args.out.is_none() { " (use --out to choose another file)" } else { "" };

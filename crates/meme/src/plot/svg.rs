@@ -20,14 +20,6 @@ pub const HEADING: f64 = 16.0;
 /// Pixels of the PNG per unit of the SVG.
 const PNG_SCALE: f32 = 2.0;
 
-/// The point of a text that its position refers to.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Anchor {
-    Start,
-    Middle,
-    End,
-}
-
 /// An SVG document in the making, one element per line; y grows downwards.
 pub struct Svg {
     text: String,
@@ -79,13 +71,9 @@ impl Svg {
         let _ = writeln!(self.text, "<path d=\"{path}\" fill=\"none\" {stroke} stroke-linejoin=\"round\"/>");
     }
 
-    /// Writes a line of text with its baseline at `y`. A white outline keeps it readable on top of lines.
-    pub fn text(&mut self, (x, y): (f64, f64), text: &str, size: f64, anchor: Anchor, colour: Colour) {
-        let anchor = match anchor {
-            Anchor::Start => "start",
-            Anchor::Middle => "middle",
-            Anchor::End => "end",
-        };
+    /// Writes a line of text with its baseline at `y` and its start, middle or end at `x`, as `anchor` says. A white
+    /// outline keeps it readable on top of lines.
+    pub fn text(&mut self, (x, y): (f64, f64), text: &str, size: f64, anchor: &str, colour: Colour) {
         let (fill, text) = (hexadecimal(colour), escaped(text));
         let _ = writeln!(
             self.text,
@@ -173,7 +161,7 @@ mod tests {
     fn png_has_twice_the_resolution_and_shows_lines_and_letters() {
         let mut svg = Svg::new(40.0, 20.0);
         svg.line(&[(0.0, 18.0), (40.0, 18.0)], 2.0, [0, 0, 255]);
-        svg.text((2.0, 12.0), "W", HEADING, Anchor::Start, [0; 3]);
+        svg.text((2.0, 12.0), "W", HEADING, "start", [0; 3]);
         let pixmap = Pixmap::decode_png(&to_png(&svg.finish()).unwrap()).unwrap();
         assert_eq!((pixmap.width(), pixmap.height()), (80, 40));
         let pixel = |x, y| pixmap.pixel(x, y).map(|pixel| [pixel.red(), pixel.green(), pixel.blue()]);

@@ -42,16 +42,12 @@ impl Canvas {
         }
     }
 
-    /// Draws an image of the given width with its upper left corner at `x`, `y`, enlarged `scale` times.
-    pub fn draw(&mut self, (x, y): (usize, usize), image: Image<'_>, width: usize, scale: usize) {
-        let mut square = |at: usize, colour| {
-            self.fill((x + at % width * scale, y + at / width * scale), (scale, scale), colour);
-        };
-        match image {
-            Image::Gray(levels) => levels.iter().enumerate().for_each(|(at, &level)| square(at, [level; 3])),
-            Image::Rgb(colours) => {
-                colours.as_chunks().0.iter().enumerate().for_each(|(at, &colour)| square(at, colour))
-            }
+    /// Draws an image from the upper left corner, enlarged `scale` times. It has one byte per pixel (grayscale) or three
+    /// (RGB).
+    pub fn draw(&mut self, image: &[u8], (height, width): (usize, usize), scale: usize) {
+        for (at, pixel) in image.chunks_exact(image.len() / (height * width)).enumerate() {
+            let colour = if let [red, green, blue] = *pixel { [red, green, blue] } else { [pixel[0]; 3] };
+            self.fill((at % width * scale, at / width * scale), (scale, scale), colour);
         }
     }
 
@@ -85,15 +81,6 @@ pub fn text_width(text: &str) -> usize {
     text.chars().count() * CHARACTER_WIDTH
 }
 
-/// The pixels of an image, row by row.
-#[derive(Clone, Copy, Debug)]
-pub enum Image<'a> {
-    /// One byte per pixel, from 0 (black) to 255 (white).
-    Gray(&'a [u8]),
-    /// Three bytes per pixel.
-    Rgb(&'a [u8]),
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,12 +106,12 @@ mod tests {
     #[test]
     fn image_is_enlarged_by_whole_pixels() {
         let mut canvas = Canvas::new(5, 4);
-        canvas.draw((1, 0), Image::Gray(&[0, 9, 9, 0]), 2, 2);
-        assert_eq!(shown(&canvas), ["...##", "...##", ".##..", ".##.."]);
-        assert_eq!(canvas.pixels()[9..12], [9, 9, 9]);
+        canvas.draw(&[0, 9, 9, 0], (2, 2), 2);
+        assert_eq!(shown(&canvas), ["..##.", "..##.", "##...", "##..."]);
+        assert_eq!(canvas.pixels()[6..9], [9, 9, 9]);
 
         let mut canvas = Canvas::new(2, 1);
-        canvas.draw((0, 0), Image::Rgb(&[1, 2, 3, 4, 5, 6, 7, 8, 9]), 3, 1);
+        canvas.draw(&[1, 2, 3, 4, 5, 6, 7, 8, 9], (1, 3), 1);
         assert_eq!(canvas.pixels(), [1, 2, 3, 4, 5, 6]);
     }
 

@@ -30,15 +30,10 @@ pub struct GifFile {
 }
 
 impl GifFile {
-    /// Starts a GIF of this size.
-    pub fn create(file: PartialFile, (width, height): (usize, usize), frames_per_second: u32) -> Result<Self> {
-        let writer = file.writer()?;
-        Self::with_writer(file, writer, (width, height), frames_per_second)
-    }
-
-    fn with_writer(
-        file: PartialFile,
+    /// Starts a GIF of this size; `writer` writes to `file`.
+    pub fn create(
         writer: File,
+        file: PartialFile,
         (width, height): (usize, usize),
         frames_per_second: u32,
     ) -> Result<Self> {
@@ -198,7 +193,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let partial = PartialFile::create(&folder.path().join("out.gif")).unwrap();
         let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut file = GifFile::with_writer(partial, full, (160, 160), 15).unwrap();
+        let mut file = GifFile::create(full, partial, (160, 160), 15).unwrap();
         // More than the buffer holds, so that the encoder fails.
         let picture = |shift: usize| (0..160 * 160 * 3).map(|at| (at * at + shift) as u8).collect::<Vec<u8>>();
         let error = (0..10).find_map(|shift| file.frame(&picture(shift)).err()).unwrap();
@@ -210,7 +205,7 @@ mod tests {
         let path = folder.path().join("out.gif");
         let height = frames[0].len() / 3 / width;
         let file = PartialFile::create(&path).unwrap();
-        let mut gif = GifFile::create(file, (width, height), frames_per_second).unwrap();
+        let mut gif = GifFile::create(file.writer().unwrap(), file, (width, height), frames_per_second).unwrap();
         frames.iter().for_each(|frame| gif.frame(frame).unwrap());
         gif.finish().unwrap();
         decoded(&path)
@@ -278,7 +273,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let rejection = |width, rate| {
             let file = PartialFile::create(&folder.path().join("out.gif")).unwrap();
-            GifFile::create(file, (width, 10), rate).map(drop).unwrap_err().to_string()
+            GifFile::create(file.writer().unwrap(), file, (width, 10), rate).map(drop).unwrap_err().to_string()
         };
         assert_eq!(rejection(10, 60), "a GIF has 1 to 50 frames per second, not 60");
         assert_eq!(rejection(10, 0), "a GIF has 1 to 50 frames per second, not 0");

@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use envs::{EnvSpec, ObservationKind};
 
-use canvas::{Canvas, Image};
+use canvas::Canvas;
 use gif::GifFile;
 use mp4::Mp4File;
 
 use crate::partial_file::PartialFile;
 
-/// Small pictures are enlarged by a whole factor until the shorter side has this many pixels,
+/// Small pictures are enlarged by an integer factor until the shorter side has this many pixels,
 const LEAST_SIDE: usize = 160;
 /// as long as the longer side stays within this limit.
 const MOST_ENLARGED_SIDE: usize = 640;
@@ -31,8 +31,8 @@ pub const FRAMES_PER_SECOND: u32 = 15;
 /// nothing behind.
 pub struct VideoWriter {
     path: PathBuf,
-    width: usize,
-    height: usize,
+    /// Height and width of the pictures.
+    size: (usize, usize),
     scale: usize,
     canvas: Canvas,
     frames: u64,
@@ -47,35 +47,32 @@ enum VideoFile {
 impl VideoWriter {
     /// Starts a video in the format that the extension of `path` names. All that can go wrong at the start, from an
     /// unknown extension to a missing ffmpeg, fails here, before anything is played.
-    pub fn create(path: &Path, height: usize, width: usize, frames_per_second: u32) -> Result<Self> {
+    pub fn create(path: &Path, (height, width): (usize, usize)) -> Result<Self> {
         let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
         if !["gif", "mp4"].contains(&extension.as_str()) {
             bail!("unknown video format \"{}\": expected a file name that ends in .gif or .mp4", path.display());
         }
         ensure!(height > 0 && width > 0, "cannot make a video of {height} x {width} pixels");
         let scale = scale(height, width);
-        let size = (width * scale, height * scale);
-        let canvas = Canvas::new(size.0, size.1);
+        let enlarged = (width * scale, height * scale);
+        let canvas = Canvas::new(enlarged.0, enlarged.1);
         let file = PartialFile::create(path)?;
         let file = match extension.as_str() {
-            "gif" => VideoFile::Gif(GifFile::create(file, size, frames_per_second)?),
-            _ => VideoFile::Mp4(Mp4File::create(OsStr::new("ffmpeg"), file, size, frames_per_second)?),
+            "gif" => VideoFile::Gif(GifFile::create(file.writer()?, file, enlarged, FRAMES_PER_SECOND)?),
+            _ => VideoFile::Mp4(Mp4File::create(OsStr::new("ffmpeg"), file, enlarged, FRAMES_PER_SECOND)?),
         };
-        Ok(Self { path: path.to_owned(), width, height, scale, canvas, frames: 0, file })
+        Ok(Self { path: path.to_owned(), size: (height, width), scale, canvas, frames: 0, file })
     }
 
     /// Adds a picture with one byte per pixel (grayscale) or three (RGB).
     pub fn frame(&mut self, pixels: &[u8]) -> Result<()> {
-        let image = match self.width * self.height {
-            count if pixels.len() == count => Image::Gray(pixels),
-            count if pixels.len() == count * 3 => Image::Rgb(pixels),
-            count => bail!(
-                "expected a picture of {count} bytes (grayscale) or {} bytes (RGB), got {}",
-                count * 3,
-                pixels.len()
-            ),
-        };
-        self.canvas.draw((0, 0), image, self.width, self.scale);
+        let gray = self.size.0 * self.size.1;
+        let (rgb, got) = (3 * gray, pixels.len());
+        ensure!(
+            [gray, rgb].contains(&got),
+            "expected a picture of {gray} bytes (grayscale) or {rgb} bytes (RGB), got {got}"
+        );
+        self.canvas.draw(pixels, self.size, self.scale);
         self.frames += 1;
         let written = match &mut self.file {
             VideoFile::Gif(file) => file.frame(self.canvas.pixels()),
@@ -122,7 +119,7 @@ mod tests {
     use crate::partial_file::tests::names;
 
     fn rejection(path: &Path) -> String {
-        format!("{:#}", VideoWriter::create(path, 10, 10, 15).map(drop).unwrap_err())
+        format!("{:#}", VideoWriter::create(path, (10, 10)).map(drop).unwrap_err())
     }
 
     #[test]
@@ -148,10 +145,10 @@ mod tests {
 
     /// Pictures of 3 x 2 pixels, grayscale and RGB, enlarged 80 times.
     #[test]
-    fn small_pictures_are_enlarged_by_a_whole_factor() {
+    fn small_pictures_are_enlarged_by_an_integer_factor() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.GIF");
-        let mut video = VideoWriter::create(&path, 2, 3, 15).unwrap();
+        let mut video = VideoWriter::create(&path, (2, 3)).unwrap();
         video.frame(&[0, 50, 100, 150, 200, 250]).unwrap();
         video.frame(&[7; 18]).unwrap();
         video.finish().unwrap();
@@ -182,7 +179,7 @@ mod tests {
     fn picture_of_another_size_and_video_without_pictures_are_rejected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("out.gif");
-        let mut video = VideoWriter::create(&path, 10, 10, 15).unwrap();
+        let mut video = VideoWriter::create(&path, (10, 10)).unwrap();
         let reason = video.frame(&[0; 99]).unwrap_err().to_string();
         assert_eq!(reason, "expected a picture of 100 bytes (grayscale) or 300 bytes (RGB), got 99");
         let reason = video.finish().unwrap_err().to_string();
@@ -193,7 +190,7 @@ mod tests {
     #[test]
     fn dropped_writer_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let mut video = VideoWriter::create(&folder.path().join("out.gif"), 10, 10, 15).unwrap();
+        let mut video = VideoWriter::create(&folder.path().join("out.gif"), (10, 10)).unwrap();
         video.frame(&[1; 100]).unwrap();
         drop(video);
         assert!(names(folder.path()).is_empty());

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use anyhow::Result;
 use envs::EnvSpec;
 
-use super::canvas::{CHARACTER_WIDTH, Canvas, Colour, Image, text_width};
+use super::canvas::{CHARACTER_WIDTH, Canvas, Colour, text_width};
 use super::{picture_size, scale};
 
 const TEXT: Colour = [224; 3];
@@ -46,15 +46,6 @@ pub struct Scene {
     intrinsic: VecDeque<f32>,
 }
 
-/// Meaning of the bars.
-#[derive(Clone, Copy, Debug)]
-pub enum Bars<'a> {
-    /// Action probabilities.
-    Policy(&'a [f32]),
-    /// Action values, for an agent without a policy.
-    Values,
-}
-
 /// One step to draw.
 #[derive(Clone, Copy, Debug)]
 pub struct SceneStep<'a> {
@@ -66,7 +57,8 @@ pub struct SceneStep<'a> {
     /// Sum of rewards since the episode began.
     pub score: f64,
     pub policy: usize,
-    pub bars: Bars<'a>,
+    /// Action probabilities, which the bars show; without them, the bars show the Q-values.
+    pub probabilities: Option<&'a [f32]>,
     /// Q-value per action, in units of reward.
     pub q: &'a [f32],
     /// The chosen action.
@@ -103,10 +95,7 @@ impl Scene {
     /// Draws a step and returns the RGB pixels.
     pub fn draw(&mut self, shown: &SceneStep<'_>) -> &[u8] {
         self.canvas.fill((0, 0), (self.size.1, self.size.0), [0; 3]);
-        let pixels = self.game.0 * self.game.1;
-        let gray = shown.observation.len() == pixels;
-        let image = if gray { Image::Gray(shown.observation) } else { Image::Rgb(shown.observation) };
-        self.canvas.draw((0, 0), image, self.game.1, self.scale);
+        self.canvas.draw(shown.observation, self.game, self.scale);
         self.intrinsic.extend(shown.intrinsic);
         if self.intrinsic.len() > CONTENT {
             self.intrinsic.pop_front();
@@ -163,10 +152,7 @@ impl Scene {
 
     fn rows(&mut self, shown: &SceneStep<'_>) {
         let named = self.actions.len() <= MOST_NAMED;
-        let heading = match shown.bars {
-            Bars::Policy(_) => "pi",
-            Bars::Values => "Q",
-        };
+        let heading = if shown.probabilities.is_some() { "pi" } else { "Q" };
         let y = HEADER - LINE;
         self.write((BAR_LEFT, y), heading, FAINT);
         if named {
@@ -178,9 +164,9 @@ impl Scene {
         for action in 0..self.actions.len() {
             let top = HEADER + action * MOST_NAMED * ROW / self.actions.len().max(MOST_NAMED);
             let colour = if action == shown.action { CHOSEN } else { BAR };
-            let (value, of) = match shown.bars {
-                Bars::Policy(probabilities) => (probabilities.get(action).copied().unwrap_or(0.0), 1.0),
-                Bars::Values => (shown.q.get(action).map_or(0.0, |q| q - least), most - least),
+            let (value, of) = match shown.probabilities {
+                Some(probabilities) => (probabilities.get(action).copied().unwrap_or(0.0), 1.0),
+                None => (shown.q.get(action).map_or(0.0, |q| q - least), most - least),
             };
             let left = self.left() + BAR_LEFT;
             let thickness = if named { ROW - 2 } else { 1 };
@@ -225,8 +211,14 @@ mod tests {
         }
     }
 
-    fn shown<'a>(observation: &'a [u8], bars: Bars<'a>, q: &'a [f32], action: usize) -> SceneStep<'a> {
-        SceneStep { observation, episode: 1, step: 2, score: 3.0, policy: 4, bars, q, action, intrinsic: Some(0.5) }
+    fn shown<'a>(
+        observation: &'a [u8],
+        probabilities: Option<&'a [f32]>,
+        q: &'a [f32],
+        action: usize,
+    ) -> SceneStep<'a> {
+        let intrinsic = Some(0.5);
+        SceneStep { observation, episode: 1, step: 2, score: 3.0, policy: 4, probabilities, q, action, intrinsic }
     }
 
     /// Counts the pixels of a colour in a row of the picture.
@@ -241,7 +233,7 @@ mod tests {
         assert_eq!((height, width), (210, 160 + CONTENT + 2 * MARGIN));
         let observation = [0; 210 * 160];
         let probabilities = [0.25, 0.75, 0.0];
-        let pixels = scene.draw(&shown(&observation, Bars::Policy(&probabilities), &[0.0; 3], 1)).to_vec();
+        let pixels = scene.draw(&shown(&observation, Some(&probabilities), &[0.0; 3], 1)).to_vec();
         // The last row of a bar is below the letters.
         let rows: Vec<_> = (0..3).map(|action| HEADER + action * ROW + 6).collect();
         assert_eq!(lit(&pixels, width, rows[0], BAR), 16);
@@ -254,7 +246,7 @@ mod tests {
         let mut scene = Scene::new(&spec(&[10, 10], 3), 1).unwrap();
         let width = scene.size().1;
         let observation = [9; 100];
-        let pixels = scene.draw(&shown(&observation, Bars::Values, &[-1.0, 0.0, 1.0], 2)).to_vec();
+        let pixels = scene.draw(&shown(&observation, None, &[-1.0, 0.0, 1.0], 2)).to_vec();
         let row = |action: usize| HEADER + action * ROW + 6;
         assert_eq!((lit(&pixels, width, row(0), BAR), lit(&pixels, width, row(1), BAR)), (1, 32));
         assert_eq!(lit(&pixels, width, 5, [9; 3]), 160);
@@ -267,7 +259,7 @@ mod tests {
             assert!(scene.size().0 <= HEADER + MOST_NAMED * ROW + MARGIN);
             for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, 0.0] {
                 let q = vec![value; actions];
-                let mut shown = shown(&[1; 300], Bars::Values, &q, actions - 1);
+                let mut shown = shown(&[1; 300], None, &q, actions - 1);
                 shown.intrinsic = Some(value);
                 scene.draw(&shown);
             }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 /// Role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadRole {
@@ -95,7 +97,7 @@ impl Timesheet {
 pub struct ActivityTimes([[u64; ACTIVITIES.len()]; ROLES.len()]);
 
 /// The share of its role's time that an activity took.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TimeShare {
     /// Name of the role.
     pub role: &'static str,
