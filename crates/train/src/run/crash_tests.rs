@@ -8,12 +8,14 @@ use std::{env, fs, thread};
 
 use super::checkpoint::{Checkpoint, CheckpointStore, Checkpoints};
 use super::scratch::{Random, Scratch, child, child_role, names};
-use super::{EventWriter, MetricsWriter, Opening, Row, Rows, RunDescription, RunDirectory, RunFiles, Start, durable};
+use super::{
+    EventWriter, ExistingRun, MetricsWriter, OpenedRun, Row, Rows, RunDescription, RunDirectory, RunFiles, durable,
+};
 
 const FOLDER: &str = "MEME_TEST_FOLDER";
 
-fn open(root: &Path) -> (RunDirectory, Opening) {
-    RunDirectory::open(root, "pong", Start::Continue, RunDescription::new("pong", "tiny", 1), "seed = 1\n").unwrap()
+fn open(root: &Path) -> (RunDirectory, OpenedRun) {
+    RunDirectory::open(root, "pong", ExistingRun::Resume, RunDescription::new("pong", "tiny", 1), "seed = 1\n").unwrap()
 }
 
 /// Replay of a checkpoint: the frames determine its length and bytes.
@@ -113,7 +115,7 @@ fn newest_checkpoint_is_intact_after_every_kill() {
     assert!(advances >= kills / 2, "{advances} of {kills}");
 
     let (run, opening) = open(root);
-    assert_eq!(opening, Opening::Continued);
+    assert_eq!(opening, OpenedRun::Resumed);
     let store = CheckpointStore::open(&run.files().checkpoints_folder(), 2).unwrap();
     let files = names(&run.files().checkpoints_folder());
     assert!(files.iter().all(|name| name == "best" || name.bytes().all(|byte| byte.is_ascii_digit())), "{files:?}");

@@ -91,22 +91,22 @@ pub enum DirectoryError {
 
 /// What to do with an existing run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Start {
+pub enum ExistingRun {
     /// Resume it.
-    Continue,
+    Resume,
     /// Move it aside and start over.
-    Fresh,
+    MoveAside,
 }
 
 /// How a run was opened.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Opening {
+pub enum OpenedRun {
     /// It is new.
     Created,
     /// It existed and resumes.
-    Continued,
+    Resumed,
     /// It is new, and the previous run is now in this directory.
-    SetAside(PathBuf),
+    MovedAside(PathBuf),
 }
 
 /// A run that this process holds.
@@ -125,10 +125,10 @@ impl RunDirectory {
     pub fn open(
         root: &Path,
         name: &str,
-        start: Start,
+        existing: ExistingRun,
         description: RunDescription,
         config: &str,
-    ) -> Result<(Self, Opening), DirectoryError> {
+    ) -> Result<(Self, OpenedRun), DirectoryError> {
         let files = RunFiles::named(root, name)?;
         let is_new = make_folder(&files)?;
         if !files.description_file().exists() {
@@ -149,16 +149,16 @@ impl RunDirectory {
                 }
                 return Err(error);
             }
-            return Ok((Self { files, description, lock, is_new }, Opening::Created));
+            return Ok((Self { files, description, lock, is_new }, OpenedRun::Created));
         }
-        if start == Start::Continue {
+        if existing == ExistingRun::Resume {
             let known = files.description()?;
             if known.task != description.task {
                 let (name, known, given) = (name.to_owned(), known.task, description.task);
                 return Err(DirectoryError::OtherTask { name, known, given });
             }
             make_folders(&files)?;
-            return Ok((Self { files, description: known, lock, is_new }, Opening::Continued));
+            return Ok((Self { files, description: known, lock, is_new }, OpenedRun::Resumed));
         }
         let aside = durable::set_aside(files.folder())?;
         // The lock moved with the old run's directory.
@@ -170,7 +170,7 @@ impl RunDirectory {
             Ok(lock)
         };
         match made() {
-            Ok(lock) => Ok((Self { files, description, lock, is_new: true }, Opening::SetAside(aside))),
+            Ok(lock) => Ok((Self { files, description, lock, is_new: true }, OpenedRun::MovedAside(aside))),
             Err(error) => {
                 // The first error says more than a failed cleanup.
                 let _ = unmake(&files, true).and_then(|()| give_name_back(&files, &aside));
@@ -183,13 +183,13 @@ impl RunDirectory {
     /// was created for it, and gives a run that was moved aside its name back.
     ///
     /// A run that existed before stays, and so does a directory with metrics, checkpoints or other files.
-    pub fn take_back(self, opening: &Opening) -> Result<(), DirectoryError> {
+    pub fn take_back(self, opened: &OpenedRun) -> Result<(), DirectoryError> {
         let files = &self.files;
-        if *opening == Opening::Continued || !is_as_made(files)? {
+        if *opened == OpenedRun::Resumed || !is_as_made(files)? {
             return Ok(());
         }
         unmake(files, self.is_new)?;
-        if let Opening::SetAside(old) = opening {
+        if let OpenedRun::MovedAside(old) = opened {
             give_name_back(files, old)?;
         }
         Ok(durable::sync_folder_of(files.folder())?)
@@ -352,16 +352,16 @@ mod tests {
     use super::*;
     use crate::run::scratch::{Scratch, names};
 
-    fn open(root: &Path, start: Start) -> Result<(RunDirectory, Opening), DirectoryError> {
-        RunDirectory::open(root, "pong", start, RunDescription::new("pong", "cpu", 3), "seed = 3\n")
+    fn open(root: &Path, existing: ExistingRun) -> Result<(RunDirectory, OpenedRun), DirectoryError> {
+        RunDirectory::open(root, "pong", existing, RunDescription::new("pong", "cpu", 3), "seed = 3\n")
     }
 
     #[test]
     fn same_name_resumes_the_run() {
         let scratch = Scratch::new();
         let root = scratch.path().join("runs");
-        let (run, opening) = open(&root, Start::Continue).unwrap();
-        assert_eq!(opening, Opening::Created);
+        let (run, opened) = open(&root, ExistingRun::Resume).unwrap();
+        assert_eq!(opened, OpenedRun::Created);
         assert_eq!(names(run.files().folder()), ["checkpoints", "config.toml", "events", "lock", "run.json", "videos"]);
         assert_eq!(run.files().config().unwrap(), "seed = 3\n");
         assert_eq!(run.files().owner().unwrap().pid, std::process::id());
@@ -369,8 +369,8 @@ mod tests {
         drop(run);
 
         let other = RunDescription { preset: "tiny".to_owned(), seed: 4, ..created.clone() };
-        let (run, opening) = RunDirectory::open(&root, "pong", Start::Continue, other, "seed = 4\n").unwrap();
-        assert_eq!(opening, Opening::Continued);
+        let (run, opened) = RunDirectory::open(&root, "pong", ExistingRun::Resume, other, "seed = 4\n").unwrap();
+        assert_eq!(opened, OpenedRun::Resumed);
         assert_eq!(*run.description(), created);
         assert_eq!(run.files().config().unwrap(), "seed = 3\n");
     }
@@ -378,9 +378,9 @@ mod tests {
     #[test]
     fn second_process_can_neither_open_nor_move_it() {
         let scratch = Scratch::new();
-        let _held = open(scratch.path(), Start::Continue).unwrap();
-        for start in [Start::Continue, Start::Fresh] {
-            let error = open(scratch.path(), start).unwrap_err();
+        let _held = open(scratch.path(), ExistingRun::Resume).unwrap();
+        for existing in [ExistingRun::Resume, ExistingRun::MoveAside] {
+            let error = open(scratch.path(), existing).unwrap_err();
             assert!(matches!(error, DirectoryError::Lock(LockError::Held { .. })), "{error}");
         }
         assert_eq!(scratch.names(), ["pong"]);
@@ -391,10 +391,10 @@ mod tests {
         let scratch = Scratch::new();
         let root = scratch.path();
         for (number, before) in [None, Some("pong.1"), Some("pong.2")].into_iter().enumerate() {
-            let (run, opening) = open(root, Start::Fresh).unwrap();
+            let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
             match before {
-                None => assert_eq!(opening, Opening::Created),
-                Some(before) => assert_eq!(opening, Opening::SetAside(root.join(before))),
+                None => assert_eq!(opened, OpenedRun::Created),
+                Some(before) => assert_eq!(opened, OpenedRun::MovedAside(root.join(before))),
             }
             assert!(!run.files().videos_folder().join("best").exists());
             fs::write(run.files().videos_folder().join("best"), [number as u8]).unwrap();
@@ -411,24 +411,24 @@ mod tests {
     fn run_without_results_is_removed() {
         let scratch = Scratch::new();
         let root = scratch.path();
-        let (run, opening) = open(root, Start::Continue).unwrap();
+        let (run, opened) = open(root, ExistingRun::Resume).unwrap();
         fs::write(run.files().metrics_file(), "").unwrap();
         fs::write(run.files().events_folder().join("events.out.tfevents.1"), "version").unwrap();
-        run.take_back(&opening).unwrap();
+        run.take_back(&opened).unwrap();
         assert_eq!(scratch.names(), Vec::<String>::new());
 
         // The directory existed before.
         let folder = root.join("pong");
         fs::create_dir(&folder).unwrap();
-        let (run, opening) = open(root, Start::Continue).unwrap();
-        run.take_back(&opening).unwrap();
+        let (run, opened) = open(root, ExistingRun::Resume).unwrap();
+        run.take_back(&opened).unwrap();
         assert_eq!(names(&folder), Vec::<String>::new());
 
         for precious in ["metrics.jsonl", "checkpoints/000000000100", "videos/best.gif", "thesis.tex"] {
-            let (run, opening) = open(root, Start::Fresh).unwrap();
+            let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
             fs::write(run.files().folder().join(precious), "precious").unwrap();
             let path = run.files().folder().join(precious);
-            run.take_back(&opening).unwrap();
+            run.take_back(&opened).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
             assert!(path.parent().unwrap().exists() && root.join("pong/run.json").exists());
         }
@@ -439,23 +439,23 @@ mod tests {
     fn previous_run_stays_and_gets_its_name_back() {
         let scratch = Scratch::new();
         let root = scratch.path();
-        let (run, _) = open(root, Start::Continue).unwrap();
+        let (run, _) = open(root, ExistingRun::Resume).unwrap();
         fs::write(run.files().videos_folder().join("best"), "old").unwrap();
         drop(run);
-        let (run, opening) = open(root, Start::Continue).unwrap();
-        run.take_back(&opening).unwrap();
-        let (run, opening) = open(root, Start::Fresh).unwrap();
+        let (run, opened) = open(root, ExistingRun::Resume).unwrap();
+        run.take_back(&opened).unwrap();
+        let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
         assert_eq!(scratch.names(), ["pong", "pong.1"]);
-        run.take_back(&opening).unwrap();
+        run.take_back(&opened).unwrap();
         assert_eq!(scratch.names(), ["pong"]);
         assert_eq!(fs::read_to_string(root.join("pong/videos/best")).unwrap(), "old");
-        assert_eq!(open(root, Start::Continue).unwrap().1, Opening::Continued);
+        assert_eq!(open(root, ExistingRun::Resume).unwrap().1, OpenedRun::Resumed);
 
         // Another process trains it under its new name.
-        let (run, opening) = open(root, Start::Fresh).unwrap();
+        let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
         let description = RunDescription::new("pong", "cpu", 3);
-        let held = RunDirectory::open(root, "pong.1", Start::Continue, description, "").unwrap();
-        run.take_back(&opening).unwrap_err();
+        let held = RunDirectory::open(root, "pong.1", ExistingRun::Resume, description, "").unwrap();
+        run.take_back(&opened).unwrap_err();
         assert_eq!(scratch.names(), ["pong.1"]);
         drop(held);
     }
@@ -463,13 +463,13 @@ mod tests {
     #[test]
     fn saved_stays_recorded() {
         let scratch = Scratch::new();
-        let (run, _) = open(scratch.path(), Start::Continue).unwrap();
+        let (run, _) = open(scratch.path(), ExistingRun::Resume).unwrap();
         assert!(!run.description().saved);
         let created = run.description().clone();
         run.note_saved().unwrap();
         run.note_saved().unwrap();
         drop(run);
-        let (run, _) = open(scratch.path(), Start::Continue).unwrap();
+        let (run, _) = open(scratch.path(), ExistingRun::Resume).unwrap();
         assert_eq!(*run.description(), RunDescription { saved: true, ..created });
         // As an older version wrote it.
         let text = fs::read_to_string(run.files().description_file()).unwrap();
@@ -480,13 +480,13 @@ mod tests {
     #[test]
     fn refuses_another_task() {
         let scratch = Scratch::new();
-        drop(open(scratch.path(), Start::Continue).unwrap());
+        drop(open(scratch.path(), ExistingRun::Resume).unwrap());
         let description = RunDescription::new("breakout", "cpu", 3);
-        let error = RunDirectory::open(scratch.path(), "pong", Start::Continue, description.clone(), "")
+        let error = RunDirectory::open(scratch.path(), "pong", ExistingRun::Resume, description.clone(), "")
             .unwrap_err()
             .to_string();
         assert_eq!(error, "run `pong` trains pong, not breakout");
-        let (run, _) = RunDirectory::open(scratch.path(), "pong", Start::Fresh, description, "").unwrap();
+        let (run, _) = RunDirectory::open(scratch.path(), "pong", ExistingRun::MoveAside, description, "").unwrap();
         assert_eq!(run.description().task, "breakout");
     }
 
@@ -498,15 +498,15 @@ mod tests {
         for name in ["lock", "config.toml", "run.json.tmp"] {
             fs::write(folder.join(name), "{").unwrap();
         }
-        let (run, opening) = open(scratch.path(), Start::Continue).unwrap();
-        assert_eq!(opening, Opening::Created);
+        let (run, opened) = open(scratch.path(), ExistingRun::Resume).unwrap();
+        assert_eq!(opened, OpenedRun::Created);
         drop(run);
 
         fs::remove_file(folder.join("run.json")).unwrap();
         for precious in ["checkpoints/000000000100", "metrics.jsonl"] {
             fs::write(folder.join(precious), "precious").unwrap();
-            for start in [Start::Continue, Start::Fresh] {
-                let error = open(scratch.path(), start).unwrap_err().to_string();
+            for existing in [ExistingRun::Resume, ExistingRun::MoveAside] {
+                let error = open(scratch.path(), existing).unwrap_err().to_string();
                 assert!(error.contains("run.json is missing: restore it"), "{error}");
             }
             fs::remove_file(folder.join(precious)).unwrap();
@@ -515,7 +515,7 @@ mod tests {
         fs::create_dir(&strange).unwrap();
         fs::write(strange.join("thesis.tex"), "").unwrap();
         let description = RunDescription::new("pong", "cpu", 3);
-        let error = RunDirectory::open(scratch.path(), "notes", Start::Continue, description, "").unwrap_err();
+        let error = RunDirectory::open(scratch.path(), "notes", ExistingRun::Resume, description, "").unwrap_err();
         assert!(error.to_string().contains("it contains `thesis.tex` but no run.json"), "{error}");
         assert_eq!(names(&strange), ["thesis.tex"]);
     }
@@ -533,7 +533,7 @@ mod tests {
         let folder = root.join("pong");
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("run.json"), "precious").unwrap();
-        let error = open(&root, Start::Fresh).unwrap_err().to_string();
+        let error = open(&root, ExistingRun::MoveAside).unwrap_err().to_string();
         assert!(error.contains("config.toml can't be written: "), "{error}");
         assert_eq!(names(&root), ["pong"]);
         assert_eq!(fs::read_to_string(folder.join("run.json")).unwrap(), "precious");
@@ -542,18 +542,18 @@ mod tests {
     #[test]
     fn damaged_description_is_reported_and_fresh_start_helps() {
         let scratch = Scratch::new();
-        drop(open(scratch.path(), Start::Continue).unwrap());
+        drop(open(scratch.path(), ExistingRun::Resume).unwrap());
         fs::write(scratch.path().join("pong/run.json"), "{\"task\": 3}").unwrap();
-        let error = open(scratch.path(), Start::Continue).unwrap_err().to_string();
+        let error = open(scratch.path(), ExistingRun::Resume).unwrap_err().to_string();
         assert!(error.contains("run.json is damaged (invalid type: integer `3`"), "{error}");
         assert!(error.ends_with(": restore it, or write it again as docs/runs.md shows"), "{error}");
-        open(scratch.path(), Start::Fresh).unwrap();
+        open(scratch.path(), ExistingRun::MoveAside).unwrap();
     }
 
     #[test]
     fn changed_config_keeps_the_previous_one() {
         let scratch = Scratch::new();
-        let (run, _) = open(scratch.path(), Start::Continue).unwrap();
+        let (run, _) = open(scratch.path(), ExistingRun::Resume).unwrap();
         run.replace_config("seed = 3\n").unwrap();
         run.replace_config("seed = 4\n").unwrap();
         run.replace_config("seed = 5\n").unwrap();
@@ -568,7 +568,7 @@ mod tests {
         let scratch = Scratch::new();
         let file = scratch.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = open(&file, Start::Continue).unwrap_err().to_string();
+        let error = open(&file, ExistingRun::Resume).unwrap_err().to_string();
         assert!(error.contains("file/pong can't be created: "), "{error}");
     }
 }

@@ -131,7 +131,7 @@ impl Serialize for Row {
 
 /// Repairs of a metrics file when a run resumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Repair {
+pub struct MetricsRepair {
     /// Bytes of a last line that a crash truncated.
     pub torn_bytes: u64,
     /// Rows later than the checkpoint, now in `metrics.dropped.jsonl`.
@@ -153,11 +153,11 @@ impl MetricsWriter {
     /// Rows later than the checkpoint, which training will reach again, move to `metrics.dropped.jsonl`, so that there is
     /// one value per frame count. A row at the checkpoint's frame count stays, since it was written before the
     /// checkpoint. A crash in here leaves the moved rows in both files at worst, and the next opening moves them again.
-    pub fn open(path: &Path, checkpoint: Option<u64>) -> Result<(Self, Repair), MetricsError> {
+    pub fn open(path: &Path, checkpoint: Option<u64>) -> Result<(Self, MetricsRepair), MetricsError> {
         let mut file = AppendFile::open(path)?;
         let found = scan(path, checkpoint)?;
         let torn_bytes = file.length() - found.whole;
-        let repair = Repair { torn_bytes, dropped_rows: found.later_rows, dropped_to: found.latest };
+        let repair = MetricsRepair { torn_bytes, dropped_rows: found.later_rows, dropped_to: found.latest };
         if found.keep < found.whole {
             let mut dropped = AppendFile::open(&path.with_extension("dropped.jsonl"))?;
             copy(path, found.keep, found.whole, &mut dropped)?;
@@ -269,7 +269,7 @@ mod tests {
         let scratch = Scratch::new();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, repair) = MetricsWriter::open(&path, None).unwrap();
-        assert_eq!(repair, Repair::default());
+        assert_eq!(repair, MetricsRepair::default());
         let mut row = Row::new(4000);
         row.scalar("loss", 0.1).scalar("a \"b\"\n", -2e300).vector("sigma", [1.0, f64::NAN, 0.5]);
         row.scalar("q/max", f64::INFINITY).scalar("q/min", f64::NEG_INFINITY).scalar("loss", 0.25);
@@ -339,7 +339,7 @@ mod tests {
         }
         drop(writer);
         let (mut writer, repair) = MetricsWriter::open(&path, Some(4)).unwrap();
-        assert_eq!(repair, Repair { torn_bytes: 0, dropped_rows: 2, dropped_to: 12 });
+        assert_eq!(repair, MetricsRepair { torn_bytes: 0, dropped_rows: 2, dropped_to: 12 });
         writer.append(&row(6)).unwrap();
         drop(writer);
         assert_eq!(frames(&path), [0, 4, 6]);
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(frames(&dropped), [8, 12]);
 
         let (_, repair) = MetricsWriter::open(&path, Some(100)).unwrap();
-        assert_eq!(repair, Repair::default());
+        assert_eq!(repair, MetricsRepair::default());
         // A run that was killed before its first checkpoint starts again.
         let (mut writer, repair) = MetricsWriter::open(&path, None).unwrap();
         assert_eq!((repair.dropped_rows, repair.dropped_to), (3, 6));
@@ -372,7 +372,7 @@ mod tests {
             assert_eq!(frames(&path).len(), rows);
             let (mut writer, repair) = MetricsWriter::open(&path, Some(8)).unwrap();
             let kept = [0, first, whole.len()][rows];
-            assert_eq!(repair, Repair { torn_bytes: (length - kept) as u64, ..Repair::default() });
+            assert_eq!(repair, MetricsRepair { torn_bytes: (length - kept) as u64, ..MetricsRepair::default() });
             writer.append(&row(9)).unwrap();
             assert_eq!(frames(&path).len(), rows + 1);
         }
@@ -384,7 +384,7 @@ mod tests {
         let path = scratch.path().join("metrics.jsonl");
         fs::write(&path, b"{\"frames\":4}\n{\"frames\":\xff}\n[]\n{\"frames\":8}\n{\"frames\":12}\n").unwrap();
         let (_, repair) = MetricsWriter::open(&path, Some(8)).unwrap();
-        assert_eq!(repair, Repair { torn_bytes: 0, dropped_rows: 1, dropped_to: 12 });
+        assert_eq!(repair, MetricsRepair { torn_bytes: 0, dropped_rows: 1, dropped_to: 12 });
         let rows: Vec<_> = Rows::open(&path).unwrap().collect();
         let errors: Vec<_> = rows.iter().filter_map(|row| row.as_ref().err()).map(ToString::to_string).collect();
         assert_eq!(rows.len(), 4);

@@ -19,10 +19,10 @@ pub(crate) mod scratch;
 pub mod stop;
 mod tensorboard;
 
-pub use directory::{DirectoryError, Opening, RunDirectory, Start};
+pub use directory::{DirectoryError, ExistingRun, OpenedRun, RunDirectory};
 pub use durable::FileError;
 pub use files::{RunDescription, RunFiles};
 pub use lock::{LockError, Owner, RunLock};
-pub use metrics::{MetricsError, MetricsWriter, Repair, Row, Value};
+pub use metrics::{MetricsError, MetricsRepair, MetricsWriter, Row, Value};
 pub use metrics_reader::{EVALUATION_SCORE, MetricsSummary, Rows};
 pub use tensorboard::EventWriter;

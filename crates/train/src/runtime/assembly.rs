@@ -35,8 +35,8 @@ pub struct Task {
     pub package: PathBuf,
 }
 
-/// All parts of a run, before it starts.
-pub struct Parts {
+/// All roles of a run, before it starts.
+pub struct Assembly {
     /// The agent: learner, replay and bandit.
     pub agent: TrainingAgent,
     /// The acting networks.
@@ -63,8 +63,8 @@ fn seed_for(run: u64, purpose: Purpose) -> u64 {
     mix(mix(run) ^ purpose as u64)
 }
 
-impl Parts {
-    /// The parts of a new run, or of one that resumes from a checkpoint.
+impl Assembly {
+    /// Assembles a new run, or one that resumes from a checkpoint.
     pub fn new(task: &Task, config: &Config, device: Device, checkpoint: Option<&Checkpoint>) -> Result<Self> {
         let seed = |purpose| seed_for(config.run.seed, purpose);
         let actors = make_sets(task, config, 0, config.actors.environments)?;

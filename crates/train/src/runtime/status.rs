@@ -217,7 +217,7 @@ impl RunStatus {
         well.push(format!("policy {}", self.favourite_policy));
         let mut learner = format!("update {} ({:.1}/s)", self.updates, self.updates_per_second);
         if let Some(loss) = self.loss {
-            learner += &format!(", loss {}, {:.1} samples an insert", fixed(loss, 3), self.samples_per_insert);
+            learner += &format!(", loss {}, {:.1} samples per insert", fixed(loss, 3), self.samples_per_insert);
         }
         learner += &format!(", replay {} of {}", self.sequences, self.capacity);
         learner += &format!(" ({:.0} MB)", self.replay_bytes as f64 / 1e6);
@@ -292,7 +292,7 @@ mod tests {
         let [far, well, learner] = status.lines();
         assert_eq!(far, "250 frames (25 %), 5 frames/s, 2 min left, saving (1234 MB so far)");
         assert_eq!(well, "score 1.00 (last 2.00), evaluation (last 3.00), intrinsic 12.50, policy 4");
-        assert_eq!(learner, "update 7 (0.0/s), loss 0.250, 6.0 samples an insert, replay 3 of 10 (2 MB)");
+        assert_eq!(learner, "update 7 (0.0/s), loss 0.250, 6.0 samples per insert, replay 3 of 10 (2 MB)");
         status = RunStatus { evaluation_score: Some(4.0), human_normalised: Some(0.5), ..status };
         assert!(status.lines()[1].contains("evaluation 4.00 (last 3.00, 0.50 of human)"));
         status = RunStatus { actor_score: Some(-0.001), frames: 1000, ..status };

@@ -12,8 +12,8 @@ use crate::run::checkpoint::{
     BackgroundSave, Checkpoint, CheckpointError, CheckpointStore, Checkpoints, SavedCheckpoint,
 };
 use crate::run::stop::Stop;
-use crate::run::{EventWriter, MetricsWriter, Repair, Row, RunDirectory};
-use crate::runtime::assembly::{Parts, Task};
+use crate::run::{EventWriter, MetricsRepair, MetricsWriter, Row, RunDirectory};
+use crate::runtime::assembly::{Assembly, Task};
 use crate::runtime::events::Event;
 use crate::runtime::lockstep::Lockstep;
 use crate::runtime::metrics_accumulator::MetricsAccumulator;
@@ -142,16 +142,16 @@ impl<'a> Trainer<'a> {
         directory: &'a RunDirectory,
         store: CheckpointStore,
         checkpoint: Option<&Checkpoint>,
-    ) -> Result<(Self, Repair)> {
-        let parts = Parts::new(task, config, device(config)?, checkpoint)?;
+    ) -> Result<(Self, MetricsRepair)> {
+        let assembly = Assembly::new(task, config, device(config)?, checkpoint)?;
         let metrics = match checkpoint {
             Some(checkpoint) => contents::metrics(checkpoint)?,
             None => MetricsAccumulator::new(config),
         };
         let runtime: Box<dyn TrainingRuntime> = if config.run.lockstep {
-            Box::new(Lockstep::new(parts, config)?)
+            Box::new(Lockstep::new(assembly, config)?)
         } else {
-            Box::new(Threads::start(parts, config)?)
+            Box::new(Threads::start(assembly, config)?)
         };
         let files = directory.files();
         // Rows after the last one in these metrics will be written again.

@@ -7,7 +7,7 @@ use std::{env, fs, process};
 
 use train::config::{Config, Sources};
 use train::run::stop::Stop;
-use train::run::{RunDescription, RunDirectory, RunFiles, Start};
+use train::run::{ExistingRun, RunDescription, RunDirectory, RunFiles};
 use train::runtime::assembly::Task;
 use train::runtime::resume;
 use train::runtime::status::RunStatus;
@@ -99,7 +99,7 @@ pub fn open(root: &Path, name: &str, environment: &str, config: &Config) -> RunD
     // Tests run in parallel, and the last bits must not depend on libtorch's number of threads.
     tch::set_num_threads(1);
     let description = RunDescription::new(environment, "tiny", config.run.seed);
-    RunDirectory::open(root, name, Start::Continue, description, &config.to_toml().unwrap()).unwrap().0
+    RunDirectory::open(root, name, ExistingRun::Resume, description, &config.to_toml().unwrap()).unwrap().0
 }
 
 /// Trains to the end and returns the status and all messages.
