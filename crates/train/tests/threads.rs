@@ -11,7 +11,8 @@ use std::time::Duration;
 use agent::acting::ObservationRows;
 use envs::{EnvError, EnvSpec, Environments, Step, WorkerConfig};
 use replay::Writer;
-use support::{Scratch, checkpoints, config, task, train, train_watched};
+use support::{checkpoints, config, task, train, train_watched};
+use tempfile::tempdir;
 use train::TrainError;
 use train::config::Config;
 use train::roles::actor::Actor;
@@ -40,7 +41,7 @@ fn within_patience<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static)
 #[test]
 fn run_ends_saves_and_resumes() {
     within_patience(|| {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
         let mut config = config(&["run.frames=400", "metrics.interval_seconds=0.05"]);
         let (first, _) = train(root, "run", "catch", &config);
@@ -66,7 +67,7 @@ fn run_ends_saves_and_resumes() {
 #[test]
 fn resumed_run_holds_the_f_that_acted() {
     within_patience(|| {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
         let mut config = config(&["run.frames=400", "intrinsic.embedding_every=1000"]);
         let f = |assembly: &Assembly| {
@@ -101,7 +102,7 @@ fn resumed_run_holds_the_f_that_acted() {
 #[test]
 fn final_status_is_that_of_the_checkpoint() {
     within_patience(|| {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let (status, _) = train(scratch.path(), "run", "catch", &config(&["run.frames=60", "replay.minimum_fill=200"]));
         let saved = Checkpoint::open(checkpoints(scratch.path(), "run").last().unwrap()).unwrap();
         assert_eq!((status.frames, status.updates), (saved.frames(), 0));
@@ -114,7 +115,7 @@ fn final_status_is_that_of_the_checkpoint() {
 fn saves_in_quick_succession_do_not_block() {
     within_patience(|| {
         for prefetch in ["learner.prefetch=0", "learner.prefetch=2"] {
-            let scratch = Scratch::new();
+            let scratch = tempdir().unwrap();
             let settings = [prefetch, "run.frames=400", "checkpoint.every_minutes=0.00001", "replay.limiter_slack=8"];
             let (status, said) = train(scratch.path(), "run", "catch", &config(&settings));
             assert!(status.frames >= 400, "{status}");
@@ -138,7 +139,7 @@ fn train_a_moment(root: &Path, config: &Config) -> (RunStatus, Vec<String>) {
 #[test]
 fn stop_before_the_first_update_saves() {
     within_patience(|| {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let config = config(&["replay.minimum_fill=100"]);
         let (status, _) = train_a_moment(scratch.path(), &config);
         assert_eq!(checkpoints(scratch.path(), "run").len(), 1);
@@ -150,7 +151,7 @@ fn stop_before_the_first_update_saves() {
 #[test]
 fn diverging_learner_stops_the_run_and_keeps_its_checkpoint() {
     within_patience(|| {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
         let mut config = config(&["run.frames=4000", "replay.minimum_fill=100"]);
         // In f32 it is 0, so a gradient of 0 makes the parameter 0/0.

@@ -350,7 +350,8 @@ fn entries(folder: &Path) -> Result<Vec<DirEntry>, FileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::scratch::{Scratch, names};
+    use crate::run::test_support::names;
+    use tempfile::tempdir;
 
     fn open(root: &Path, existing: ExistingRun) -> Result<(RunDirectory, OpenedRun), DirectoryError> {
         RunDirectory::open(root, "pong", existing, RunDescription::new("pong", "cpu", 3), "seed = 3\n")
@@ -358,7 +359,7 @@ mod tests {
 
     #[test]
     fn same_name_resumes_the_run() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path().join("runs");
         let (run, opened) = open(&root, ExistingRun::Resume).unwrap();
         assert_eq!(opened, OpenedRun::Created);
@@ -377,18 +378,18 @@ mod tests {
 
     #[test]
     fn second_process_can_neither_open_nor_move_it() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let _held = open(scratch.path(), ExistingRun::Resume).unwrap();
         for existing in [ExistingRun::Resume, ExistingRun::MoveAside] {
             let error = open(scratch.path(), existing).unwrap_err();
             assert!(matches!(error, DirectoryError::Lock(LockError::Held { .. })), "{error}");
         }
-        assert_eq!(scratch.names(), ["pong"]);
+        assert_eq!(names(scratch.path()), ["pong"]);
     }
 
     #[test]
     fn fresh_start_moves_the_old_run_aside_and_deletes_nothing() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
         for (number, before) in [None, Some("pong.1"), Some("pong.2")].into_iter().enumerate() {
             let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
@@ -399,7 +400,7 @@ mod tests {
             assert!(!run.files().videos_folder().join("best").exists());
             fs::write(run.files().videos_folder().join("best"), [number as u8]).unwrap();
         }
-        assert_eq!(scratch.names(), ["pong", "pong.1", "pong.2"]);
+        assert_eq!(names(scratch.path()), ["pong", "pong.1", "pong.2"]);
         for (name, number) in [("pong.1", 0), ("pong.2", 1), ("pong", 2)] {
             let run = RunFiles::find(root, name).unwrap();
             assert_eq!(fs::read(run.videos_folder().join("best")).unwrap(), [number]);
@@ -409,13 +410,13 @@ mod tests {
 
     #[test]
     fn run_without_results_is_removed() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
         let (run, opened) = open(root, ExistingRun::Resume).unwrap();
         fs::write(run.files().metrics_file(), "").unwrap();
         fs::write(run.files().events_folder().join("events.out.tfevents.1"), "version").unwrap();
         run.take_back(&opened).unwrap();
-        assert_eq!(scratch.names(), Vec::<String>::new());
+        assert_eq!(names(scratch.path()), Vec::<String>::new());
 
         // The directory existed before.
         let folder = root.join("pong");
@@ -432,12 +433,12 @@ mod tests {
             assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
             assert!(path.parent().unwrap().exists() && root.join("pong/run.json").exists());
         }
-        assert_eq!(scratch.names(), ["pong", "pong.1", "pong.2", "pong.3"]);
+        assert_eq!(names(scratch.path()), ["pong", "pong.1", "pong.2", "pong.3"]);
     }
 
     #[test]
     fn previous_run_stays_and_gets_its_name_back() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
         let (run, _) = open(root, ExistingRun::Resume).unwrap();
         fs::write(run.files().videos_folder().join("best"), "old").unwrap();
@@ -445,9 +446,9 @@ mod tests {
         let (run, opened) = open(root, ExistingRun::Resume).unwrap();
         run.take_back(&opened).unwrap();
         let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
-        assert_eq!(scratch.names(), ["pong", "pong.1"]);
+        assert_eq!(names(scratch.path()), ["pong", "pong.1"]);
         run.take_back(&opened).unwrap();
-        assert_eq!(scratch.names(), ["pong"]);
+        assert_eq!(names(scratch.path()), ["pong"]);
         assert_eq!(fs::read_to_string(root.join("pong/videos/best")).unwrap(), "old");
         assert_eq!(open(root, ExistingRun::Resume).unwrap().1, OpenedRun::Resumed);
 
@@ -456,13 +457,13 @@ mod tests {
         let description = RunDescription::new("pong", "cpu", 3);
         let held = RunDirectory::open(root, "pong.1", ExistingRun::Resume, description, "").unwrap();
         run.take_back(&opened).unwrap_err();
-        assert_eq!(scratch.names(), ["pong.1"]);
+        assert_eq!(names(scratch.path()), ["pong.1"]);
         drop(held);
     }
 
     #[test]
     fn saved_stays_recorded() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let (run, _) = open(scratch.path(), ExistingRun::Resume).unwrap();
         assert!(!run.description().saved);
         let created = run.description().clone();
@@ -479,7 +480,7 @@ mod tests {
 
     #[test]
     fn refuses_another_task() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         drop(open(scratch.path(), ExistingRun::Resume).unwrap());
         let description = RunDescription::new("breakout", "cpu", 3);
         let error = RunDirectory::open(scratch.path(), "pong", ExistingRun::Resume, description.clone(), "")
@@ -492,7 +493,7 @@ mod tests {
 
     #[test]
     fn completes_an_interrupted_creation_but_leaves_other_directories_alone() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let folder = scratch.path().join("pong");
         fs::create_dir_all(folder.join("checkpoints")).unwrap();
         for name in ["lock", "config.toml", "run.json.tmp"] {
@@ -522,7 +523,7 @@ mod tests {
 
     #[test]
     fn failed_fresh_start_gives_the_old_run_its_name_back() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         // All paths of a run up to `config.toml.tmp` are longer than the system allows.
         let longest = 4095;
         let mut root = scratch.path().to_path_buf();
@@ -541,7 +542,7 @@ mod tests {
 
     #[test]
     fn damaged_description_is_reported_and_fresh_start_helps() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         drop(open(scratch.path(), ExistingRun::Resume).unwrap());
         fs::write(scratch.path().join("pong/run.json"), "{\"task\": 3}").unwrap();
         let error = open(scratch.path(), ExistingRun::Resume).unwrap_err().to_string();
@@ -552,7 +553,7 @@ mod tests {
 
     #[test]
     fn changed_config_keeps_the_previous_one() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let (run, _) = open(scratch.path(), ExistingRun::Resume).unwrap();
         run.replace_config("seed = 3\n").unwrap();
         run.replace_config("seed = 4\n").unwrap();
@@ -565,7 +566,7 @@ mod tests {
 
     #[test]
     fn unwritable_root_is_reported() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let file = scratch.path().join("file");
         fs::write(&file, "").unwrap();
         let error = open(&file, ExistingRun::Resume).unwrap_err().to_string();

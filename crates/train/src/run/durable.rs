@@ -96,26 +96,27 @@ pub(super) fn next_free(path: &Path) -> Result<PathBuf, FileError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::scratch::Scratch;
+    use crate::run::test_support::names;
+    use tempfile::tempdir;
 
     #[test]
     fn replacing_leaves_no_other_file() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("run.json");
         replace(&path, b"one").unwrap();
         replace(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
-        assert_eq!(scratch.names(), ["run.json"]);
+        assert_eq!(names(scratch.path()), ["run.json"]);
     }
 
     #[test]
     fn failed_replacement_keeps_the_target_and_names_it() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("folder");
         fs::create_dir(&path).unwrap();
         let error = replace(&path, b"text").unwrap_err();
         assert_eq!(error.path, path);
         assert!(error.to_string().starts_with(&format!("{} can't be written: ", path.display())), "{error}");
-        assert_eq!(scratch.names(), ["folder"]);
+        assert_eq!(names(scratch.path()), ["folder"]);
     }
 }

@@ -192,7 +192,7 @@ fn check_name(name: &str) -> Result<(), DirectoryError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::scratch::Scratch;
+    use tempfile::tempdir;
 
     #[test]
     fn names_are_single_path_components() {
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn lists_runs_and_suggests_them_for_an_unknown_name() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
         assert_eq!(RunFiles::all(&root.join("none")).unwrap(), []);
         for name in ["pong", "catch"] {

@@ -252,7 +252,9 @@ mod tests {
 
     use super::*;
     use crate::run::Rows;
-    use crate::run::scratch::{Random, Scratch};
+    use agent::Random;
+    use rand::{RngExt, SeedableRng};
+    use tempfile::tempdir;
 
     fn row(frames: u64) -> Row {
         let mut row = Row::new(frames);
@@ -266,7 +268,7 @@ mod tests {
 
     #[test]
     fn row_is_one_line_with_frames_first() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, repair) = MetricsWriter::open(&path, None).unwrap();
         assert_eq!(repair, MetricsRepair::default());
@@ -290,13 +292,14 @@ mod tests {
 
     #[test]
     fn numbers_are_read_back_exactly() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
-        let mut random = Random(1);
+        let mut random = Random::seed_from_u64(1);
         let written: Vec<Row> = (0..500)
             .map(|frames| {
-                let mut number = || Some(f64::from_bits(random.next())).filter(|x| x.is_finite()).unwrap_or(0.0);
+                let mut number =
+                    || Some(f64::from_bits(random.random::<u64>())).filter(|x| x.is_finite()).unwrap_or(0.0);
                 let mut row = Row::new(frames);
                 row.scalar("x", number()).vector("y", [number(), number()]);
                 row
@@ -311,7 +314,7 @@ mod tests {
 
     #[test]
     fn refuses_decreasing_frames_and_reserved_names() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
         writer.append(&row(8)).unwrap();
@@ -331,7 +334,7 @@ mod tests {
 
     #[test]
     fn rows_after_the_checkpoint_move_aside() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
         for frames in [0, 4, 8, 12] {
@@ -358,7 +361,7 @@ mod tests {
 
     #[test]
     fn truncated_last_lines_are_removed() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
         writer.append(&row(4)).unwrap();
@@ -380,7 +383,7 @@ mod tests {
 
     #[test]
     fn damaged_line_in_the_middle_is_reported_and_stays() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         fs::write(&path, b"{\"frames\":4}\n{\"frames\":\xff}\n[]\n{\"frames\":8}\n{\"frames\":12}\n").unwrap();
         let (_, repair) = MetricsWriter::open(&path, Some(8)).unwrap();
@@ -398,7 +401,7 @@ mod tests {
 
     #[test]
     fn readers_see_complete_rows_while_they_are_written() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
         std::thread::scope(|scope| {

@@ -165,11 +165,14 @@ mod tests {
     use flate2::write::GzEncoder;
 
     use super::*;
-    use crate::run::scratch::{Random, Scratch};
+    use crate::run::test_support::random_bytes;
+    use agent::Random;
+    use rand::{RngExt, SeedableRng};
+    use tempfile::tempdir;
 
     #[test]
     fn summary_has_the_last_and_the_best_evaluation() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         assert_eq!(MetricsSummary::of(&path).unwrap(), MetricsSummary::default());
         let text = "{\"frames\":4,\"evaluation/score\":-3.5}\n{\"frames\":8,\"evaluation/score\":20}\n\
@@ -183,7 +186,7 @@ mod tests {
 
     #[test]
     fn values_of_an_unknown_kind_are_skipped() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         fs::write(&path, "{\"frames\":4,\"note\":\"text\",\"x\":1,\"deep\":[[1]],\"v\":[1,2.5]}\n").unwrap();
         let mut expected = Row::new(4);
@@ -193,7 +196,7 @@ mod tests {
 
     #[test]
     fn compressed_file_has_the_same_rows() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl.gz");
         let text: String = (0..500).map(|i| format!("{{\"frames\":{i},\"x\":{}}}\n", i * i % 83)).collect();
         let mut packer = GzEncoder::new(Vec::new(), Compression::default());
@@ -213,12 +216,12 @@ mod tests {
 
     #[test]
     fn random_bytes_are_errors_and_never_panic() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
-        let mut random = Random(5);
+        let mut random = Random::seed_from_u64(5);
         for _ in 0..300 {
-            let length = random.below(400);
-            let mut bytes = random.bytes(length);
+            let length = random.random_range(0..400);
+            let mut bytes = random_bytes(&mut random, length);
             bytes.iter_mut().step_by(17).for_each(|byte| *byte = b'\n');
             fs::write(&path, &bytes).unwrap();
             let lines = bytes.iter().filter(|&&byte| byte == b'\n').count();

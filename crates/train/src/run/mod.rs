@@ -14,10 +14,10 @@ mod lock;
 mod metrics;
 mod metrics_reader;
 pub(crate) mod regular_file;
-#[cfg(test)]
-pub(crate) mod scratch;
 pub mod stop;
 mod tensorboard;
+#[cfg(test)]
+mod test_support;
 
 pub use directory::{DirectoryError, ExistingRun, OpenedRun, RunDirectory};
 pub use durable::FileError;

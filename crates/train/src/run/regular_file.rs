@@ -52,8 +52,8 @@ mod tests {
     use super::*;
     use crate::config::Sources;
     use crate::run::checkpoint::{CheckpointError, Checkpoints};
-    use crate::run::scratch::Scratch;
     use crate::run::{MetricsSummary, MetricsWriter, RunFiles, RunLock};
+    use tempfile::tempdir;
 
     /// Returns the result of `read`, unless that never returns.
     fn answer<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> T {
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn opens_only_files() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = |name| scratch.path().join(name);
         make_pipe(&path("pipe"));
         fs::create_dir(path("folder")).unwrap();
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn named_pipe_in_place_of_a_runs_file_is_reported() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let run = RunFiles::in_folder(scratch.path());
         fs::create_dir(run.checkpoints_folder()).unwrap();
         let checkpoint = run.checkpoints_folder().join("000000000100");

@@ -2,8 +2,7 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::{env, fs, process};
+use std::{env, fs};
 
 use train::config::{Config, Sources};
 use train::run::stop::Stop;
@@ -12,29 +11,6 @@ use train::runtime::assembly::Task;
 use train::runtime::resume;
 use train::runtime::status::RunStatus;
 use train::runtime::trainer::{self, ProgressDisplay};
-
-/// A directory for one test, removed at the end.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    pub fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("meme-train-test-{}-{count}", process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The preset `tiny` with even smaller networks and replay, and these settings.
 pub fn config(settings: &[&str]) -> Config {

@@ -270,11 +270,11 @@ mod tests {
 
     use super::*;
     use crate::run::checkpoint::CheckpointStore;
-    use crate::run::scratch::Scratch;
+    use tempfile::tempdir;
 
     #[test]
     fn too_little_memory_is_told_from_another_version() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let store = CheckpointStore::open(scratch.path(), 1).unwrap();
         let refused = |bytes: &[u8]| {
             store.save(1, &mut |_| {}, |checkpoint| checkpoint.file(STATE, |out| out.write_all(bytes))).unwrap();
