@@ -1,6 +1,6 @@
 //! The directory of a run that this process holds: created, resumed or started over.
 
-use std::fs::{self, DirEntry};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -279,9 +279,7 @@ fn unmake(files: &RunFiles, is_new: bool) -> Result<(), DirectoryError> {
     let remove = |path: PathBuf| unless_gone(&path, fs::remove_file(&path));
     // First what makes it a run: if the process is killed now, the next start completes the rest.
     remove(files.description_file())?;
-    if files.events_folder().exists() {
-        entries(&files.events_folder())?.iter().try_for_each(|entry| remove(entry.path()))?;
-    }
+    durable::list(&files.events_folder())?.into_iter().try_for_each(remove)?;
     for folder in made_folders(files) {
         unless_gone(&folder, fs::remove_dir(&folder))?;
     }
@@ -317,11 +315,9 @@ fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
     }
     const OURS: [&str; 7] =
         ["lock", "config.toml", "config.toml.tmp", "run.json.tmp", "events", "checkpoints", "videos"];
-    for entry in entries(files.folder())? {
-        let name = entry.file_name();
-        let ours = OURS.iter().any(|ours| name == *ours);
-        if !ours || is_filled_folder(&entry.path()) {
-            let found = name.to_string_lossy().into_owned();
+    for path in durable::list(files.folder())? {
+        let found = durable::name_of(&path);
+        if !OURS.contains(&found.as_str()) || is_filled_folder(&path) {
             return Err(DirectoryError::NotARun { folder: files.folder().to_path_buf(), found });
         }
     }
@@ -335,16 +331,12 @@ fn is_as_made(files: &RunFiles) -> Result<bool, FileError> {
     let empty_file =
         |path: &Path| *path == files.metrics_file() && fs::metadata(path).is_ok_and(|file| file.len() == 0);
     let empty_folder = |path: &Path| made_folders(files).iter().any(|made| made == path) && !is_filled_folder(path);
-    let entries = entries(files.folder())?;
-    Ok(entries.iter().map(DirEntry::path).all(|path| made.contains(&path) || empty_file(&path) || empty_folder(&path)))
+    let paths = durable::list(files.folder())?;
+    Ok(paths.iter().all(|path| made.contains(path) || empty_file(path) || empty_folder(path)))
 }
 
 pub(super) fn is_filled_folder(path: &Path) -> bool {
     fs::read_dir(path).is_ok_and(|mut inside| inside.next().is_some())
-}
-
-fn entries(folder: &Path) -> Result<Vec<DirEntry>, FileError> {
-    fs::read_dir(folder).and_then(Iterator::collect).map_err(FileError::at("listed", folder))
 }
 
 #[cfg(test)]

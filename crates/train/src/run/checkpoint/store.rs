@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::super::durable::{self, FileError};
+use super::super::durable::{self, FileError, name_of};
 use super::background::BackgroundSave;
 use super::reader::{Checkpoint, read_manifest};
 use super::writer::CheckpointWriter;
@@ -46,13 +46,7 @@ impl Checkpoints {
     }
 
     fn names(&self) -> Result<Vec<String>, FileError> {
-        let entries = match fs::read_dir(&self.folder) {
-            Ok(entries) => entries,
-            Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(cause) => return Err(FileError::at("listed", &self.folder)(cause)),
-        };
-        let names = entries.map(|entry| Ok(entry?.file_name().into_string().unwrap_or_default()));
-        names.collect::<Result<_, _>>().map_err(FileError::at("listed", &self.folder))
+        Ok(durable::list(&self.folder)?.iter().map(|path| name_of(path)).collect())
     }
 
     /// Opens the checkpoint with that frame count.
@@ -155,10 +149,6 @@ impl Checkpoints {
 /// Name of the checkpoint that is used in place of damaged ones.
 fn substitute(newest: &Result<Option<Checkpoint>, CheckpointError>) -> Option<String> {
     newest.as_ref().ok()?.as_ref().map(|checkpoint| name_of(checkpoint.path()))
-}
-
-fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Renames a damaged checkpoint and returns its new name. An earlier one of the same name stays.
