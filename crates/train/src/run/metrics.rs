@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde::ser::SerializeMap;
@@ -107,13 +107,9 @@ impl Row {
     pub fn nonfinite(&self) -> usize {
         self.values.values().map(Value::nonfinite).sum()
     }
-
-    /// Returns the row as a line without its end. JSON has no NaN, so values that are not finite become null.
-    fn line(&self) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(self)
-    }
 }
 
+/// Serializes the row as one flat map. JSON has no NaN, so values that are not finite become null.
 impl Serialize for Row {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -160,7 +156,7 @@ impl MetricsWriter {
         let repair = MetricsRepair { torn_bytes, dropped_rows: found.later_rows, dropped_to: found.latest };
         if found.keep < found.whole {
             let mut dropped = AppendFile::open(&path.with_extension("dropped.jsonl"))?;
-            copy(path, found.keep, found.whole, &mut dropped)?;
+            dropped.append(&file.read(found.keep..found.whole)?)?;
             dropped.sync()?;
         }
         if found.keep < file.length() {
@@ -178,7 +174,8 @@ impl MetricsWriter {
         if let Some(name) = row.values.keys().find(|name| ["", FRAMES, NONFINITE].contains(&name.as_str())) {
             return Err(MetricsError::Name { name: name.clone() });
         }
-        let mut line = row.line().map_err(|cause| FileError::at("written", self.file.path())(cause.into()))?;
+        let mut line =
+            serde_json::to_vec(row).map_err(|cause| FileError::at("written", self.file.path())(cause.into()))?;
         line.push(b'\n');
         self.file.append(&line)?;
         self.last = row.frames;
@@ -192,6 +189,7 @@ impl MetricsWriter {
 }
 
 /// Where to cut a metrics file.
+#[derive(Default)]
 struct Found {
     /// Bytes in complete lines.
     whole: u64,
@@ -212,7 +210,7 @@ struct FramesOnly {
 
 fn scan(path: &Path, checkpoint: Option<u64>) -> Result<Found, FileError> {
     let mut reader = BufReader::new(File::open(path).map_err(FileError::at("opened", path))?);
-    let mut found = Found { whole: 0, keep: 0, last: 0, later_rows: 0, latest: 0 };
+    let mut found = Found::default();
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -232,18 +230,6 @@ fn scan(path: &Path, checkpoint: Option<u64>) -> Result<Found, FileError> {
             found.last = frames.unwrap_or(found.last);
         }
     }
-}
-
-fn copy(path: &Path, from: u64, to: u64, target: &mut AppendFile) -> Result<(), FileError> {
-    let mut file = File::open(path).map_err(FileError::at("opened", path))?;
-    file.seek(SeekFrom::Start(from)).map_err(FileError::at("read", path))?;
-    let mut reader = BufReader::new(file.take(to - from));
-    let mut line = Vec::new();
-    while reader.read_until(b'\n', &mut line).map_err(FileError::at("read", path))? > 0 {
-        target.append(&line)?;
-        line.clear();
-    }
-    Ok(())
 }
 
 #[cfg(test)]
