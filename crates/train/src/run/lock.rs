@@ -109,14 +109,12 @@ impl RunLock {
                 Ok(()) if !is_at(&file, path) => continue,
                 Ok(()) => {
                     let mut lock = Self { file };
-                    return match lock.sign() {
-                        Ok(()) => Ok(lock),
-                        Err(cause) => {
-                            // Safe while the lock is held.
-                            let _ = fs::remove_file(path);
-                            Err(FileError::at("written", path)(cause).into())
-                        }
-                    };
+                    if let Err(cause) = lock.sign() {
+                        // Safe while the lock is held.
+                        let _ = fs::remove_file(path);
+                        return Err(FileError::at("written", path)(cause).into());
+                    }
+                    return Ok(lock);
                 }
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(cause)) => return Err(FileError::at("locked", path)(cause).into()),

@@ -93,12 +93,6 @@ enum LineValue {
     Unknown(IgnoredAny),
 }
 
-impl Default for LineValue {
-    fn default() -> Self {
-        Self::Scalar(None)
-    }
-}
-
 impl Line {
     fn into_row(self) -> Row {
         let mut row = Row::new(self.frames);
@@ -120,8 +114,8 @@ impl Line {
 struct Standing {
     frames: u64,
     // The name is [`EVALUATION_SCORE`], which the attribute cannot refer to.
-    #[serde(default, rename = "evaluation/score")]
-    evaluation: LineValue,
+    #[serde(rename = "evaluation/score")]
+    evaluation: Option<LineValue>,
 }
 
 /// Progress and scores of a run.
@@ -147,7 +141,7 @@ impl MetricsSummary {
         while rows.next_line()? {
             let Ok(Standing { frames, evaluation }) = serde_json::from_slice(&rows.text) else { continue };
             summary.frames = frames;
-            if let LineValue::Scalar(Some(score)) = evaluation {
+            if let Some(LineValue::Scalar(Some(score))) = evaluation {
                 summary.last_evaluation = Some(score);
                 summary.best_evaluation = Some(summary.best_evaluation.map_or(score, |best| best.max(score)));
             }

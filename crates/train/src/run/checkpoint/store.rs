@@ -169,7 +169,8 @@ fn is_checkpoint(name: &str) -> bool {
     name == BEST || frames_of(name).is_some()
 }
 
-fn found(checkpoint: Result<Checkpoint, CheckpointError>) -> Result<Option<Checkpoint>, CheckpointError> {
+/// Turns the error of a missing checkpoint into `None`.
+fn found<T>(checkpoint: Result<T, CheckpointError>) -> Result<Option<T>, CheckpointError> {
     match checkpoint {
         Err(CheckpointError::File(error)) if error.cause.kind() == ErrorKind::NotFound => Ok(None),
         checkpoint => checkpoint.map(Some),
@@ -313,9 +314,8 @@ impl CheckpointStore {
 
     /// Whether `score` is above that of the best checkpoint.
     pub fn would_be_best(&self, score: f64) -> Result<bool, CheckpointError> {
-        let known = match read_manifest(&self.checkpoints.best_path()) {
-            Ok(best) => best.score,
-            Err(CheckpointError::File(error)) if error.cause.kind() == ErrorKind::NotFound => None,
+        let known = match found(read_manifest(&self.checkpoints.best_path())) {
+            Ok(best) => best.and_then(|best| best.score),
             // It may be the better one, and readable the next time.
             Err(error @ CheckpointError::File(_)) => return Err(error),
             Err(_) => None,
