@@ -127,8 +127,8 @@ fn all_failures_of_an_abandoned_worker_are_reported() {
         let error = trainer::train(&task(name), &config, &directory, None, &Stop::new(), &mut listener).unwrap_err();
         fs::remove_file(&sick).unwrap();
         assert!(error.to_string().contains("after 3 failures in a row"), "{error}");
-        let told = listener.said.iter().filter(|sentence| sentence.contains("exited with code 7")).count();
-        assert_eq!(told, 2, "{:?}", listener.said);
+        let reported = listener.said.iter().filter(|sentence| sentence.contains("exited with code 7")).count();
+        assert_eq!(reported, 2, "{:?}", listener.said);
     }
 }
 

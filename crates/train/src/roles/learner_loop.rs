@@ -53,7 +53,7 @@ pub struct LearnerUpdate {
 }
 
 impl LearnerLoop {
-    /// A learner beside its replay.
+    /// A learner with its replay.
     pub fn new(learner: Learner, replay: Arc<Replay>, config: &Config) -> Result<Self> {
         let embedding = PublishedParameters::of(&learner)?.embedding()?;
         let hold = EmbeddingHold { every: config.intrinsic.embedding_every, share: config.intrinsic.embedding_share };
@@ -203,7 +203,7 @@ mod tests {
         "learner.batch_size=4",
     ];
 
-    /// A learner beside a replay with some sequences, the same at every call.
+    /// A learner and a replay with some sequences, the same at every call.
     fn begun() -> (Assembly, BatchPrefetch) {
         tch::set_num_threads(1);
         let set = SETTINGS.map(str::to_owned).to_vec();

@@ -35,7 +35,7 @@ impl EventWriter {
     /// Declares what earlier files hold after the checkpoint void, so that TensorBoard too shows one value per frame
     /// count.
     pub fn create(folder: &Path, checkpoint: Option<u64>) -> Result<Self, FileError> {
-        fs::create_dir_all(folder).map_err(FileError::at("made", folder))?;
+        fs::create_dir_all(folder).map_err(FileError::at("created", folder))?;
         let path = unused_name(folder);
         let mut writer = Self { file: AppendFile::open(&path)? };
         let now = clock::unix_seconds();

@@ -402,7 +402,7 @@ fn not_kept(error: &TrainError) -> String {
     format!("cannot keep the best parameters: {error}")
 }
 
-/// Says where a run resumes, and how many of the `played` frames, those of the last row, were lost.
+/// Returns where a run resumes and how many of the `played` frames, those of the last row, were lost.
 fn start_message(saved: Option<u64>, played: u64) -> Option<String> {
     match (saved, played.saturating_sub(saved.unwrap_or(0))) {
         (None, 0) => None,

@@ -71,7 +71,7 @@ impl Checkpoints {
     /// Opens the newest intact checkpoint; `None` if there are none at all. Reports each damaged one to `warn`.
     ///
     /// A checkpoint of another format, or one that the system cannot read at the moment, is an error: an older one in
-    /// its place would throw away good training.
+    /// its place would discard good training.
     pub fn newest_intact(&self, warn: &mut dyn FnMut(&str)) -> Result<Option<Checkpoint>, CheckpointError> {
         let mut damaged = Vec::new();
         let newest = self.newest(|_, error| damaged.push(error.to_string()));
