@@ -59,21 +59,6 @@ pub trait Row {
 }
 
 impl Kind {
-    /// A number from `low` to `high`.
-    pub const fn number(low: f64, high: f64) -> Self {
-        Self::Number(Bound::Included(low), Bound::Included(high))
-    }
-
-    /// A number above `low` and at most `high`.
-    pub const fn above(low: f64, high: f64) -> Self {
-        Self::Number(Bound::Excluded(low), Bound::Included(high))
-    }
-
-    /// A number that is at least `low` and below `high`.
-    pub const fn below(low: f64, high: f64) -> Self {
-        Self::Number(Bound::Included(low), Bound::Excluded(high))
-    }
-
     /// Returns the value in the field's own form (`1` becomes `1.0` for a number), or what was found instead.
     pub fn accept(&self, value: &Value) -> Result<Value, String> {
         let in_range = |inside: bool| if inside { Ok(value.clone()) } else { Err(shown(value)) };
@@ -188,7 +173,7 @@ mod tests {
 
     #[test]
     fn numbers_accept_integers_but_integers_refuse_floats() {
-        assert_eq!(Kind::number(0.0, 2.0).accept(&Value::Integer(1)), Ok(Value::Float(1.0)));
+        assert_eq!(crate::number(0.0, 2.0).kind.accept(&Value::Integer(1)), Ok(Value::Float(1.0)));
         assert_eq!(found(Kind::Integer(1, 9), 8.0), "8.0 (a float)");
     }
 
@@ -197,16 +182,16 @@ mod tests {
         assert!(Kind::Integer(2, 160).accept(&Value::Integer(2)).is_ok());
         assert!(Kind::Integer(2, 160).accept(&Value::Integer(160)).is_ok());
         assert_eq!(found(Kind::Integer(2, 160), 161), "161");
-        assert!(Kind::above(0.0, 1.0).accept(&Value::Float(f64::MIN_POSITIVE)).is_ok());
-        assert_eq!(found(Kind::above(0.0, 1.0), 0.0), "0.0");
-        assert!(Kind::below(0.0, 1.0).accept(&Value::Float(1.0_f64.next_down())).is_ok());
-        assert_eq!(found(Kind::below(0.0, 1.0), 1), "1.0");
+        assert!(crate::above(0.0, 1.0).kind.accept(&Value::Float(f64::MIN_POSITIVE)).is_ok());
+        assert_eq!(found(crate::above(0.0, 1.0).kind, 0.0), "0.0");
+        assert!(crate::below(0.0, 1.0).kind.accept(&Value::Float(1.0_f64.next_down())).is_ok());
+        assert_eq!(found(crate::below(0.0, 1.0).kind, 1), "1.0");
     }
 
     #[test]
     fn values_that_are_not_finite_are_in_no_range() {
         for (number, text) in [(f64::NAN, "nan"), (f64::INFINITY, "inf"), (f64::NEG_INFINITY, "-inf")] {
-            assert_eq!(found(Kind::number(-1e300, 1e300), number), text);
+            assert_eq!(found(crate::number(-1e300, 1e300).kind, number), text);
         }
     }
 
@@ -270,9 +255,9 @@ mod tests {
     #[test]
     fn ranges_read_as_words() {
         assert_eq!(Kind::Integer(1, 200_000).to_string(), "an integer from 1 to 200_000");
-        assert_eq!(Kind::number(0.0, 1.0).to_string(), "a number from 0.0 to 1.0");
-        assert_eq!(Kind::above(0.0, 1.0).to_string(), "a number above 0.0 and at most 1.0");
-        assert_eq!(Kind::below(0.0, 1.0).to_string(), "a number from 0.0 to below 1.0");
+        assert_eq!(crate::number(0.0, 1.0).kind.to_string(), "a number from 0.0 to 1.0");
+        assert_eq!(crate::above(0.0, 1.0).kind.to_string(), "a number above 0.0 and at most 1.0");
+        assert_eq!(crate::below(0.0, 1.0).kind.to_string(), "a number from 0.0 to below 1.0");
         assert_eq!(Kind::Choice(&[("auto", ""), ("cpu", "")]).to_string(), "one of auto, cpu");
     }
 }

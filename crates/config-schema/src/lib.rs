@@ -8,6 +8,8 @@ mod declare;
 mod kind;
 pub mod text;
 
+use std::ops::Bound;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Value;
 
@@ -95,17 +97,17 @@ pub const fn integer_or_none(low: i64, high: i64) -> Field {
 
 /// A number from `low` to `high`.
 pub const fn number(low: f64, high: f64) -> Field {
-    Field::new(Kind::number(low, high))
+    Field::new(Kind::Number(Bound::Included(low), Bound::Included(high)))
 }
 
 /// A number above `low` and at most `high`.
 pub const fn above(low: f64, high: f64) -> Field {
-    Field::new(Kind::above(low, high))
+    Field::new(Kind::Number(Bound::Excluded(low), Bound::Included(high)))
 }
 
 /// A number that is at least `low` and below `high`.
 pub const fn below(low: f64, high: f64) -> Field {
-    Field::new(Kind::below(low, high))
+    Field::new(Kind::Number(Bound::Included(low), Bound::Excluded(high)))
 }
 
 /// One of the words of `T`.

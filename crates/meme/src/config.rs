@@ -214,7 +214,7 @@ fn rendered(differences: &[Difference]) -> String {
 mod tests {
     use serde_json::json;
     use train::config::ActionSet;
-    use train::run::{RunDescription, RunDirectory, Start};
+    use train::run::{ExistingRun, RunDescription, RunDirectory};
 
     use super::*;
 
@@ -265,7 +265,7 @@ mod tests {
         let tiny = found("tiny").unwrap();
         let description = RunDescription::new("catch", "tiny", 1);
         let text = tiny.to_toml().unwrap();
-        let (run, _) = RunDirectory::open(folder.path(), "first", Start::Continue, description, &text).unwrap();
+        let (run, _) = RunDirectory::open(folder.path(), "first", ExistingRun::Resume, description, &text).unwrap();
         let path = run.files().folder().to_str().unwrap();
         assert_eq!(find(folder.path(), "first").unwrap(), tiny);
         assert_eq!(found(path).unwrap(), tiny);

@@ -139,7 +139,7 @@ pub fn set_threads(config: &Config) -> Result<()> {
 mod tests {
     use std::fs;
 
-    use train::run::{RunDescription, RunDirectory, Start};
+    use train::run::{ExistingRun, RunDescription, RunDirectory};
 
     use super::*;
 
@@ -147,7 +147,7 @@ mod tests {
     fn make_run(root: &Path, name: &str) -> RunFiles {
         let config = Config::default().to_toml().unwrap();
         let description = RunDescription::new("catch", "tiny", 3);
-        let (held, _) = RunDirectory::open(root, name, Start::Continue, description, &config).unwrap();
+        let (held, _) = RunDirectory::open(root, name, ExistingRun::Resume, description, &config).unwrap();
         held.files().clone()
     }
 

@@ -154,7 +154,7 @@ fn age(seconds: u64) -> String {
 mod tests {
     use std::{fs, process};
 
-    use train::run::{EVALUATION_SCORE, MetricsWriter, Row, RunDescription, RunDirectory, Start};
+    use train::run::{EVALUATION_SCORE, ExistingRun, MetricsWriter, Row, RunDescription, RunDirectory};
 
     use super::*;
 
@@ -163,7 +163,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
         let description = RunDescription::new("pong", "cpu", 3);
-        let (held, _) = RunDirectory::open(root, "first", Start::Continue, description, "").unwrap();
+        let (held, _) = RunDirectory::open(root, "first", ExistingRun::Resume, description, "").unwrap();
         let (mut metrics, _) = MetricsWriter::open(&held.files().metrics_file(), None).unwrap();
         for (frames, score) in [(4000, -20.0), (8000, 14.75), (12_000, 0.9900000000000001)] {
             metrics.append(Row::new(frames).scalar(EVALUATION_SCORE, score)).unwrap();

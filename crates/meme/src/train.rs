@@ -12,7 +12,7 @@ use serde::Serialize;
 use train::config::{Config, Device};
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
-use train::run::{Opening, RunDescription, RunDirectory, RunFiles, Start};
+use train::run::{ExistingRun, OpenedRun, RunDescription, RunDirectory, RunFiles};
 use train::runtime::assembly::Task;
 use train::runtime::resume::{self, Resumption};
 use train::runtime::status::RunStatus;
@@ -117,12 +117,12 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     let plan = args.plan()?;
     let TrainPlan { name, preset, config, task } = &plan;
     let description = RunDescription::new(&task.environment.to_string(), preset, config.run.seed);
-    let start = if args.fresh { Start::Fresh } else { Start::Continue };
-    let (directory, opening) = RunDirectory::open(&args.runs, name, start, description, &config.to_toml()?)?;
-    let outcome = plan.start(&directory, &opening, &stop);
+    let existing = if args.fresh { ExistingRun::MoveAside } else { ExistingRun::Resume };
+    let (directory, opened) = RunDirectory::open(&args.runs, name, existing, description, &config.to_toml()?)?;
+    let outcome = plan.start(&directory, &opened, &stop);
     // A run that failed before anything was trained leaves no directory.
     if outcome.is_err()
-        && let Err(error) = directory.take_back(&opening)
+        && let Err(error) = directory.take_back(&opened)
     {
         console::warn(format_args!("cannot remove the files of the failed start: {error}"));
     }
@@ -132,21 +132,21 @@ pub fn run(args: &TrainArgs) -> Result<()> {
 impl TrainPlan {
     /// Announces what happens to the run, once that is certain, and trains it unless it is finished. A resumed run keeps
     /// its config, except for the frames to train for.
-    fn start(&self, directory: &RunDirectory, opening: &Opening, stop: &Stop) -> Result<RunStatus> {
+    fn start(&self, directory: &RunDirectory, opened: &OpenedRun, stop: &Stop) -> Result<RunStatus> {
         let (name, folder) = (&self.name, directory.files().folder().display());
-        let from = match opening {
-            Opening::Created => {
+        let from = match opened {
+            OpenedRun::Created => {
                 console::message(format_args!("starting run {name} in {folder}"));
                 None
             }
-            Opening::SetAside(old) => {
+            OpenedRun::MovedAside(old) => {
                 console::message(format_args!(
                     "starting run {name} over; the previous one was moved to {}",
                     old.display()
                 ));
                 None
             }
-            Opening::Continued => {
+            OpenedRun::Resumed => {
                 let known = run_config(directory.files())?;
                 let warn = &mut |message: &str| console::warn(message);
                 let resumption = resume::resume(directory, &self.preset, &known, &self.config, warn)?;

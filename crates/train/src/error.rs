@@ -52,7 +52,7 @@ pub enum TrainError {
     /// A stop was requested before the first frame.
     #[error("stopped before anything was played")]
     NothingPlayed,
-    /// An environment ended the run, which was saved nevertheless.
+    /// An environment ended the run, which could still be saved.
     #[error("{error}; the run is saved at {frames} frames")]
     SavedAfter {
         /// What ended it.

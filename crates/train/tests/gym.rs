@@ -7,7 +7,8 @@ mod support;
 use std::env;
 use std::path::Path;
 
-use support::{Scratch, files, sources, train_watched};
+use support::{files, sources, train_watched};
+use tempfile::tempdir;
 use train::run::stop::Stop;
 use train::run::{Row, Rows, Value};
 use train::runtime::status::RunStatus;
@@ -20,7 +21,7 @@ fn train(environment: &str, settings: &[&str], frames: u64, bar: f64) -> (RunSta
     let whole = env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1");
     let mut config = sources("tiny", &[&["run.device=cpu"], settings].concat());
     config.run.frames = if whole { frames } else { 3_000 };
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let stop = Stop::new();
     let reached = |status: &RunStatus| {
         if status.evaluation_score.is_some_and(|score| score >= bar) {

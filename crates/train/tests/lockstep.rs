@@ -9,8 +9,9 @@ use std::path::Path;
 
 use agent::tensor_file::SafeTensors;
 use agent::{NamedTensors, ObservationKind, ObservationSpec};
-use support::{Scratch, checkpoints, config, metrics, train, train_watched};
+use support::{checkpoints, config, metrics, train, train_watched};
 use tch::Device;
+use tempfile::tempdir;
 use train::roles::trained_agent::TrainedAgent;
 use train::run::checkpoint::{Checkpoint, contents};
 use train::run::stop::Stop;
@@ -43,7 +44,7 @@ fn assert_same_state(root: &Path, one: &str, other: &str) {
 
 #[test]
 fn same_seed_gives_same_metrics_and_state() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let root = scratch.path();
     let config = config(&["run.lockstep=true", "run.frames=800"]);
     for name in ["one", "other"] {
@@ -65,7 +66,7 @@ fn same_seed_gives_same_metrics_and_state() {
 #[test]
 fn stopped_run_resumes_as_if_it_had_not_stopped() {
     for environment in ["catch", "memory"] {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
         let whole = config(&["run.lockstep=true", "run.frames=800"]);
         let (unbroken, _) = train(root, "unbroken", environment, &whole);
@@ -99,7 +100,7 @@ fn stopped_run_resumes_as_if_it_had_not_stopped() {
 
 #[test]
 fn resuming_a_finished_run_changes_nothing() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let root = scratch.path();
     let config = config(&["run.lockstep=true", "run.frames=600"]);
     train(root, "once", "catch", &config);
@@ -114,7 +115,7 @@ fn resuming_a_finished_run_changes_nothing() {
 
 #[test]
 fn resumes_from_previous_checkpoint_when_newest_is_damaged() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let root = scratch.path();
     let mut config = config(&["run.lockstep=true", "run.frames=1000"]);
     train(root, "unbroken", "catch", &config);
@@ -144,7 +145,7 @@ fn resumes_from_previous_checkpoint_when_newest_is_damaged() {
 /// With threads, actors may have played before the stop is noticed.
 #[test]
 fn stop_before_the_first_frame_saves_nothing() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let stop = Stop::new();
     stop.request();
     let outcome = train_watched(scratch.path(), "run", "catch", &config(&["run.lockstep=true"]), &stop, |_| {});
@@ -154,7 +155,7 @@ fn stop_before_the_first_frame_saves_nothing() {
 
 #[test]
 fn last_evaluation_counts_for_the_best_checkpoint() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let root = scratch.path();
     let config = config(&["run.lockstep=true", "run.frames=400", "metrics.lockstep_frames=5000"]);
     let (status, _) = train(root, "run", "catch", &config);
@@ -165,7 +166,7 @@ fn last_evaluation_counts_for_the_best_checkpoint() {
 /// d²_m is known only for the f that acted, not for the one that the learner has now.
 #[test]
 fn trained_agent_plays_with_the_f_that_acted() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let root = scratch.path();
     let config = config(&["run.lockstep=true", "run.frames=800", "intrinsic.embedding_every=1000"]);
     let (status, _) = train(root, "held", "catch", &config);
@@ -194,7 +195,7 @@ fn trained_agent_plays_with_the_f_that_acted() {
 /// Opens the weights as a PyTorch user does: with a safetensors reader and nothing else.
 #[test]
 fn weights_open_with_any_safetensors_reader() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let root = scratch.path();
     train(root, "run", "catch", &config(&["run.lockstep=true", "run.frames=800"]));
     let last = checkpoints(root, "run").pop().unwrap();

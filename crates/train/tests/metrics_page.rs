@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use support::{Scratch, config, files, train};
+use support::{config, files, train};
+use tempfile::tempdir;
 use train::run::Rows;
 
 /// Returns the names in the first column of the page's tables.
@@ -25,7 +26,7 @@ fn written(root: &Path, name: &str) -> BTreeSet<String> {
 
 #[test]
 fn documented_and_written_metrics_are_the_same() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let root = scratch.path();
     train(root, "lockstep", "catch", &config(&["run.lockstep=true", "run.frames=300"]));
     train(root, "threads", "catch", &config(&["run.frames=300", "metrics.interval_seconds=0.02"]));

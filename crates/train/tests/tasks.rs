@@ -3,7 +3,8 @@
 
 mod support;
 
-use support::{Scratch, sources, train_watched};
+use support::{sources, train_watched};
+use tempfile::tempdir;
 use train::run::stop::Stop;
 
 /// A task, the mean of 50 greedy episodes to reach, and the budget in frames.
@@ -28,7 +29,7 @@ fn learns_the_built_in_tasks() {
     let all = std::env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1");
     let bars = if all { vec![CATCH, MEMORY, DEEP_SEA, KEY_DOOR] } else { vec![CATCH] };
     for Bar { task, score: bar, frames } in bars {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let mut config = sources("tiny", &["run.lockstep=true", "run.device=cpu", "run.threads=1", "run.seed=1"]);
         config.run.frames = frames;
         let stop = Stop::new();

@@ -11,7 +11,8 @@ use std::time::Duration;
 use agent::acting::ObservationRows;
 use envs::{EnvError, EnvSpec, Environments, Step, WorkerConfig};
 use replay::Writer;
-use support::{Scratch, checkpoints, config, task, train, train_watched};
+use support::{checkpoints, config, task, train, train_watched};
+use tempfile::tempdir;
 use train::TrainError;
 use train::config::Config;
 use train::roles::actor::Actor;
@@ -20,7 +21,7 @@ use train::roles::messages::Role;
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
 use train::run::{Row, Rows};
-use train::runtime::assembly::Parts;
+use train::runtime::assembly::Assembly;
 use train::runtime::published_parameters::PublishedParameters;
 use train::runtime::status::RunStatus;
 use train::runtime::threads::Threads;
@@ -40,7 +41,7 @@ fn within_patience<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static)
 #[test]
 fn run_ends_saves_and_resumes() {
     within_patience(|| {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
         let mut config = config(&["run.frames=400", "metrics.interval_seconds=0.05"]);
         let (first, _) = train(root, "run", "catch", &config);
@@ -66,20 +67,20 @@ fn run_ends_saves_and_resumes() {
 #[test]
 fn resumed_run_holds_the_f_that_acted() {
     within_patience(|| {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
         let mut config = config(&["run.frames=400", "intrinsic.embedding_every=1000"]);
-        let f = |parts: &Parts| {
-            let PublishedParameters { embedding_version, online, average, .. } = &parts.published;
+        let f = |assembly: &Assembly| {
+            let PublishedParameters { embedding_version, online, average, .. } = &assembly.published;
             (*embedding_version, [online, average].map(|all| all.action_prediction.flat().copy()))
         };
-        let parts = |config: &Config, checkpoint: Option<&Checkpoint>| {
-            Parts::new(&task("catch"), config, tch::Device::Cpu, checkpoint).unwrap()
+        let assembly = |config: &Config, checkpoint: Option<&Checkpoint>| {
+            Assembly::new(&task("catch"), config, tch::Device::Cpu, checkpoint).unwrap()
         };
-        let begun = f(&parts(&config, None));
+        let begun = f(&assembly(&config, None));
         train(root, "run", "catch", &config);
         let checkpoint = Checkpoint::open(checkpoints(root, "run").last().unwrap()).unwrap();
-        let mut resumed = parts(&config, Some(&checkpoint));
+        let mut resumed = assembly(&config, Some(&checkpoint));
         assert!(resumed.published.version > 0, "nothing was learned");
         assert_eq!(begun, f(&resumed));
         // Held until it is due.
@@ -88,7 +89,7 @@ fn resumed_run_holds_the_f_that_acted() {
 
         // Due, but not published yet: the next publication replaces it, not the resume.
         config.intrinsic.embedding_every = 1;
-        let mut resumed = parts(&config, Some(&checkpoint));
+        let mut resumed = assembly(&config, Some(&checkpoint));
         assert_eq!(begun, f(&resumed));
         resumed.published = resumed.agent.learner_loop.publish().unwrap();
         let (version, newest) = f(&resumed);
@@ -101,7 +102,7 @@ fn resumed_run_holds_the_f_that_acted() {
 #[test]
 fn final_status_is_that_of_the_checkpoint() {
     within_patience(|| {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let (status, _) = train(scratch.path(), "run", "catch", &config(&["run.frames=60", "replay.minimum_fill=200"]));
         let saved = Checkpoint::open(checkpoints(scratch.path(), "run").last().unwrap()).unwrap();
         assert_eq!((status.frames, status.updates), (saved.frames(), 0));
@@ -114,7 +115,7 @@ fn final_status_is_that_of_the_checkpoint() {
 fn saves_in_quick_succession_do_not_block() {
     within_patience(|| {
         for prefetch in ["learner.prefetch=0", "learner.prefetch=2"] {
-            let scratch = Scratch::new();
+            let scratch = tempdir().unwrap();
             let settings = [prefetch, "run.frames=400", "checkpoint.every_minutes=0.00001", "replay.limiter_slack=8"];
             let (status, said) = train(scratch.path(), "run", "catch", &config(&settings));
             assert!(status.frames >= 400, "{status}");
@@ -138,7 +139,7 @@ fn train_a_moment(root: &Path, config: &Config) -> (RunStatus, Vec<String>) {
 #[test]
 fn stop_before_the_first_update_saves() {
     within_patience(|| {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let config = config(&["replay.minimum_fill=100"]);
         let (status, _) = train_a_moment(scratch.path(), &config);
         assert_eq!(checkpoints(scratch.path(), "run").len(), 1);
@@ -150,7 +151,7 @@ fn stop_before_the_first_update_saves() {
 #[test]
 fn diverging_learner_stops_the_run_and_keeps_its_checkpoint() {
     within_patience(|| {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
         let mut config = config(&["run.frames=4000", "replay.minimum_fill=100"]);
         // In f32 it is 0, so a gradient of 0 makes the parameter 0/0.
@@ -233,13 +234,13 @@ impl Environments for Fragile {
 }
 
 /// An actor with one environment that fails after a few steps.
-fn fragile_actor(config: &Config, parts: &Parts, fail: Failure) -> Actor {
+fn fragile_actor(config: &Config, assembly: &Assembly, fail: Failure) -> Actor {
     let task = task("catch");
     let inner = envs::make(&WorkerConfig::new(task.environment, task.python, task.package)).unwrap();
     let spec = EnvActorSpec { role: Role::Actor, environment: 0, slot: 0, epsilon: 0.1, hides_rewards: false };
     let embedding = config.agent.network.intrinsic.embedding;
-    let writer = Writer::new(parts.agent.learner_loop.replay(), 0);
-    let env_actor = EnvActor::new(spec, &config.intrinsic, embedding, 1, Some(writer), &parts.agent.bandit).unwrap();
+    let writer = Writer::new(assembly.agent.learner_loop.replay(), 0);
+    let env_actor = EnvActor::new(spec, &config.intrinsic, embedding, 1, Some(writer), &assembly.agent.bandit).unwrap();
     let observations = ObservationRows::on_host(1, inner.spec().observation_bytes());
     Actor::new(Box::new(Fragile { inner, steps_left: 20, fail }), vec![env_actor], observations).unwrap()
 }
@@ -260,9 +261,9 @@ fn failed_or_panicked_actor_ends_the_run_even_during_a_copy() {
                 tch::set_num_threads(1);
                 // Learning never starts, so nothing else can end the run.
                 let config = config(&["replay.minimum_fill=100", "evaluation.evaluators=0"]);
-                let mut parts = Parts::new(&task("catch"), &config, tch::Device::Cpu, None).unwrap();
-                parts.actors[0] = fragile_actor(&config, &parts, fail);
-                let mut runtime = Threads::start(parts, &config).unwrap();
+                let mut assembly = Assembly::new(&task("catch"), &config, tch::Device::Cpu, None).unwrap();
+                assembly.actors[0] = fragile_actor(&config, &assembly, fail);
+                let mut runtime = Threads::start(assembly, &config).unwrap();
                 loop {
                     let outcome = if copying {
                         runtime.copy(AfterCopy::Continue, &mut |_| {}).map(drop)

@@ -51,8 +51,8 @@ gymnasium.register("Unsavable-v0", entry_point=Unsavable)
 
 
 class Moved(Sick):
-    """Can be saved. How it goes on is what a file says that is named after the process that trains: `refuse`, or `die`
-    with the second environment of a worker."""
+    """Can be saved. A file named after the training process says what happens when it is restored: `refuse` fails,
+    `die` ends the process with the second environment of a worker."""
 
     restored = 0
 

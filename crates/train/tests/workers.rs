@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Mutex;
 
-use support::{Listener, Scratch, checkpoints, config, files, metrics, open, task, train, train_watched};
+use support::{Listener, checkpoints, config, files, metrics, open, task, train, train_watched};
+use tempfile::tempdir;
 use train::config::Config;
 use train::run::Rows;
 use train::run::checkpoint::Checkpoint;
@@ -42,7 +43,7 @@ fn small(settings: &[&str]) -> Config {
 #[test]
 fn killed_worker_does_not_stop_the_run() {
     let _alone = ALONE.lock();
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let mut killed = false;
     let kill = |status: &train::runtime::status::RunStatus| {
         if !killed && status.frames > 100 {
@@ -72,7 +73,7 @@ fn fall_ill(sick: &Path, how: &str) {
 #[test]
 fn nan_reward_stops_the_run_after_a_save() {
     let _alone = ALONE.lock();
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let root = scratch.path();
     let sick = std::env::temp_dir().join(format!("meme-test-sick-{}", std::process::id()));
     let name = "gym:tests.train_envs:Sick-v0";
@@ -109,7 +110,7 @@ fn nan_reward_stops_the_run_after_a_save() {
 #[test]
 fn all_failures_of_an_abandoned_worker_are_reported() {
     let _alone = ALONE.lock();
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let sick = std::env::temp_dir().join(format!("meme-test-sick-{}", std::process::id()));
     let name = "gym:tests.train_envs:Sick-v0";
     for run in ["lockstep", "threads"] {
@@ -126,15 +127,15 @@ fn all_failures_of_an_abandoned_worker_are_reported() {
         let error = trainer::train(&task(name), &config, &directory, None, &Stop::new(), &mut listener).unwrap_err();
         fs::remove_file(&sick).unwrap();
         assert!(error.to_string().contains("after 3 failures in a row"), "{error}");
-        let told = listener.said.iter().filter(|sentence| sentence.contains("exited with code 7")).count();
-        assert_eq!(told, 2, "{:?}", listener.said);
+        let reported = listener.said.iter().filter(|sentence| sentence.contains("exited with code 7")).count();
+        assert_eq!(reported, 2, "{:?}", listener.said);
     }
 }
 
 #[test]
 fn resumed_run_continues_to_count_positions() {
     let _alone = ALONE.lock();
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let root = scratch.path();
     let set = ["run.lockstep=true", "env.ram=[3, 42, 43]", "env.frame_cap=400", "env.hide_rewards=true"];
     let mut config = small(&set);
@@ -153,7 +154,7 @@ fn resumed_run_continues_to_count_positions() {
 #[test]
 fn environment_that_cannot_be_saved_resumes_with_new_episodes() {
     let _alone = ALONE.lock();
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let seeds = std::env::temp_dir().join(format!("meme-test-seeds-{}", std::process::id()));
     let name = "gym:tests.train_envs:Unsavable-v0";
     let mut config = small(&["evaluation.evaluators=0", "run.lockstep=true"]);
@@ -181,7 +182,7 @@ fn environments_that_cannot_be_restored_start_new_episodes() {
     );
     let died = format!("the environment worker of {name} was lost during restore (");
     for (how, said_by_actors, said_in_all) in [("refuse", &refused, 2), ("die", &died, 1)] {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let mut config = small(&settings);
         train(scratch.path(), "run", name, &config);
         fs::write(&moved, how).unwrap();

@@ -10,7 +10,7 @@ use envs::EnvId;
 use serde::Serialize;
 use train::config::{Config, Device};
 use train::run::stop::Stop;
-use train::run::{RunDescription, RunDirectory, Start};
+use train::run::{ExistingRun, RunDescription, RunDirectory};
 use train::runtime::status::RunStatus;
 use train::runtime::timesheet::TimeShare;
 use train::runtime::trainer::{self, ProgressDisplay};
@@ -144,7 +144,8 @@ pub fn run(args: &SystemArgs) -> Result<()> {
     }
     let folder = tempfile::tempdir().context("cannot create a temporary directory")?;
     let description = RunDescription::new(&environment.to_string(), &preset, config.run.seed);
-    let (directory, _) = RunDirectory::open(folder.path(), "bench", Start::Continue, description, &config.to_toml()?)?;
+    let (directory, _) =
+        RunDirectory::open(folder.path(), "bench", ExistingRun::Resume, description, &config.to_toml()?)?;
     let on_gpu = config.run.device != Device::Cpu && tch::Cuda::is_available();
     let mut bench = SystemBench {
         warm_up: args.warm_up,

@@ -146,7 +146,7 @@ mod tests {
     use std::fs;
 
     use train::config::Config;
-    use train::run::{MetricsWriter, Row, RunDescription, RunDirectory, Start};
+    use train::run::{ExistingRun, MetricsWriter, Row, RunDescription, RunDirectory};
 
     use super::*;
     use crate::partial_file::tests::names;
@@ -243,7 +243,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let config = Config::default().to_toml().unwrap();
         let description = RunDescription::new("pong", "tiny", 3);
-        let (run, _) = RunDirectory::open(folder.path(), "first", Start::Continue, description, &config).unwrap();
+        let (run, _) = RunDirectory::open(folder.path(), "first", ExistingRun::Resume, description, &config).unwrap();
         let out = folder.path().join("x.svg");
         let refused = |game| format!("{:#}", plot(&args(&[run.files().folder()], &out, game)).map(drop).unwrap_err());
         let nothing = "run first has no metrics yet; one row is written every metrics.interval_seconds of training";

@@ -27,12 +27,11 @@ pub fn read_text(text: &str) -> Result<Vec<Entry>, Vec<(usize, Fault)>> {
         faults.sort_by_key(|(line, _)| *line);
         return Err(faults);
     }
-    let mut entries = Vec::new();
-    let mut faults = Vec::new();
-    split_table(text, "", table.into_inner(), &mut entries, &mut faults);
+    let mut split = Split::new(text);
+    split.table("", table.into_inner());
     // Tables are sorted by key; people read from top to bottom.
-    entries.sort_by_key(|entry| entry.line);
-    if faults.is_empty() { Ok(entries) } else { Err(faults) }
+    split.entries.sort_by_key(|entry| entry.line);
+    if split.faults.is_empty() { Ok(split.entries) } else { Err(split.faults) }
 }
 
 /// Returns the value of a setting, or the values of its inline table.
@@ -50,42 +49,41 @@ pub fn read_setting(setting: &str) -> Result<Vec<Entry>, Fault> {
         }
         Err(error) => return Err(syntax_fault(text, &error).1),
     };
-    let mut entries = Vec::new();
-    let mut faults = Vec::new();
-    split_value(text, one_line(path), value, &mut entries, &mut faults);
-    faults.pop().map_or(Ok(entries), |(_, fault)| Err(fault))
+    let mut split = Split::new(text);
+    split.value(one_line(path), value);
+    split.faults.pop().map_or(Ok(split.entries), |(_, fault)| Err(fault))
 }
 
-fn split_table(
-    text: &str,
-    section: &str,
-    table: DeTable<'_>,
-    entries: &mut Vec<Entry>,
-    faults: &mut Vec<(usize, Fault)>,
-) {
-    for (key, value) in table {
-        let key = shown_key(key.get_ref());
-        let path = if section.is_empty() { key } else { format!("{section}.{key}") };
-        split_value(text, path, value, entries, faults);
+/// The values of a text, split so far, and those that cannot be represented.
+struct Split<'a> {
+    text: &'a str,
+    entries: Vec<Entry>,
+    faults: Vec<(usize, Fault)>,
+}
+
+impl<'a> Split<'a> {
+    fn new(text: &'a str) -> Self {
+        Self { text, entries: Vec::new(), faults: Vec::new() }
     }
-}
 
-fn split_value(
-    text: &str,
-    path: String,
-    value: Spanned<DeValue<'_>>,
-    entries: &mut Vec<Entry>,
-    faults: &mut Vec<(usize, Fault)>,
-) {
-    let line = line_at(text, value.span().start);
-    match value.into_inner() {
-        // An empty table stays a value, so that an unknown one is reported.
-        DeValue::Table(table) if !table.is_empty() => split_table(text, &path, table, entries, faults),
-        value => match Value::deserialize(ValueDeserializer::from(Spanned::new(0..0, value)).into_deserializer()) {
-            Ok(value) => entries.push(Entry { path, value, line }),
-            // TOML allows integers beyond 64 bits; values can't hold them.
-            Err(error) => faults.push((line, Fault::Syntax(format!("{path}: {}", message(&error))))),
-        },
+    fn table(&mut self, section: &str, table: DeTable<'_>) {
+        for (key, value) in table {
+            let key = shown_key(key.get_ref());
+            self.value(if section.is_empty() { key } else { format!("{section}.{key}") }, value);
+        }
+    }
+
+    fn value(&mut self, path: String, value: Spanned<DeValue<'_>>) {
+        let line = line_at(self.text, value.span().start);
+        match value.into_inner() {
+            // An empty table stays a value, so that an unknown one is reported.
+            DeValue::Table(table) if !table.is_empty() => self.table(&path, table),
+            value => match Value::deserialize(ValueDeserializer::from(Spanned::new(0..0, value)).into_deserializer()) {
+                Ok(value) => self.entries.push(Entry { path, value, line }),
+                // TOML allows integers beyond 64 bits; values can't hold them.
+                Err(error) => self.faults.push((line, Fault::Syntax(format!("{path}: {}", message(&error))))),
+            },
+        }
     }
 }
 

@@ -5,9 +5,12 @@ use std::fs;
 use std::ops::Bound;
 use std::path::PathBuf;
 
+use agent::Random;
 use config_schema::text::written;
 use config_schema::value_at;
+use rand::{RngExt, SeedableRng};
 use serde::Deserialize;
+use tempfile::{TempDir, tempdir};
 use toml::{Table, Value};
 
 use super::*;
@@ -20,27 +23,11 @@ fn with_preset(name: &str, set: &[&str]) -> Sources {
     Sources { preset: Some(name.to_owned()), ..sources(set) }
 }
 
-/// A temporary directory of one test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Self {
-        let path = std::env::temp_dir().join(format!("meme-config-{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    fn file(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
-        let path = self.0.join(name);
-        fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
+/// Writes a file for one test.
+fn file(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    let path = folder.path().join(name);
+    fs::write(&path, text).unwrap();
+    path
 }
 
 fn problems(sources: &Sources) -> Vec<String> {
@@ -214,8 +201,8 @@ fn choices_are_the_variants_of_the_enums() {
 
 #[test]
 fn later_layers_override_earlier_ones_and_keep_their_origin() {
-    let folder = Folder::new("layers");
-    let file = folder.file("mine.toml", "[replay]\ntrace = 30\ncapacity = 7000\n[learner]\nbatch_size = 8\n");
+    let folder = tempdir().unwrap();
+    let file = file(&folder, "mine.toml", "[replay]\ntrace = 30\ncapacity = 7000\n[learner]\nbatch_size = 8\n");
     let all = Sources {
         file: Some(file.clone()),
         ..with_preset("tiny", &["learner.batch_size=4", "run.seed=7", "run.seed=9", "env.action_set=minimal"])
@@ -242,10 +229,10 @@ fn later_layers_override_earlier_ones_and_keep_their_origin() {
 
 #[test]
 fn all_problems_of_all_layers_are_reported_at_once() {
-    let folder = Folder::new("problems");
+    let folder = tempdir().unwrap();
     let text = "colour = 3\n\n[learner]\nbatch_sise = 3\nprefetch = \"two\"\n[replay]\ntrace = 1\nperiod = 200\n\
                 shards.x = 1\n[run]\ndevice = \"cdua\"\n";
-    let file = folder.file("bad.toml", text);
+    let file = file(&folder, "bad.toml", text);
     let name = file.display();
     let found =
         problems(&Sources { file: Some(file.clone()), ..sources(&["lerner.batch_size=3", "agent=4", "replay.trace"]) });
@@ -271,8 +258,8 @@ fn all_problems_of_all_layers_are_reported_at_once() {
 
 #[test]
 fn missing_files_and_presets_are_reported() {
-    let folder = Folder::new("missing");
-    let missing = folder.0.join("none.toml");
+    let folder = tempdir().unwrap();
+    let missing = folder.path().join("none.toml");
     assert_eq!(
         problems(&Sources { file: Some(missing.clone()), ..with_preset("papr", &[]) }),
         [
@@ -280,12 +267,12 @@ fn missing_files_and_presets_are_reported() {
             format!("{}: can't be read: No such file or directory (os error 2)", missing.display()),
         ]
     );
-    let latin = folder.file("latin.toml", [b'a', 0xe4, b'\n']);
+    let latin = file(&folder, "latin.toml", [b'a', 0xe4, b'\n']);
     assert_eq!(
         problems(&Sources { file: Some(latin.clone()), ..Sources::default() }),
         [format!("{}: can't be read: it is not UTF-8 text", latin.display())]
     );
-    let torn = folder.file("torn.toml", "[replay]\ntrace = 3.\nperiod = \n");
+    let torn = file(&folder, "torn.toml", "[replay]\ntrace = 3.\nperiod = \n");
     let found = problems(&Sources { file: Some(torn.clone()), ..Sources::default() });
     assert!(
         found.len() == 2 && found[0].starts_with(&format!("{}, line 2: invalid TOML: ", torn.display())),
@@ -385,46 +372,27 @@ fn configs_directory_holds_exactly_the_presets() {
     assert_eq!(files, PRESETS.iter().map(|preset| preset.name.to_owned()).collect());
 }
 
-/// A small random generator with the same numbers everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) >> 16
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-
-    fn share(&mut self) -> f64 {
-        self.next() as f64 / (1_u64 << 48) as f64
-    }
-}
-
 #[test]
 fn config_of_a_run_reads_back_to_the_same_bits() {
-    let folder = Folder::new("round-trip");
+    let folder = tempdir().unwrap();
     for preset in PRESETS {
         let config = with_preset(preset.name, &[]).load().unwrap().config;
-        fs::write(folder.0.join(CONFIG_FILE), config.to_toml().unwrap()).unwrap();
-        assert_eq!(Config::read(&folder.0).unwrap(), config, "{}", preset.name);
-        assert_eq!(Config::read(&folder.0.join(CONFIG_FILE)).unwrap(), config, "{}", preset.name);
+        fs::write(folder.path().join(CONFIG_FILE), config.to_toml().unwrap()).unwrap();
+        assert_eq!(Config::read(folder.path()).unwrap(), config, "{}", preset.name);
+        assert_eq!(Config::read(&folder.path().join(CONFIG_FILE)).unwrap(), config, "{}", preset.name);
     }
-    let mut random = Random(1);
+    let mut random = Random::seed_from_u64(1);
     for _ in 0..200 {
         let mut config = Config::default();
-        config.run.seed = random.next() & 0xffff_ffff;
-        config.bandit.discount = random.share();
-        config.agent.optimizer.learning_rate = random.share() * 10_f64.powi(-(random.below(300) as i32));
-        config.agent.optimizer.epsilon = f64::MIN_POSITIVE * (1.0 + random.share());
+        config.run.seed = u64::from(random.random::<u32>());
+        config.bandit.discount = random.random::<f64>();
+        config.agent.optimizer.learning_rate = random.random::<f64>() * 10_f64.powi(-random.random_range(0..300));
+        config.agent.optimizer.epsilon = f64::MIN_POSITIVE * (1.0 + random.random::<f64>());
         config.agent.policies.gamma_max = 1.0_f64.next_down();
-        config.replay.memory_limit_gb = 1.0 + random.share() * 1e5;
-        config.intrinsic.rnd_clip = 1.0 + random.share() * 1e-9;
-        fs::write(folder.0.join(CONFIG_FILE), config.to_toml().unwrap()).unwrap();
-        let back = Config::read(&folder.0).unwrap();
+        config.replay.memory_limit_gb = 1.0 + random.random::<f64>() * 1e5;
+        config.intrinsic.rnd_clip = 1.0 + random.random::<f64>() * 1e-9;
+        fs::write(folder.path().join(CONFIG_FILE), config.to_toml().unwrap()).unwrap();
+        let back = Config::read(folder.path()).unwrap();
         assert_eq!(back, config);
         assert_eq!(back.agent.optimizer.epsilon.to_bits(), config.agent.optimizer.epsilon.to_bits());
         assert_eq!(back.to_toml().unwrap(), config.to_toml().unwrap());
@@ -433,11 +401,11 @@ fn config_of_a_run_reads_back_to_the_same_bits() {
 
 #[test]
 fn file_cut_off_anywhere_is_refused() {
-    let folder = Folder::new("cut-off");
+    let folder = tempdir().unwrap();
     let text = with_preset("tiny", &[]).load().unwrap().config.to_toml().unwrap();
     let lines: Vec<&str> = text.lines().collect();
     for kept in (0..lines.len()).step_by(7).chain([lines.len() - 1]) {
-        let file = folder.file(CONFIG_FILE, lines[..kept].join("\n").as_bytes());
+        let file = file(&folder, CONFIG_FILE, lines[..kept].join("\n").as_bytes());
         let error = Config::read(&file).unwrap_err().to_string();
         let sentence = "it was cut off: agent.network.intrinsic.rnd_output is missing";
         assert_eq!(error, format!("{}: {sentence}", file.display()));
@@ -485,19 +453,19 @@ fn mutated(text: &str, random: &mut Random) -> Vec<u8> {
         "replay.trace = -1\n",
     ];
     let mut bytes = text.as_bytes().to_vec();
-    for _ in 0..=random.below(6) {
-        let at = random.below(bytes.len() + 1);
-        let end = (at + random.below(12)).min(bytes.len());
-        match random.below(6) {
+    for _ in 0..=random.random_range(0..6) {
+        let at = random.random_range(0..bytes.len() + 1);
+        let end = (at + random.random_range(0..12)).min(bytes.len());
+        match random.random_range(0..6) {
             0 => drop(bytes.drain(at..end)),
-            1 => drop(bytes.splice(at..at, PIECES[random.below(PIECES.len())].bytes())),
-            2 => drop(bytes.splice(at..end, PIECES[random.below(PIECES.len())].bytes())),
+            1 => drop(bytes.splice(at..at, PIECES[random.random_range(0..PIECES.len())].bytes())),
+            2 => drop(bytes.splice(at..end, PIECES[random.random_range(0..PIECES.len())].bytes())),
             3 => {
                 let piece = bytes[at..end].to_vec();
-                let to = random.below(bytes.len() + 1);
+                let to = random.random_range(0..bytes.len() + 1);
                 drop(bytes.splice(to..to, piece));
             }
-            4 if at < bytes.len() => bytes[at] = random.next() as u8,
+            4 if at < bytes.len() => bytes[at] = random.random::<u8>(),
             _ => bytes.truncate(at.max(bytes.len() / 2)),
         }
     }
@@ -507,16 +475,19 @@ fn mutated(text: &str, random: &mut Random) -> Vec<u8> {
 #[test]
 fn malformed_text_never_panics() {
     let rounds = if std::env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1") { 30_000 } else { 2_000 };
-    let folder = Folder::new("fuzz");
+    let folder = tempdir().unwrap();
     let full = Config::default().to_toml().unwrap();
-    let mut random = Random(7);
+    let mut random = Random::seed_from_u64(7);
     let (mut valid, mut refused) = (0, 0);
     for round in 0..rounds {
-        let text = if round % 2 == 0 { &full } else { PRESETS[random.below(PRESETS.len())].text };
+        let text = if round % 2 == 0 { &full } else { PRESETS[random.random_range(0..PRESETS.len())].text };
         let bytes = mutated(text, &mut random);
-        let setting: String =
-            String::from_utf8_lossy(&bytes).chars().skip(random.below(40)).take(random.below(60)).collect();
-        let file = folder.file("fuzz.toml", &bytes);
+        let setting: String = String::from_utf8_lossy(&bytes)
+            .chars()
+            .skip(random.random_range(0..40))
+            .take(random.random_range(0..60))
+            .collect();
+        let file = file(&folder, "fuzz.toml", &bytes);
         match (Sources { file: Some(file), ..sources(&[]) }).load() {
             Ok(effective) => {
                 valid += 1;
@@ -541,7 +512,7 @@ fn malformed_text_never_panics() {
 
 #[test]
 fn deep_and_huge_texts_are_refused_without_panic() {
-    let folder = Folder::new("huge");
+    let folder = tempdir().unwrap();
     for text in [
         "[".repeat(100_000),
         format!("x = {}", "[".repeat(100_000)),
@@ -550,7 +521,7 @@ fn deep_and_huge_texts_are_refused_without_panic() {
         format!("{} = 1", "k".repeat(1_000_000)),
         format!("replay.trace = \"{}\"", "v".repeat(1_000_000)),
     ] {
-        let file = folder.file("huge.toml", &text);
+        let file = file(&folder, "huge.toml", &text);
         let found = problems(&Sources { file: Some(file), ..Sources::default() });
         assert!(found.iter().all(|line| line.len() < 2000), "{}", &text[..40]);
     }

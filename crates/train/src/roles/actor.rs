@@ -86,18 +86,18 @@ impl Actor {
         }
     }
 
-    /// Continues with restored environments. `resume` makes an actor environment of its index and saved state; episodes
+    /// Continues with restored environments. `resume` makes an actor environment of each saved state, in order; episodes
     /// that can't continue are abandoned, which costs learner and replay nothing.
     pub fn resume(
         restored: RestoredEnvironments,
         observations: ObservationRows,
         bandit: &CentralBandit,
-        mut resume: impl FnMut(usize, EnvActorState) -> Result<EnvActor>,
+        mut resume: impl FnMut(EnvActorState) -> Result<EnvActor>,
     ) -> Result<Self> {
         let RestoredEnvironments { environments, steps, states, fault } = restored;
         let mut env_actors = Vec::with_capacity(states.len());
-        for (i, (state, continues)) in states.into_iter().enumerate() {
-            let mut env_actor = resume(i, state)?;
+        for (state, continues) in states {
+            let mut env_actor = resume(state)?;
             if !continues {
                 env_actor.abandon(bandit)?;
             }

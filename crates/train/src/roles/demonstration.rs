@@ -45,11 +45,11 @@ pub struct DemonstrationStep {
 impl Demonstration {
     /// A demonstration of the agent in `checkpoint`.
     pub fn new(task: &Task, config: &Config, checkpoint: &Checkpoint, seed: u64) -> Result<Self> {
-        let mut stage = EvaluationSetup::new(task, config, checkpoint, ParameterSource::Ema, seed, 1)?;
-        let env_actor = stage.env_actor(config, 0)?;
-        let mut environments = stage.sets.pop().ok_or(TrainError::NoEnvironments)?;
+        let mut setup = EvaluationSetup::new(task, config, checkpoint, ParameterSource::Ema, seed, 1)?;
+        let env_actor = setup.env_actor(config, 0)?;
+        let mut environments = setup.sets.pop().ok_or(TrainError::NoEnvironments)?;
         environments.reset()?;
-        let EvaluationSetup { spec, inference, bandit, updates, .. } = stage;
+        let EvaluationSetup { spec, inference, bandit, updates, .. } = setup;
         let requests = ActRequests::new(ObservationRows::on_host(1, spec.observation_bytes()));
         Ok(Self { environments, spec, env_actor, inference, bandit, requests, updates })
     }

@@ -13,7 +13,7 @@ use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::messages::{EpisodeReport, Role};
 use crate::roles::trained_agent::TrainedAgent;
 use crate::run::checkpoint::Checkpoint;
-use crate::runtime::assembly::{Task, environments, make_sets, observation_spec};
+use crate::runtime::assembly::{Task, environments, make_sets, new_actors, observation_spec};
 use crate::runtime::events::Event;
 use crate::runtime::trainer::device;
 
@@ -104,20 +104,12 @@ impl Evaluation {
         episodes: usize,
     ) -> Result<Self> {
         let wanted = shares(episodes);
-        let mut stage = EvaluationSetup::new(task, config, checkpoint, parameters, seed, wanted.len())?;
-        let mut first = 0;
-        let mut actors = Vec::new();
-        let sets = std::mem::take(&mut stage.sets);
+        let mut setup = EvaluationSetup::new(task, config, checkpoint, parameters, seed, wanted.len())?;
+        let sets = std::mem::take(&mut setup.sets);
         let sizes: Vec<usize> = sets.iter().map(|set| environments(set.as_ref())).collect();
-        let rows = stage.inference.observation_rows(&sizes)?;
-        for ((set, size), observations) in sets.into_iter().zip(sizes).zip(rows) {
-            let env_actors = first..first + size;
-            first = env_actors.end;
-            let env_actors =
-                env_actors.map(|environment| stage.env_actor(config, environment)).collect::<Result<_>>()?;
-            actors.push(Actor::new(set, env_actors, observations)?);
-        }
-        let EvaluationSetup { spec, inference, bandit, updates, .. } = stage;
+        let rows = setup.inference.observation_rows(&sizes)?;
+        let actors = new_actors(sets, rows, |environment| setup.env_actor(config, environment))?;
+        let EvaluationSetup { spec, inference, bandit, updates, .. } = setup;
         Ok(Self { actors, inference, bandit, spec, updates, played: vec![Vec::new(); wanted.len()], wanted })
     }
 

@@ -53,7 +53,7 @@ pub struct LearnerUpdate {
 }
 
 impl LearnerLoop {
-    /// A learner beside its replay.
+    /// A learner with its replay.
     pub fn new(learner: Learner, replay: Arc<Replay>, config: &Config) -> Result<Self> {
         let embedding = PublishedParameters::of(&learner)?.embedding()?;
         let hold = EmbeddingHold { every: config.intrinsic.embedding_every, share: config.intrinsic.embedding_share };
@@ -190,7 +190,7 @@ mod tests {
     use crate::config::Sources;
     use crate::roles::batch_prefetch::BatchPrefetch;
     use crate::roles::training_agent::TrainingAgent;
-    use crate::runtime::assembly::{Parts, Task};
+    use crate::runtime::assembly::{Assembly, Task};
 
     const SETTINGS: [&str; 8] = [
         "run.threads=1",
@@ -203,14 +203,14 @@ mod tests {
         "learner.batch_size=4",
     ];
 
-    /// A learner beside a replay with some sequences, the same at every call.
-    fn begun() -> (Parts, BatchPrefetch) {
+    /// A learner and a replay with some sequences, the same at every call.
+    fn begun() -> (Assembly, BatchPrefetch) {
         tch::set_num_threads(1);
         let set = SETTINGS.map(str::to_owned).to_vec();
         let config = Sources { preset: Some("tiny".to_owned()), file: None, set }.load().unwrap().config;
         let task = Task { environment: "catch".parse().unwrap(), python: "none".into(), package: "none".into() };
-        let mut parts = Parts::new(&task, &config, tch::Device::Cpu, None).unwrap();
-        let Parts { inference, agent, actors, .. } = &mut parts;
+        let mut assembly = Assembly::new(&task, &config, tch::Device::Cpu, None).unwrap();
+        let Assembly { inference, agent, actors, .. } = &mut assembly;
         let TrainingAgent { learner_loop, bandit, .. } = agent;
         let prefetch = BatchPrefetch::new(learner_loop.replay(), 1, learner_loop.learner()).unwrap();
         for _ in 0..40 {
@@ -223,7 +223,7 @@ mod tests {
                 actor.flush(Duration::ZERO).unwrap();
             }
         }
-        (parts, prefetch)
+        (assembly, prefetch)
     }
 
     fn draw(prefetch: &mut BatchPrefetch) -> PrefetchedBatch {

@@ -13,7 +13,7 @@ use crate::error::Result;
 pub enum Role {
     /// Explores with the online parameters and fills replay.
     Actor,
-    /// Plays greedily with the averaged parameters; its experience is thrown away.
+    /// Plays greedily with the averaged parameters; its experience is discarded.
     Evaluator,
 }
 

@@ -2,6 +2,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use super::durable::FileError;
@@ -41,6 +43,13 @@ impl AppendFile {
         self.torn = false;
         self.length += record.len() as u64;
         Ok(())
+    }
+
+    /// Reads complete records.
+    pub(super) fn read(&self, range: Range<u64>) -> Result<Vec<u8>, FileError> {
+        let mut records = vec![0; (range.end - range.start) as usize];
+        self.file.read_exact_at(&mut records, range.start).map_err(FileError::at("read", &self.path))?;
+        Ok(records)
     }
 
     /// Cuts the file to its first `length` bytes.

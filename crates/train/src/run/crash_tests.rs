@@ -7,20 +7,25 @@ use std::time::{Duration, Instant};
 use std::{env, fs, thread};
 
 use super::checkpoint::{Checkpoint, CheckpointStore, Checkpoints};
-use super::scratch::{Random, Scratch, child, child_role, names};
-use super::{EventWriter, MetricsWriter, Opening, Row, Rows, RunDescription, RunDirectory, RunFiles, Start, durable};
+use super::test_support::{child, child_role, names, random_bytes};
+use super::{
+    EventWriter, ExistingRun, MetricsWriter, OpenedRun, Row, Rows, RunDescription, RunDirectory, RunFiles, durable,
+};
+use agent::Random;
+use rand::{RngExt, SeedableRng};
+use tempfile::tempdir;
 
 const FOLDER: &str = "MEME_TEST_FOLDER";
 
-fn open(root: &Path) -> (RunDirectory, Opening) {
-    RunDirectory::open(root, "pong", Start::Continue, RunDescription::new("pong", "tiny", 1), "seed = 1\n").unwrap()
+fn open(root: &Path) -> (RunDirectory, OpenedRun) {
+    RunDirectory::open(root, "pong", ExistingRun::Resume, RunDescription::new("pong", "tiny", 1), "seed = 1\n").unwrap()
 }
 
 /// Replay of a checkpoint: the frames determine its length and bytes.
 fn replay(frames: u64) -> Vec<u8> {
-    let mut random = Random(frames);
-    let length = 1 + random.below(400_000);
-    random.bytes(length)
+    let mut random = Random::seed_from_u64(frames);
+    let length = 1 + random.random_range(0..400_000);
+    random_bytes(&mut random, length)
 }
 
 fn assert_intact(checkpoint: &Checkpoint) {
@@ -68,9 +73,9 @@ fn newest_checkpoint_is_intact_after_every_kill() {
     if child_role().is_some() {
         train(Path::new(&env::var_os(FOLDER).unwrap()));
     }
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let root = scratch.path();
-    let mut random = Random(2026);
+    let mut random = Random::seed_from_u64(2026);
     let kills = if env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1") { 200 } else { 20 };
     let mut last = None;
     let mut advances = 0;
@@ -90,7 +95,7 @@ fn newest_checkpoint_is_intact_after_every_kill() {
         while kill % 2 == 0 && checkpoints.list().unwrap().last().copied() <= last && Instant::now() < deadline {
             thread::sleep(Duration::from_millis(1));
         }
-        thread::sleep(Duration::from_micros(random.below(100_000) as u64));
+        thread::sleep(Duration::from_micros(random.random_range(0..100_000) as u64));
         assert_eq!(process.try_wait().unwrap(), None, "kill {kill}: the run has ended early");
         process.kill().unwrap();
         process.wait().unwrap();
@@ -113,7 +118,7 @@ fn newest_checkpoint_is_intact_after_every_kill() {
     assert!(advances >= kills / 2, "{advances} of {kills}");
 
     let (run, opening) = open(root);
-    assert_eq!(opening, Opening::Continued);
+    assert_eq!(opening, OpenedRun::Resumed);
     let store = CheckpointStore::open(&run.files().checkpoints_folder(), 2).unwrap();
     let files = names(&run.files().checkpoints_folder());
     assert!(files.iter().all(|name| name == "best" || name.bytes().all(|byte| byte.is_ascii_digit())), "{files:?}");
@@ -136,7 +141,7 @@ fn full_disk_costs_one_save_and_nothing_else() {
         assert!(said.contains("all of it was done"), "{said}");
         return;
     }
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 2).unwrap();
     let save = |frames, bytes: usize| {
         store.save(frames, &mut |_| {}, |writer| {
@@ -148,7 +153,7 @@ fn full_disk_costs_one_save_and_nothing_else() {
     for bytes in [5_000_000, 500_000] {
         let error = save(200, bytes).unwrap_err().to_string();
         assert!(error.contains("000000000200.tmp/replay can't be written: "), "{error}");
-        assert_eq!(scratch.names(), ["000000000100"]);
+        assert_eq!(names(scratch.path()), ["000000000100"]);
         let newest = store.resume(&mut |sentence| panic!("{sentence}")).unwrap().unwrap();
         assert_eq!(newest.file_bytes("replay").unwrap(), [7; 10_000]);
     }
@@ -159,7 +164,7 @@ fn full_disk_costs_one_save_and_nothing_else() {
     durable::replace(&config, b"seed = 1\n").unwrap();
     durable::replace(&config, &[b'#'; 1_000_000]).unwrap_err();
     assert_eq!(fs::read(&config).unwrap(), b"seed = 1\n");
-    assert!(!scratch.names().iter().any(|name| name.ends_with(".tmp")));
+    assert!(!names(scratch.path()).iter().any(|name| name.ends_with(".tmp")));
 
     let path = scratch.path().join("metrics.jsonl");
     let (mut metrics, _) = MetricsWriter::open(&path, None).unwrap();

@@ -1,6 +1,6 @@
 //! The directory of a run that this process holds: created, resumed or started over.
 
-use std::fs::{self, DirEntry};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
@@ -91,22 +91,22 @@ pub enum DirectoryError {
 
 /// What to do with an existing run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Start {
+pub enum ExistingRun {
     /// Resume it.
-    Continue,
+    Resume,
     /// Move it aside and start over.
-    Fresh,
+    MoveAside,
 }
 
 /// How a run was opened.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Opening {
+pub enum OpenedRun {
     /// It is new.
     Created,
     /// It existed and resumes.
-    Continued,
+    Resumed,
     /// It is new, and the previous run is now in this directory.
-    SetAside(PathBuf),
+    MovedAside(PathBuf),
 }
 
 /// A run that this process holds.
@@ -125,10 +125,10 @@ impl RunDirectory {
     pub fn open(
         root: &Path,
         name: &str,
-        start: Start,
+        existing: ExistingRun,
         description: RunDescription,
         config: &str,
-    ) -> Result<(Self, Opening), DirectoryError> {
+    ) -> Result<(Self, OpenedRun), DirectoryError> {
         let files = RunFiles::named(root, name)?;
         let is_new = make_folder(&files)?;
         if !files.description_file().exists() {
@@ -149,16 +149,16 @@ impl RunDirectory {
                 }
                 return Err(error);
             }
-            return Ok((Self { files, description, lock, is_new }, Opening::Created));
+            return Ok((Self { files, description, lock, is_new }, OpenedRun::Created));
         }
-        if start == Start::Continue {
+        if existing == ExistingRun::Resume {
             let known = files.description()?;
             if known.task != description.task {
                 let (name, known, given) = (name.to_owned(), known.task, description.task);
                 return Err(DirectoryError::OtherTask { name, known, given });
             }
             make_folders(&files)?;
-            return Ok((Self { files, description: known, lock, is_new }, Opening::Continued));
+            return Ok((Self { files, description: known, lock, is_new }, OpenedRun::Resumed));
         }
         let aside = durable::set_aside(files.folder())?;
         // The lock moved with the old run's directory.
@@ -170,7 +170,7 @@ impl RunDirectory {
             Ok(lock)
         };
         match made() {
-            Ok(lock) => Ok((Self { files, description, lock, is_new: true }, Opening::SetAside(aside))),
+            Ok(lock) => Ok((Self { files, description, lock, is_new: true }, OpenedRun::MovedAside(aside))),
             Err(error) => {
                 // The first error says more than a failed cleanup.
                 let _ = unmake(&files, true).and_then(|()| give_name_back(&files, &aside));
@@ -183,13 +183,13 @@ impl RunDirectory {
     /// was created for it, and gives a run that was moved aside its name back.
     ///
     /// A run that existed before stays, and so does a directory with metrics, checkpoints or other files.
-    pub fn take_back(self, opening: &Opening) -> Result<(), DirectoryError> {
+    pub fn take_back(self, opened: &OpenedRun) -> Result<(), DirectoryError> {
         let files = &self.files;
-        if *opening == Opening::Continued || !is_as_made(files)? {
+        if *opened == OpenedRun::Resumed || !is_as_made(files)? {
             return Ok(());
         }
         unmake(files, self.is_new)?;
-        if let Opening::SetAside(old) = opening {
+        if let OpenedRun::MovedAside(old) = opened {
             give_name_back(files, old)?;
         }
         Ok(durable::sync_folder_of(files.folder())?)
@@ -279,9 +279,7 @@ fn unmake(files: &RunFiles, is_new: bool) -> Result<(), DirectoryError> {
     let remove = |path: PathBuf| unless_gone(&path, fs::remove_file(&path));
     // First what makes it a run: if the process is killed now, the next start completes the rest.
     remove(files.description_file())?;
-    if files.events_folder().exists() {
-        entries(&files.events_folder())?.iter().try_for_each(|entry| remove(entry.path()))?;
-    }
+    durable::list(&files.events_folder())?.into_iter().try_for_each(remove)?;
     for folder in made_folders(files) {
         unless_gone(&folder, fs::remove_dir(&folder))?;
     }
@@ -317,11 +315,9 @@ fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
     }
     const OURS: [&str; 7] =
         ["lock", "config.toml", "config.toml.tmp", "run.json.tmp", "events", "checkpoints", "videos"];
-    for entry in entries(files.folder())? {
-        let name = entry.file_name();
-        let ours = OURS.iter().any(|ours| name == *ours);
-        if !ours || is_filled_folder(&entry.path()) {
-            let found = name.to_string_lossy().into_owned();
+    for path in durable::list(files.folder())? {
+        let found = durable::name_of(&path);
+        if !OURS.contains(&found.as_str()) || is_filled_folder(&path) {
             return Err(DirectoryError::NotARun { folder: files.folder().to_path_buf(), found });
         }
     }
@@ -335,33 +331,30 @@ fn is_as_made(files: &RunFiles) -> Result<bool, FileError> {
     let empty_file =
         |path: &Path| *path == files.metrics_file() && fs::metadata(path).is_ok_and(|file| file.len() == 0);
     let empty_folder = |path: &Path| made_folders(files).iter().any(|made| made == path) && !is_filled_folder(path);
-    let entries = entries(files.folder())?;
-    Ok(entries.iter().map(DirEntry::path).all(|path| made.contains(&path) || empty_file(&path) || empty_folder(&path)))
+    let paths = durable::list(files.folder())?;
+    Ok(paths.iter().all(|path| made.contains(path) || empty_file(path) || empty_folder(path)))
 }
 
 pub(super) fn is_filled_folder(path: &Path) -> bool {
     fs::read_dir(path).is_ok_and(|mut inside| inside.next().is_some())
 }
 
-fn entries(folder: &Path) -> Result<Vec<DirEntry>, FileError> {
-    fs::read_dir(folder).and_then(Iterator::collect).map_err(FileError::at("listed", folder))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::scratch::{Scratch, names};
+    use crate::run::test_support::names;
+    use tempfile::tempdir;
 
-    fn open(root: &Path, start: Start) -> Result<(RunDirectory, Opening), DirectoryError> {
-        RunDirectory::open(root, "pong", start, RunDescription::new("pong", "cpu", 3), "seed = 3\n")
+    fn open(root: &Path, existing: ExistingRun) -> Result<(RunDirectory, OpenedRun), DirectoryError> {
+        RunDirectory::open(root, "pong", existing, RunDescription::new("pong", "cpu", 3), "seed = 3\n")
     }
 
     #[test]
     fn same_name_resumes_the_run() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path().join("runs");
-        let (run, opening) = open(&root, Start::Continue).unwrap();
-        assert_eq!(opening, Opening::Created);
+        let (run, opened) = open(&root, ExistingRun::Resume).unwrap();
+        assert_eq!(opened, OpenedRun::Created);
         assert_eq!(names(run.files().folder()), ["checkpoints", "config.toml", "events", "lock", "run.json", "videos"]);
         assert_eq!(run.files().config().unwrap(), "seed = 3\n");
         assert_eq!(run.files().owner().unwrap().pid, std::process::id());
@@ -369,37 +362,37 @@ mod tests {
         drop(run);
 
         let other = RunDescription { preset: "tiny".to_owned(), seed: 4, ..created.clone() };
-        let (run, opening) = RunDirectory::open(&root, "pong", Start::Continue, other, "seed = 4\n").unwrap();
-        assert_eq!(opening, Opening::Continued);
+        let (run, opened) = RunDirectory::open(&root, "pong", ExistingRun::Resume, other, "seed = 4\n").unwrap();
+        assert_eq!(opened, OpenedRun::Resumed);
         assert_eq!(*run.description(), created);
         assert_eq!(run.files().config().unwrap(), "seed = 3\n");
     }
 
     #[test]
     fn second_process_can_neither_open_nor_move_it() {
-        let scratch = Scratch::new();
-        let _held = open(scratch.path(), Start::Continue).unwrap();
-        for start in [Start::Continue, Start::Fresh] {
-            let error = open(scratch.path(), start).unwrap_err();
+        let scratch = tempdir().unwrap();
+        let _held = open(scratch.path(), ExistingRun::Resume).unwrap();
+        for existing in [ExistingRun::Resume, ExistingRun::MoveAside] {
+            let error = open(scratch.path(), existing).unwrap_err();
             assert!(matches!(error, DirectoryError::Lock(LockError::Held { .. })), "{error}");
         }
-        assert_eq!(scratch.names(), ["pong"]);
+        assert_eq!(names(scratch.path()), ["pong"]);
     }
 
     #[test]
     fn fresh_start_moves_the_old_run_aside_and_deletes_nothing() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
         for (number, before) in [None, Some("pong.1"), Some("pong.2")].into_iter().enumerate() {
-            let (run, opening) = open(root, Start::Fresh).unwrap();
+            let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
             match before {
-                None => assert_eq!(opening, Opening::Created),
-                Some(before) => assert_eq!(opening, Opening::SetAside(root.join(before))),
+                None => assert_eq!(opened, OpenedRun::Created),
+                Some(before) => assert_eq!(opened, OpenedRun::MovedAside(root.join(before))),
             }
             assert!(!run.files().videos_folder().join("best").exists());
             fs::write(run.files().videos_folder().join("best"), [number as u8]).unwrap();
         }
-        assert_eq!(scratch.names(), ["pong", "pong.1", "pong.2"]);
+        assert_eq!(names(scratch.path()), ["pong", "pong.1", "pong.2"]);
         for (name, number) in [("pong.1", 0), ("pong.2", 1), ("pong", 2)] {
             let run = RunFiles::find(root, name).unwrap();
             assert_eq!(fs::read(run.videos_folder().join("best")).unwrap(), [number]);
@@ -409,67 +402,67 @@ mod tests {
 
     #[test]
     fn run_without_results_is_removed() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
-        let (run, opening) = open(root, Start::Continue).unwrap();
+        let (run, opened) = open(root, ExistingRun::Resume).unwrap();
         fs::write(run.files().metrics_file(), "").unwrap();
         fs::write(run.files().events_folder().join("events.out.tfevents.1"), "version").unwrap();
-        run.take_back(&opening).unwrap();
-        assert_eq!(scratch.names(), Vec::<String>::new());
+        run.take_back(&opened).unwrap();
+        assert_eq!(names(scratch.path()), Vec::<String>::new());
 
         // The directory existed before.
         let folder = root.join("pong");
         fs::create_dir(&folder).unwrap();
-        let (run, opening) = open(root, Start::Continue).unwrap();
-        run.take_back(&opening).unwrap();
+        let (run, opened) = open(root, ExistingRun::Resume).unwrap();
+        run.take_back(&opened).unwrap();
         assert_eq!(names(&folder), Vec::<String>::new());
 
         for precious in ["metrics.jsonl", "checkpoints/000000000100", "videos/best.gif", "thesis.tex"] {
-            let (run, opening) = open(root, Start::Fresh).unwrap();
+            let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
             fs::write(run.files().folder().join(precious), "precious").unwrap();
             let path = run.files().folder().join(precious);
-            run.take_back(&opening).unwrap();
+            run.take_back(&opened).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
             assert!(path.parent().unwrap().exists() && root.join("pong/run.json").exists());
         }
-        assert_eq!(scratch.names(), ["pong", "pong.1", "pong.2", "pong.3"]);
+        assert_eq!(names(scratch.path()), ["pong", "pong.1", "pong.2", "pong.3"]);
     }
 
     #[test]
     fn previous_run_stays_and_gets_its_name_back() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
-        let (run, _) = open(root, Start::Continue).unwrap();
+        let (run, _) = open(root, ExistingRun::Resume).unwrap();
         fs::write(run.files().videos_folder().join("best"), "old").unwrap();
         drop(run);
-        let (run, opening) = open(root, Start::Continue).unwrap();
-        run.take_back(&opening).unwrap();
-        let (run, opening) = open(root, Start::Fresh).unwrap();
-        assert_eq!(scratch.names(), ["pong", "pong.1"]);
-        run.take_back(&opening).unwrap();
-        assert_eq!(scratch.names(), ["pong"]);
+        let (run, opened) = open(root, ExistingRun::Resume).unwrap();
+        run.take_back(&opened).unwrap();
+        let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
+        assert_eq!(names(scratch.path()), ["pong", "pong.1"]);
+        run.take_back(&opened).unwrap();
+        assert_eq!(names(scratch.path()), ["pong"]);
         assert_eq!(fs::read_to_string(root.join("pong/videos/best")).unwrap(), "old");
-        assert_eq!(open(root, Start::Continue).unwrap().1, Opening::Continued);
+        assert_eq!(open(root, ExistingRun::Resume).unwrap().1, OpenedRun::Resumed);
 
         // Another process trains it under its new name.
-        let (run, opening) = open(root, Start::Fresh).unwrap();
+        let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
         let description = RunDescription::new("pong", "cpu", 3);
-        let held = RunDirectory::open(root, "pong.1", Start::Continue, description, "").unwrap();
-        run.take_back(&opening).unwrap_err();
-        assert_eq!(scratch.names(), ["pong.1"]);
+        let held = RunDirectory::open(root, "pong.1", ExistingRun::Resume, description, "").unwrap();
+        run.take_back(&opened).unwrap_err();
+        assert_eq!(names(scratch.path()), ["pong.1"]);
         drop(held);
     }
 
     #[test]
     fn saved_stays_recorded() {
-        let scratch = Scratch::new();
-        let (run, _) = open(scratch.path(), Start::Continue).unwrap();
+        let scratch = tempdir().unwrap();
+        let (run, _) = open(scratch.path(), ExistingRun::Resume).unwrap();
         assert!(!run.description().saved);
         let created = run.description().clone();
         run.note_saved().unwrap();
         run.note_saved().unwrap();
         drop(run);
-        let (run, _) = open(scratch.path(), Start::Continue).unwrap();
+        let (run, _) = open(scratch.path(), ExistingRun::Resume).unwrap();
         assert_eq!(*run.description(), RunDescription { saved: true, ..created });
         // As an older version wrote it.
         let text = fs::read_to_string(run.files().description_file()).unwrap();
@@ -479,34 +472,34 @@ mod tests {
 
     #[test]
     fn refuses_another_task() {
-        let scratch = Scratch::new();
-        drop(open(scratch.path(), Start::Continue).unwrap());
+        let scratch = tempdir().unwrap();
+        drop(open(scratch.path(), ExistingRun::Resume).unwrap());
         let description = RunDescription::new("breakout", "cpu", 3);
-        let error = RunDirectory::open(scratch.path(), "pong", Start::Continue, description.clone(), "")
+        let error = RunDirectory::open(scratch.path(), "pong", ExistingRun::Resume, description.clone(), "")
             .unwrap_err()
             .to_string();
         assert_eq!(error, "run `pong` trains pong, not breakout");
-        let (run, _) = RunDirectory::open(scratch.path(), "pong", Start::Fresh, description, "").unwrap();
+        let (run, _) = RunDirectory::open(scratch.path(), "pong", ExistingRun::MoveAside, description, "").unwrap();
         assert_eq!(run.description().task, "breakout");
     }
 
     #[test]
     fn completes_an_interrupted_creation_but_leaves_other_directories_alone() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let folder = scratch.path().join("pong");
         fs::create_dir_all(folder.join("checkpoints")).unwrap();
         for name in ["lock", "config.toml", "run.json.tmp"] {
             fs::write(folder.join(name), "{").unwrap();
         }
-        let (run, opening) = open(scratch.path(), Start::Continue).unwrap();
-        assert_eq!(opening, Opening::Created);
+        let (run, opened) = open(scratch.path(), ExistingRun::Resume).unwrap();
+        assert_eq!(opened, OpenedRun::Created);
         drop(run);
 
         fs::remove_file(folder.join("run.json")).unwrap();
         for precious in ["checkpoints/000000000100", "metrics.jsonl"] {
             fs::write(folder.join(precious), "precious").unwrap();
-            for start in [Start::Continue, Start::Fresh] {
-                let error = open(scratch.path(), start).unwrap_err().to_string();
+            for existing in [ExistingRun::Resume, ExistingRun::MoveAside] {
+                let error = open(scratch.path(), existing).unwrap_err().to_string();
                 assert!(error.contains("run.json is missing: restore it"), "{error}");
             }
             fs::remove_file(folder.join(precious)).unwrap();
@@ -515,14 +508,14 @@ mod tests {
         fs::create_dir(&strange).unwrap();
         fs::write(strange.join("thesis.tex"), "").unwrap();
         let description = RunDescription::new("pong", "cpu", 3);
-        let error = RunDirectory::open(scratch.path(), "notes", Start::Continue, description, "").unwrap_err();
+        let error = RunDirectory::open(scratch.path(), "notes", ExistingRun::Resume, description, "").unwrap_err();
         assert!(error.to_string().contains("it contains `thesis.tex` but no run.json"), "{error}");
         assert_eq!(names(&strange), ["thesis.tex"]);
     }
 
     #[test]
     fn failed_fresh_start_gives_the_old_run_its_name_back() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         // All paths of a run up to `config.toml.tmp` are longer than the system allows.
         let longest = 4095;
         let mut root = scratch.path().to_path_buf();
@@ -533,7 +526,7 @@ mod tests {
         let folder = root.join("pong");
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("run.json"), "precious").unwrap();
-        let error = open(&root, Start::Fresh).unwrap_err().to_string();
+        let error = open(&root, ExistingRun::MoveAside).unwrap_err().to_string();
         assert!(error.contains("config.toml can't be written: "), "{error}");
         assert_eq!(names(&root), ["pong"]);
         assert_eq!(fs::read_to_string(folder.join("run.json")).unwrap(), "precious");
@@ -541,19 +534,19 @@ mod tests {
 
     #[test]
     fn damaged_description_is_reported_and_fresh_start_helps() {
-        let scratch = Scratch::new();
-        drop(open(scratch.path(), Start::Continue).unwrap());
+        let scratch = tempdir().unwrap();
+        drop(open(scratch.path(), ExistingRun::Resume).unwrap());
         fs::write(scratch.path().join("pong/run.json"), "{\"task\": 3}").unwrap();
-        let error = open(scratch.path(), Start::Continue).unwrap_err().to_string();
+        let error = open(scratch.path(), ExistingRun::Resume).unwrap_err().to_string();
         assert!(error.contains("run.json is damaged (invalid type: integer `3`"), "{error}");
         assert!(error.ends_with(": restore it, or write it again as docs/runs.md shows"), "{error}");
-        open(scratch.path(), Start::Fresh).unwrap();
+        open(scratch.path(), ExistingRun::MoveAside).unwrap();
     }
 
     #[test]
     fn changed_config_keeps_the_previous_one() {
-        let scratch = Scratch::new();
-        let (run, _) = open(scratch.path(), Start::Continue).unwrap();
+        let scratch = tempdir().unwrap();
+        let (run, _) = open(scratch.path(), ExistingRun::Resume).unwrap();
         run.replace_config("seed = 3\n").unwrap();
         run.replace_config("seed = 4\n").unwrap();
         run.replace_config("seed = 5\n").unwrap();
@@ -565,10 +558,10 @@ mod tests {
 
     #[test]
     fn unwritable_root_is_reported() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let file = scratch.path().join("file");
         fs::write(&file, "").unwrap();
-        let error = open(&file, Start::Continue).unwrap_err().to_string();
+        let error = open(&file, ExistingRun::Resume).unwrap_err().to_string();
         assert!(error.contains("file/pong can't be created: "), "{error}");
     }
 }

@@ -47,11 +47,29 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
 
 /// Syncs the directory of `path`, so that its renames survive a power cut.
 pub(super) fn sync_folder_of(path: &Path) -> Result<(), FileError> {
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
+    let folder = folder_of(path);
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(FileError::at("synced to disk", folder))
+}
+
+/// Returns the directory that contains `path`.
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Returns the sorted paths of everything in a directory; none if it does not exist.
+pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let entries = match fs::read_dir(folder) {
+        Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()),
+    };
+    let mut paths = entries.map_err(FileError::at("listed", folder))?;
+    paths.sort();
+    Ok(paths)
+}
+
+/// Returns the last part of a path as text.
+pub(super) fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// Whether `path` still names this open file or directory.
@@ -79,43 +97,39 @@ pub(super) fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
 
 /// Returns the path with `.n` appended, n being one more than the highest that exists.
 pub(super) fn next_free(path: &Path) -> Result<PathBuf, FileError> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let prefix = format!("{}.", path.file_name().unwrap_or_default().to_string_lossy());
-    let mut highest = 0;
-    for entry in fs::read_dir(parent).map_err(FileError::at("listed", parent))? {
-        let name = entry.map_err(FileError::at("listed", parent))?.file_name();
-        let number = name.to_string_lossy().strip_prefix(&prefix).and_then(|rest| rest.parse::<u32>().ok());
-        highest = highest.max(number.unwrap_or(0));
+    let prefix = format!("{}.", name_of(path));
+    let existing = list(folder_of(path))?;
+    let numbers = existing.iter().filter_map(|path| name_of(path).strip_prefix(&prefix)?.parse::<u32>().ok());
+    match numbers.max().unwrap_or(0).checked_add(1) {
+        Some(next) => Ok(with_suffix(path, &format!(".{next}"))),
+        None => Err(FileError::at("numbered", path)(ErrorKind::AlreadyExists.into())),
     }
-    let Some(next) = highest.checked_add(1) else {
-        return Err(FileError::at("numbered", path)(ErrorKind::AlreadyExists.into()));
-    };
-    Ok(with_suffix(path, &format!(".{next}")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::scratch::Scratch;
+    use crate::run::test_support::names;
+    use tempfile::tempdir;
 
     #[test]
     fn replacing_leaves_no_other_file() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("run.json");
         replace(&path, b"one").unwrap();
         replace(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
-        assert_eq!(scratch.names(), ["run.json"]);
+        assert_eq!(names(scratch.path()), ["run.json"]);
     }
 
     #[test]
     fn failed_replacement_keeps_the_target_and_names_it() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("folder");
         fs::create_dir(&path).unwrap();
         let error = replace(&path, b"text").unwrap_err();
         assert_eq!(error.path, path);
         assert!(error.to_string().starts_with(&format!("{} can't be written: ", path.display())), "{error}");
-        assert_eq!(scratch.names(), ["folder"]);
+        assert_eq!(names(scratch.path()), ["folder"]);
     }
 }

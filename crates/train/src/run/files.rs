@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::clock;
 use super::directory::{self, DirectoryError};
-use super::durable::FileError;
+use super::durable::{self, FileError};
 use super::lock::{Owner, RunLock};
 use crate::config::CONFIG_FILE;
 use crate::run::regular_file;
@@ -75,21 +75,9 @@ impl RunFiles {
 
     /// Returns all runs in `root`, which need not exist, sorted by name.
     pub fn all(root: &Path) -> Result<Vec<Self>, FileError> {
-        let entries = match fs::read_dir(root) {
-            Ok(entries) => entries,
-            Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(cause) => return Err(FileError::at("listed", root)(cause)),
-        };
-        let mut runs = Vec::new();
-        for entry in entries {
-            let entry = entry.map_err(FileError::at("listed", root))?;
-            let run = Self { folder: entry.path() };
-            if entry.file_name().to_str().is_some() && run.is_run() {
-                runs.push(run);
-            }
-        }
-        runs.sort_by(|a, b| a.folder.cmp(&b.folder));
-        Ok(runs)
+        let runs = durable::list(root)?.into_iter().map(|folder| Self { folder });
+        // A directory whose name is not UTF-8 has no name here.
+        Ok(runs.filter(|run| !run.name().is_empty() && run.is_run()).collect())
     }
 
     /// Whether it is a run's directory, even if it is unreadable or has lost its `run.json`: reading that reports it.
@@ -192,7 +180,7 @@ fn check_name(name: &str) -> Result<(), DirectoryError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::scratch::Scratch;
+    use tempfile::tempdir;
 
     #[test]
     fn names_are_single_path_components() {
@@ -209,7 +197,7 @@ mod tests {
 
     #[test]
     fn lists_runs_and_suggests_them_for_an_unknown_name() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let root = scratch.path();
         assert_eq!(RunFiles::all(&root.join("none")).unwrap(), []);
         for name in ["pong", "catch"] {

@@ -109,14 +109,12 @@ impl RunLock {
                 Ok(()) if !is_at(&file, path) => continue,
                 Ok(()) => {
                     let mut lock = Self { file };
-                    return match lock.sign() {
-                        Ok(()) => Ok(lock),
-                        Err(cause) => {
-                            // Safe while the lock is held.
-                            let _ = fs::remove_file(path);
-                            Err(FileError::at("written", path)(cause).into())
-                        }
-                    };
+                    if let Err(cause) = lock.sign() {
+                        // Safe while the lock is held.
+                        let _ = fs::remove_file(path);
+                        return Err(FileError::at("written", path)(cause).into());
+                    }
+                    return Ok(lock);
                 }
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(cause)) => return Err(FileError::at("locked", path)(cause).into()),
@@ -164,11 +162,11 @@ impl Drop for RunLock {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::scratch::Scratch;
+    use tempfile::tempdir;
 
     #[test]
     fn second_owner_is_refused_with_the_name_of_the_first() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("lock");
         let lock = RunLock::acquire(&path).unwrap();
         assert_eq!(RunLock::holder(&path).unwrap().pid, process::id());
@@ -182,7 +180,7 @@ mod tests {
 
     #[test]
     fn lock_is_lost_when_another_is_in_its_place() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("lock");
         let lock = RunLock::acquire(&path).unwrap();
         assert!(!lock.is_lost(&path));
@@ -194,7 +192,7 @@ mod tests {
 
     #[test]
     fn file_of_a_dead_process_is_not_a_lock() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("lock");
         for text in [&br#"{"pid":4194999,"host":"elsewhere","started_unix":1}"#[..], b"", b"\xff rubbish"] {
             fs::write(&path, text).unwrap();
@@ -207,7 +205,7 @@ mod tests {
 
     #[test]
     fn lock_with_invalid_text_is_still_held() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("lock");
         let _lock = RunLock::acquire(&path).unwrap();
         fs::write(&path, "rubbish").unwrap();
@@ -217,7 +215,7 @@ mod tests {
 
     #[test]
     fn brief_readers_do_not_lock_out_the_owner() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("lock");
         let looking = File::create(&path).unwrap();
         looking.lock_shared().unwrap();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use serde::ser::SerializeMap;
@@ -107,13 +107,9 @@ impl Row {
     pub fn nonfinite(&self) -> usize {
         self.values.values().map(Value::nonfinite).sum()
     }
-
-    /// Returns the row as a line without its end. JSON has no NaN, so values that are not finite become null.
-    fn line(&self) -> serde_json::Result<Vec<u8>> {
-        serde_json::to_vec(self)
-    }
 }
 
+/// Serializes the row as one flat map. JSON has no NaN, so values that are not finite become null.
 impl Serialize for Row {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
@@ -131,7 +127,7 @@ impl Serialize for Row {
 
 /// Repairs of a metrics file when a run resumes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Repair {
+pub struct MetricsRepair {
     /// Bytes of a last line that a crash truncated.
     pub torn_bytes: u64,
     /// Rows later than the checkpoint, now in `metrics.dropped.jsonl`.
@@ -153,14 +149,14 @@ impl MetricsWriter {
     /// Rows later than the checkpoint, which training will reach again, move to `metrics.dropped.jsonl`, so that there is
     /// one value per frame count. A row at the checkpoint's frame count stays, since it was written before the
     /// checkpoint. A crash in here leaves the moved rows in both files at worst, and the next opening moves them again.
-    pub fn open(path: &Path, checkpoint: Option<u64>) -> Result<(Self, Repair), MetricsError> {
+    pub fn open(path: &Path, checkpoint: Option<u64>) -> Result<(Self, MetricsRepair), MetricsError> {
         let mut file = AppendFile::open(path)?;
         let found = scan(path, checkpoint)?;
         let torn_bytes = file.length() - found.whole;
-        let repair = Repair { torn_bytes, dropped_rows: found.later_rows, dropped_to: found.latest };
+        let repair = MetricsRepair { torn_bytes, dropped_rows: found.later_rows, dropped_to: found.latest };
         if found.keep < found.whole {
             let mut dropped = AppendFile::open(&path.with_extension("dropped.jsonl"))?;
-            copy(path, found.keep, found.whole, &mut dropped)?;
+            dropped.append(&file.read(found.keep..found.whole)?)?;
             dropped.sync()?;
         }
         if found.keep < file.length() {
@@ -178,7 +174,8 @@ impl MetricsWriter {
         if let Some(name) = row.values.keys().find(|name| ["", FRAMES, NONFINITE].contains(&name.as_str())) {
             return Err(MetricsError::Name { name: name.clone() });
         }
-        let mut line = row.line().map_err(|cause| FileError::at("written", self.file.path())(cause.into()))?;
+        let mut line =
+            serde_json::to_vec(row).map_err(|cause| FileError::at("written", self.file.path())(cause.into()))?;
         line.push(b'\n');
         self.file.append(&line)?;
         self.last = row.frames;
@@ -192,6 +189,7 @@ impl MetricsWriter {
 }
 
 /// Where to cut a metrics file.
+#[derive(Default)]
 struct Found {
     /// Bytes in complete lines.
     whole: u64,
@@ -212,7 +210,7 @@ struct FramesOnly {
 
 fn scan(path: &Path, checkpoint: Option<u64>) -> Result<Found, FileError> {
     let mut reader = BufReader::new(File::open(path).map_err(FileError::at("opened", path))?);
-    let mut found = Found { whole: 0, keep: 0, last: 0, later_rows: 0, latest: 0 };
+    let mut found = Found::default();
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -234,25 +232,15 @@ fn scan(path: &Path, checkpoint: Option<u64>) -> Result<Found, FileError> {
     }
 }
 
-fn copy(path: &Path, from: u64, to: u64, target: &mut AppendFile) -> Result<(), FileError> {
-    let mut file = File::open(path).map_err(FileError::at("opened", path))?;
-    file.seek(SeekFrom::Start(from)).map_err(FileError::at("read", path))?;
-    let mut reader = BufReader::new(file.take(to - from));
-    let mut line = Vec::new();
-    while reader.read_until(b'\n', &mut line).map_err(FileError::at("read", path))? > 0 {
-        target.append(&line)?;
-        line.clear();
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use super::*;
     use crate::run::Rows;
-    use crate::run::scratch::{Random, Scratch};
+    use agent::Random;
+    use rand::{RngExt, SeedableRng};
+    use tempfile::tempdir;
 
     fn row(frames: u64) -> Row {
         let mut row = Row::new(frames);
@@ -266,10 +254,10 @@ mod tests {
 
     #[test]
     fn row_is_one_line_with_frames_first() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, repair) = MetricsWriter::open(&path, None).unwrap();
-        assert_eq!(repair, Repair::default());
+        assert_eq!(repair, MetricsRepair::default());
         let mut row = Row::new(4000);
         row.scalar("loss", 0.1).scalar("a \"b\"\n", -2e300).vector("sigma", [1.0, f64::NAN, 0.5]);
         row.scalar("q/max", f64::INFINITY).scalar("q/min", f64::NEG_INFINITY).scalar("loss", 0.25);
@@ -290,13 +278,14 @@ mod tests {
 
     #[test]
     fn numbers_are_read_back_exactly() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
-        let mut random = Random(1);
+        let mut random = Random::seed_from_u64(1);
         let written: Vec<Row> = (0..500)
             .map(|frames| {
-                let mut number = || Some(f64::from_bits(random.next())).filter(|x| x.is_finite()).unwrap_or(0.0);
+                let mut number =
+                    || Some(f64::from_bits(random.random::<u64>())).filter(|x| x.is_finite()).unwrap_or(0.0);
                 let mut row = Row::new(frames);
                 row.scalar("x", number()).vector("y", [number(), number()]);
                 row
@@ -311,7 +300,7 @@ mod tests {
 
     #[test]
     fn refuses_decreasing_frames_and_reserved_names() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
         writer.append(&row(8)).unwrap();
@@ -331,7 +320,7 @@ mod tests {
 
     #[test]
     fn rows_after_the_checkpoint_move_aside() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
         for frames in [0, 4, 8, 12] {
@@ -339,7 +328,7 @@ mod tests {
         }
         drop(writer);
         let (mut writer, repair) = MetricsWriter::open(&path, Some(4)).unwrap();
-        assert_eq!(repair, Repair { torn_bytes: 0, dropped_rows: 2, dropped_to: 12 });
+        assert_eq!(repair, MetricsRepair { torn_bytes: 0, dropped_rows: 2, dropped_to: 12 });
         writer.append(&row(6)).unwrap();
         drop(writer);
         assert_eq!(frames(&path), [0, 4, 6]);
@@ -347,7 +336,7 @@ mod tests {
         assert_eq!(frames(&dropped), [8, 12]);
 
         let (_, repair) = MetricsWriter::open(&path, Some(100)).unwrap();
-        assert_eq!(repair, Repair::default());
+        assert_eq!(repair, MetricsRepair::default());
         // A run that was killed before its first checkpoint starts again.
         let (mut writer, repair) = MetricsWriter::open(&path, None).unwrap();
         assert_eq!((repair.dropped_rows, repair.dropped_to), (3, 6));
@@ -358,7 +347,7 @@ mod tests {
 
     #[test]
     fn truncated_last_lines_are_removed() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
         writer.append(&row(4)).unwrap();
@@ -372,7 +361,7 @@ mod tests {
             assert_eq!(frames(&path).len(), rows);
             let (mut writer, repair) = MetricsWriter::open(&path, Some(8)).unwrap();
             let kept = [0, first, whole.len()][rows];
-            assert_eq!(repair, Repair { torn_bytes: (length - kept) as u64, ..Repair::default() });
+            assert_eq!(repair, MetricsRepair { torn_bytes: (length - kept) as u64, ..MetricsRepair::default() });
             writer.append(&row(9)).unwrap();
             assert_eq!(frames(&path).len(), rows + 1);
         }
@@ -380,11 +369,11 @@ mod tests {
 
     #[test]
     fn damaged_line_in_the_middle_is_reported_and_stays() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         fs::write(&path, b"{\"frames\":4}\n{\"frames\":\xff}\n[]\n{\"frames\":8}\n{\"frames\":12}\n").unwrap();
         let (_, repair) = MetricsWriter::open(&path, Some(8)).unwrap();
-        assert_eq!(repair, Repair { torn_bytes: 0, dropped_rows: 1, dropped_to: 12 });
+        assert_eq!(repair, MetricsRepair { torn_bytes: 0, dropped_rows: 1, dropped_to: 12 });
         let rows: Vec<_> = Rows::open(&path).unwrap().collect();
         let errors: Vec<_> = rows.iter().filter_map(|row| row.as_ref().err()).map(ToString::to_string).collect();
         assert_eq!(rows.len(), 4);
@@ -398,7 +387,7 @@ mod tests {
 
     #[test]
     fn readers_see_complete_rows_while_they_are_written() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
         std::thread::scope(|scope| {

@@ -93,12 +93,6 @@ enum LineValue {
     Unknown(IgnoredAny),
 }
 
-impl Default for LineValue {
-    fn default() -> Self {
-        Self::Scalar(None)
-    }
-}
-
 impl Line {
     fn into_row(self) -> Row {
         let mut row = Row::new(self.frames);
@@ -120,8 +114,8 @@ impl Line {
 struct Standing {
     frames: u64,
     // The name is [`EVALUATION_SCORE`], which the attribute cannot refer to.
-    #[serde(default, rename = "evaluation/score")]
-    evaluation: LineValue,
+    #[serde(rename = "evaluation/score")]
+    evaluation: Option<LineValue>,
 }
 
 /// Progress and scores of a run.
@@ -147,7 +141,7 @@ impl MetricsSummary {
         while rows.next_line()? {
             let Ok(Standing { frames, evaluation }) = serde_json::from_slice(&rows.text) else { continue };
             summary.frames = frames;
-            if let LineValue::Scalar(Some(score)) = evaluation {
+            if let Some(LineValue::Scalar(Some(score))) = evaluation {
                 summary.last_evaluation = Some(score);
                 summary.best_evaluation = Some(summary.best_evaluation.map_or(score, |best| best.max(score)));
             }
@@ -165,11 +159,14 @@ mod tests {
     use flate2::write::GzEncoder;
 
     use super::*;
-    use crate::run::scratch::{Random, Scratch};
+    use crate::run::test_support::random_bytes;
+    use agent::Random;
+    use rand::{RngExt, SeedableRng};
+    use tempfile::tempdir;
 
     #[test]
     fn summary_has_the_last_and_the_best_evaluation() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         assert_eq!(MetricsSummary::of(&path).unwrap(), MetricsSummary::default());
         let text = "{\"frames\":4,\"evaluation/score\":-3.5}\n{\"frames\":8,\"evaluation/score\":20}\n\
@@ -183,7 +180,7 @@ mod tests {
 
     #[test]
     fn values_of_an_unknown_kind_are_skipped() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
         fs::write(&path, "{\"frames\":4,\"note\":\"text\",\"x\":1,\"deep\":[[1]],\"v\":[1,2.5]}\n").unwrap();
         let mut expected = Row::new(4);
@@ -193,7 +190,7 @@ mod tests {
 
     #[test]
     fn compressed_file_has_the_same_rows() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl.gz");
         let text: String = (0..500).map(|i| format!("{{\"frames\":{i},\"x\":{}}}\n", i * i % 83)).collect();
         let mut packer = GzEncoder::new(Vec::new(), Compression::default());
@@ -213,12 +210,12 @@ mod tests {
 
     #[test]
     fn random_bytes_are_errors_and_never_panic() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = scratch.path().join("metrics.jsonl");
-        let mut random = Random(5);
+        let mut random = Random::seed_from_u64(5);
         for _ in 0..300 {
-            let length = random.below(400);
-            let mut bytes = random.bytes(length);
+            let length = random.random_range(0..400);
+            let mut bytes = random_bytes(&mut random, length);
             bytes.iter_mut().step_by(17).for_each(|byte| *byte = b'\n');
             fs::write(&path, &bytes).unwrap();
             let lines = bytes.iter().filter(|&&byte| byte == b'\n').count();

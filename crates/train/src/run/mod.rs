@@ -14,15 +14,15 @@ mod lock;
 mod metrics;
 mod metrics_reader;
 pub(crate) mod regular_file;
-#[cfg(test)]
-pub(crate) mod scratch;
 pub mod stop;
 mod tensorboard;
+#[cfg(test)]
+mod test_support;
 
-pub use directory::{DirectoryError, Opening, RunDirectory, Start};
+pub use directory::{DirectoryError, ExistingRun, OpenedRun, RunDirectory};
 pub use durable::FileError;
 pub use files::{RunDescription, RunFiles};
 pub use lock::{LockError, Owner, RunLock};
-pub use metrics::{MetricsError, MetricsWriter, Repair, Row, Value};
+pub use metrics::{MetricsError, MetricsRepair, MetricsWriter, Row, Value};
 pub use metrics_reader::{EVALUATION_SCORE, MetricsSummary, Rows};
 pub use tensorboard::EventWriter;

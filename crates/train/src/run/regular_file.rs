@@ -52,8 +52,8 @@ mod tests {
     use super::*;
     use crate::config::Sources;
     use crate::run::checkpoint::{CheckpointError, Checkpoints};
-    use crate::run::scratch::Scratch;
     use crate::run::{MetricsSummary, MetricsWriter, RunFiles, RunLock};
+    use tempfile::tempdir;
 
     /// Returns the result of `read`, unless that never returns.
     fn answer<T: Send + 'static>(read: impl FnOnce() -> T + Send + 'static) -> T {
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn opens_only_files() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let path = |name| scratch.path().join(name);
         make_pipe(&path("pipe"));
         fs::create_dir(path("folder")).unwrap();
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn named_pipe_in_place_of_a_runs_file_is_reported() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         let run = RunFiles::in_folder(scratch.path());
         fs::create_dir(run.checkpoints_folder()).unwrap();
         let checkpoint = run.checkpoints_folder().join("000000000100");
@@ -110,25 +110,31 @@ mod tests {
         ] {
             make_pipe(&path);
         }
-        let told =
+        let message =
             |path: PathBuf, done: &str| format!("{} can't be {done}: it is a named pipe, not a file", path.display());
         let files = run.clone();
-        assert_eq!(answer(move || files.description().unwrap_err().to_string()), told(run.description_file(), "read"));
+        assert_eq!(
+            answer(move || files.description().unwrap_err().to_string()),
+            message(run.description_file(), "read")
+        );
         let files = run.clone();
-        assert_eq!(answer(move || files.config().unwrap_err().to_string()), told(run.config_file(), "read"));
+        assert_eq!(answer(move || files.config().unwrap_err().to_string()), message(run.config_file(), "read"));
         let path = run.config_file();
         let config = answer(move || Sources { file: Some(path), ..Sources::default() }.load().unwrap_err().to_string());
         assert_eq!(config, format!("{}: can't be read: it is a named pipe, not a file", run.config_file().display()));
         let path = run.metrics_file();
         let metrics = answer(move || MetricsSummary::of(&path).unwrap_err().to_string());
-        assert_eq!(metrics, told(run.metrics_file(), "opened"));
+        assert_eq!(metrics, message(run.metrics_file(), "opened"));
         let path = run.metrics_file();
         let metrics = answer(move || MetricsWriter::open(&path, None).unwrap_err().to_string());
-        assert_eq!(metrics, told(run.metrics_file(), "opened"));
+        assert_eq!(metrics, message(run.metrics_file(), "opened"));
         let files = run.clone();
         assert_eq!(answer(move || files.owner()), None);
         let path = run.lock_file();
-        assert_eq!(answer(move || RunLock::acquire(&path).unwrap_err().to_string()), told(run.lock_file(), "opened"));
+        assert_eq!(
+            answer(move || RunLock::acquire(&path).unwrap_err().to_string()),
+            message(run.lock_file(), "opened")
+        );
         let checkpoints = Checkpoints::in_folder(&run.checkpoints_folder());
         let error = answer({
             let checkpoints = checkpoints.clone();

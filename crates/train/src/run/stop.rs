@@ -138,7 +138,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::run::scratch::{child, child_role};
+    use crate::run::test_support::{child, child_role};
 
     const LONG: Duration = Duration::from_secs(30);
 

@@ -13,10 +13,15 @@
 use std::path::{Path, PathBuf};
 use std::{fs, process};
 
+use crc::{CRC_32_ISCSI, Crc};
+
 use super::append::AppendFile;
 use super::durable::FileError;
 use super::metrics::{Row, Value};
 use super::{clock, lock};
+
+/// CRC-32C (Castagnoli).
+const CRC_32C: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
 /// Writes one event file. Each start of a run writes its own; TensorBoard joins those of a directory.
 #[derive(Debug)]
@@ -30,7 +35,7 @@ impl EventWriter {
     /// Declares what earlier files hold after the checkpoint void, so that TensorBoard too shows one value per frame
     /// count.
     pub fn create(folder: &Path, checkpoint: Option<u64>) -> Result<Self, FileError> {
-        fs::create_dir_all(folder).map_err(FileError::at("made", folder))?;
+        fs::create_dir_all(folder).map_err(FileError::at("created", folder))?;
         let path = unused_name(folder);
         let mut writer = Self { file: AppendFile::open(&path)? };
         let now = clock::unix_seconds();
@@ -137,42 +142,14 @@ fn record(event: &[u8]) -> Vec<u8> {
 
 /// The masked checksum of a record, so that checksums of data with checksums in it stay meaningful.
 fn masked_crc(bytes: &[u8]) -> u32 {
-    crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
-}
-
-/// CRC-32C (Castagnoli), reflected, byte by byte.
-fn crc32c(bytes: &[u8]) -> u32 {
-    const TABLE: [u32; 256] = {
-        let mut table = [0; 256];
-        let mut i = 0;
-        while i < 256 {
-            let mut crc = i as u32;
-            let mut bit = 0;
-            while bit < 8 {
-                crc = if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
-                bit += 1;
-            }
-            table[i] = crc;
-            i += 1;
-        }
-        table
-    };
-    !bytes.iter().fold(!0, |crc, &byte| TABLE[(crc as u8 ^ byte) as usize] ^ crc >> 8)
+    CRC_32C.checksum(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::scratch::Scratch;
-
-    #[test]
-    fn checksum_is_crc32c() {
-        // The check value of the catalogue of CRCs, and two of RFC 3720, appendix B.4.
-        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
-        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
-        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
-        assert_eq!(crc32c(b""), 0);
-    }
+    use crate::run::test_support::names;
+    use tempfile::tempdir;
 
     #[test]
     fn record_is_framed_as_documented() {
@@ -204,14 +181,14 @@ mod tests {
 
     #[test]
     fn file_is_a_sequence_of_records_and_later_files_sort_last() {
-        let scratch = Scratch::new();
+        let scratch = tempdir().unwrap();
         fs::write(scratch.path().join("events.out.tfevents.9999999990.host.1"), "").unwrap();
         let mut writer = EventWriter::create(scratch.path(), Some(128)).unwrap();
         for frames in [200, 1 << 40] {
             writer.append(Row::new(frames).scalar("x", 1.0)).unwrap();
         }
         EventWriter::create(scratch.path(), None).unwrap();
-        let names = scratch.names();
+        let names = names(scratch.path());
         assert_eq!(names.len(), 3);
         assert!(names[1].starts_with("events.out.tfevents.9999999991."), "{names:?}");
         assert!(names[2].starts_with("events.out.tfevents.9999999992."), "{names:?}");

@@ -35,8 +35,8 @@ pub struct Task {
     pub package: PathBuf,
 }
 
-/// All parts of a run, before it starts.
-pub struct Parts {
+/// All roles of a run, before it starts.
+pub struct Assembly {
     /// The agent: learner, replay and bandit.
     pub agent: TrainingAgent,
     /// The acting networks.
@@ -63,8 +63,8 @@ fn seed_for(run: u64, purpose: Purpose) -> u64 {
     mix(mix(run) ^ purpose as u64)
 }
 
-impl Parts {
-    /// The parts of a new run, or of one that resumes from a checkpoint.
+impl Assembly {
+    /// Assembles a new run, or one that resumes from a checkpoint.
     pub fn new(task: &Task, config: &Config, device: Device, checkpoint: Option<&Checkpoint>) -> Result<Self> {
         let seed = |purpose| seed_for(config.run.seed, purpose);
         let actors = make_sets(task, config, 0, config.actors.environments)?;
@@ -184,6 +184,21 @@ fn restore(sets: Vec<Box<dyn Environments>>, saved: Vec<SavedActor>) -> Result<V
     })
 }
 
+/// Makes one actor per set; `new` makes the actor environment with an index.
+pub(crate) fn new_actors(
+    sets: Vec<Box<dyn Environments>>,
+    rows: Vec<ObservationRows>,
+    mut new: impl FnMut(usize) -> Result<EnvActor>,
+) -> Result<Vec<Actor>> {
+    let mut indices = 0..;
+    let actor = |(set, observations): (Box<dyn Environments>, ObservationRows)| {
+        let count = environments(set.as_ref());
+        let env_actors = indices.by_ref().take(count).map(&mut new).collect::<Result<_>>()?;
+        Actor::new(set, env_actors, observations)
+    };
+    sets.into_iter().zip(rows).map(actor).collect()
+}
+
 /// Builds actors, with what their environments share.
 struct ActorBuilder<'a> {
     config: &'a Config,
@@ -202,35 +217,27 @@ impl ActorBuilder<'_> {
         saved: Vec<SavedActor>,
         writers: Vec<WriterState>,
     ) -> Result<Vec<Actor>> {
-        let counts: Vec<usize> = sets.iter().map(|set| environments(set.as_ref())).collect();
-        let firsts = counts.iter().scan(0, |next, count| Some(std::mem::replace(next, *next + count)));
         let mut writers = writers.into_iter();
         let mut writer = |spec: &EnvActorSpec| match (role, writers.next()) {
             (Role::Evaluator, _) => Ok(None),
             (Role::Actor, Some(state)) => Writer::resume(self.replay, state).map(Some),
             (Role::Actor, None) => Ok(Some(Writer::new(self.replay, spec.environment as u32))),
         };
-        let mut actors = Vec::with_capacity(sets.len());
         if saved.is_empty() {
-            for ((set, observations), (first, count)) in sets.into_iter().zip(rows).zip(firsts.zip(&counts)) {
-                let new = |environment| {
-                    let spec = self.spec(role, environment);
-                    let seed = mix(seed_for(self.config.run.seed, Purpose::Exploration) ^ spec.slot as u64);
-                    let writer = writer(&spec)?;
-                    EnvActor::new(spec, &self.config.intrinsic, self.embedding, seed, writer, self.bandit)
-                };
-                let env_actors = (first..first + count).map(new).collect::<Result<_>>()?;
-                actors.push(Actor::new(set, env_actors, observations)?);
-            }
-        } else {
-            for ((set, observations), first) in restore(sets, saved)?.into_iter().zip(rows).zip(firsts) {
-                actors.push(Actor::resume(set, observations, self.bandit, |i, state| {
-                    let spec = self.spec(role, first + i);
-                    Ok(EnvActor::resume(spec, state, writer(&spec)?))
-                })?);
-            }
+            return new_actors(sets, rows, |environment| {
+                let spec = self.spec(role, environment);
+                let seed = mix(seed_for(self.config.run.seed, Purpose::Exploration) ^ spec.slot as u64);
+                EnvActor::new(spec, &self.config.intrinsic, self.embedding, seed, writer(&spec)?, self.bandit)
+            });
         }
-        Ok(actors)
+        let mut environment = 0;
+        let mut resume = |state| {
+            let spec = self.spec(role, environment);
+            environment += 1;
+            Ok(EnvActor::resume(spec, state, writer(&spec)?))
+        };
+        let restored = restore(sets, saved)?.into_iter().zip(rows);
+        restored.map(|(set, observations)| Actor::resume(set, observations, self.bandit, &mut resume)).collect()
     }
 
     fn spec(&self, role: Role, environment: usize) -> EnvActorSpec {

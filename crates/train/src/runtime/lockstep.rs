@@ -10,25 +10,25 @@ use crate::roles::actor::Actor;
 use crate::roles::batch_prefetch::{BatchPrefetch, PrefetchedBatch};
 use crate::roles::training_agent::TrainingAgent;
 use crate::run::checkpoint::contents::{RoleStates, TrainingSnapshot};
-use crate::runtime::assembly::Parts;
+use crate::runtime::assembly::Assembly;
 use crate::runtime::events::Event;
 use crate::runtime::timesheet::ActivityTimes;
 use crate::runtime::{AfterCopy, TrainingRuntime};
 
 /// A run that advances one round at a time.
 pub struct Lockstep {
-    parts: Parts,
+    assembly: Assembly,
     prefetch: BatchPrefetch,
     batch: PrefetchedBatch,
 }
 
 impl Lockstep {
-    /// A run of these parts.
-    pub fn new(parts: Parts, config: &Config) -> Result<Self> {
-        let learner_loop = &parts.agent.learner_loop;
+    /// Prepares an assembled run.
+    pub fn new(assembly: Assembly, config: &Config) -> Result<Self> {
+        let learner_loop = &assembly.agent.learner_loop;
         let prefetch = BatchPrefetch::new(learner_loop.replay(), 1, learner_loop.learner())?;
         let batch = prefetch.memory(config.learner.batch_size)?;
-        Ok(Self { prefetch, batch, parts })
+        Ok(Self { prefetch, batch, assembly })
     }
 
     /// Makes one update, if the rate limiter allows it; returns whether it did.
@@ -36,10 +36,10 @@ impl Lockstep {
         if !self.prefetch.draw(&mut self.batch, Duration::ZERO)? {
             return Ok(false);
         }
-        on_event(Event::Update(self.parts.agent.learner_loop.update(&self.batch)?));
-        if let Some(published) = self.parts.agent.learner_loop.publish_if_due()? {
-            self.parts.inference.refresh(&published)?;
-            self.parts.published = published;
+        on_event(Event::Update(self.assembly.agent.learner_loop.update(&self.batch)?));
+        if let Some(published) = self.assembly.agent.learner_loop.publish_if_due()? {
+            self.assembly.inference.refresh(&published)?;
+            self.assembly.published = published;
         }
         Ok(true)
     }
@@ -48,7 +48,7 @@ impl Lockstep {
 impl TrainingRuntime for Lockstep {
     /// One step of every environment, then as many updates as the rate limiter allows.
     fn advance(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<()> {
-        let Parts { inference, agent, actors, evaluators, .. } = &mut self.parts;
+        let Assembly { inference, agent, actors, evaluators, .. } = &mut self.assembly;
         let TrainingAgent { bandit, distances, .. } = agent;
         let mut record = |event| {
             distances.record(&event);
@@ -63,7 +63,7 @@ impl TrainingRuntime for Lockstep {
         }
         loop {
             let mut all_inserted = true;
-            for actor in &mut self.parts.actors {
+            for actor in &mut self.assembly.actors {
                 all_inserted &= actor.flush(Duration::ZERO)?;
             }
             let updated = self.update(on_event)?;
@@ -74,11 +74,11 @@ impl TrainingRuntime for Lockstep {
     }
 
     fn frames(&self) -> u64 {
-        self.parts.actors.iter().map(|actor| actor.steps() * u64::from(actor.spec().frames_per_step)).sum()
+        self.assembly.actors.iter().map(|actor| actor.steps() * u64::from(actor.spec().frames_per_step)).sum()
     }
 
     fn agent(&self) -> &TrainingAgent {
-        &self.parts.agent
+        &self.assembly.agent
     }
 
     fn times(&self) -> Option<ActivityTimes> {
@@ -88,7 +88,7 @@ impl TrainingRuntime for Lockstep {
     /// Copies without a pause: nothing moves outside `advance`.
     fn copy(&mut self, _: AfterCopy, _: &mut dyn FnMut(Event)) -> Result<TrainingSnapshot> {
         let frames = self.frames();
-        let Parts { agent, inference, published, actors, evaluators } = &mut self.parts;
+        let Assembly { agent, inference, published, actors, evaluators } = &mut self.assembly;
         let writers = actors.iter().flat_map(Actor::writers).collect();
         let roles = RoleStates {
             recurrent: inference.save()?,

@@ -1,4 +1,4 @@
-//! Stop and pause signals of a run's threads, and how far the actors are.
+//! Stop and pause signals of a run's threads, and the actors' step count.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};

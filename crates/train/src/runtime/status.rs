@@ -192,36 +192,36 @@ impl RunStatus {
     pub fn lines(&self) -> [String; 3] {
         // The last steps may pass the end, and 100 % must not appear before it.
         let share = (100.0 * self.frames as f64 / self.budget as f64).floor().min(100.0);
-        let mut far = format!("{} frames ({share} %), {:.0} frames/s", self.frames, self.frames_per_second);
+        let mut progress = format!("{} frames ({share} %), {:.0} frames/s", self.frames, self.frames_per_second);
         if let Some(seconds) = self.seconds_left.filter(|_| self.frames < self.budget) {
-            far += &format!(", {} left", duration(seconds));
+            progress += &format!(", {} left", duration(seconds));
         }
         if let Some(waits_for) = &self.waits_for {
-            far += &format!(", waiting for {waits_for}");
+            progress += &format!(", waiting for {waits_for}");
         }
         if let Some(bytes) = self.saving {
-            far += &format!(", saving ({:.0} MB so far)", bytes as f64 / 1e6);
+            progress += &format!(", saving ({:.0} MB so far)", bytes as f64 / 1e6);
         }
-        let mut well = Vec::new();
+        let mut scores = Vec::new();
         if let (Some(mean), Some(last)) = (self.actor_score, self.last_actor_score) {
-            well.push(format!("score {} (last {})", fixed(mean, 2), fixed(last, 2)));
+            scores.push(format!("score {} (last {})", fixed(mean, 2), fixed(last, 2)));
         }
         if let Some(last) = self.last_evaluation_score {
             let mean = self.evaluation_score.map_or(String::new(), |mean| fixed(mean, 2) + " ");
             let human = self.human_normalised.map_or(String::new(), |human| format!(", {} of human", fixed(human, 2)));
-            well.push(format!("evaluation {mean}(last {}{human})", fixed(last, 2)));
+            scores.push(format!("evaluation {mean}(last {}{human})", fixed(last, 2)));
         }
         if let Some(intrinsic) = self.intrinsic_return {
-            well.push(format!("intrinsic {}", fixed(intrinsic, 2)));
+            scores.push(format!("intrinsic {}", fixed(intrinsic, 2)));
         }
-        well.push(format!("policy {}", self.favourite_policy));
+        scores.push(format!("policy {}", self.favourite_policy));
         let mut learner = format!("update {} ({:.1}/s)", self.updates, self.updates_per_second);
         if let Some(loss) = self.loss {
-            learner += &format!(", loss {}, {:.1} samples an insert", fixed(loss, 3), self.samples_per_insert);
+            learner += &format!(", loss {}, {:.1} samples per insert", fixed(loss, 3), self.samples_per_insert);
         }
         learner += &format!(", replay {} of {}", self.sequences, self.capacity);
         learner += &format!(" ({:.0} MB)", self.replay_bytes as f64 / 1e6);
-        [far, well.join(", "), learner]
+        [progress, scores.join(", "), learner]
     }
 }
 
@@ -289,16 +289,16 @@ mod tests {
             updates: 7,
             ..status
         };
-        let [far, well, learner] = status.lines();
-        assert_eq!(far, "250 frames (25 %), 5 frames/s, 2 min left, saving (1234 MB so far)");
-        assert_eq!(well, "score 1.00 (last 2.00), evaluation (last 3.00), intrinsic 12.50, policy 4");
-        assert_eq!(learner, "update 7 (0.0/s), loss 0.250, 6.0 samples an insert, replay 3 of 10 (2 MB)");
+        let [progress, scores, learner] = status.lines();
+        assert_eq!(progress, "250 frames (25 %), 5 frames/s, 2 min left, saving (1234 MB so far)");
+        assert_eq!(scores, "score 1.00 (last 2.00), evaluation (last 3.00), intrinsic 12.50, policy 4");
+        assert_eq!(learner, "update 7 (0.0/s), loss 0.250, 6.0 samples per insert, replay 3 of 10 (2 MB)");
         status = RunStatus { evaluation_score: Some(4.0), human_normalised: Some(0.5), ..status };
         assert!(status.lines()[1].contains("evaluation 4.00 (last 3.00, 0.50 of human)"));
         status = RunStatus { actor_score: Some(-0.001), frames: 1000, ..status };
-        let [far, well, _] = status.lines();
-        assert_eq!(far, "1000 frames (100 %), 5 frames/s, saving (1234 MB so far)");
-        assert!(well.starts_with("score 0.00 (last 2.00)"), "{well}");
+        let [progress, scores, _] = status.lines();
+        assert_eq!(progress, "1000 frames (100 %), 5 frames/s, saving (1234 MB so far)");
+        assert!(scores.starts_with("score 0.00 (last 2.00)"), "{scores}");
         for (frames, share) in [(999, "999 frames (99 %)"), (1008, "1008 frames (100 %)")] {
             status = RunStatus { frames, ..status };
             assert!(status.lines()[0].starts_with(share), "{:?}", status.lines());

@@ -16,7 +16,7 @@ use crate::roles::messages::Role;
 use crate::roles::prefetch_thread::PrefetchThread;
 use crate::roles::training_agent::TrainingAgent;
 use crate::run::checkpoint::contents::{RoleStates, TrainingSnapshot};
-use crate::runtime::assembly::Parts;
+use crate::runtime::assembly::Assembly;
 use crate::runtime::events::Event;
 use crate::runtime::run_control::{POLL, RunControl};
 use crate::runtime::timesheet::{Activity, ActivityTimes, Stopwatch, ThreadRole, Timesheet};
@@ -45,8 +45,8 @@ struct BatchChannels {
 
 impl Threads {
     /// Starts all threads.
-    pub fn start(parts: Parts, config: &Config) -> Result<Self> {
-        let Parts { agent, inference, actors, evaluators, published: _ } = parts;
+    pub fn start(assembly: Assembly, config: &Config) -> Result<Self> {
+        let Assembly { agent, inference, actors, evaluators, published: _ } = assembly;
         let frames_per_step = actors.first().map_or(1, |actor| u64::from(actor.spec().frames_per_step));
         let steps = actors.iter().map(Actor::steps).sum();
         let control = Arc::new(RunControl::new(steps, config.actors.environments as u64));
@@ -141,7 +141,7 @@ impl Threads {
 impl TrainingRuntime for Threads {
     fn advance(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<()> {
         self.pass_on_all(on_event)?;
-        self.stopwatch.lap(Activity::KeepingBooks);
+        self.stopwatch.lap(Activity::Bookkeeping);
         let Some(batches) = &self.batches else { return Err(TrainError::Gone { role: "the sampler" }) };
         let filled = batches.filled.recv_timeout(POLL);
         self.stopwatch.lap(Activity::Waiting);

@@ -45,7 +45,7 @@ pub enum Activity {
     /// The run is paused to be copied for a checkpoint.
     Resting,
     /// Metrics, progress display, and copies for checkpoints.
-    KeepingBooks,
+    Bookkeeping,
 }
 
 /// Names of the activities in the metrics.
@@ -60,7 +60,7 @@ const ACTIVITIES: [&str; 11] = [
     "waiting",
     "gathering",
     "resting",
-    "keeping_books",
+    "bookkeeping",
 ];
 
 /// Names of the roles in the metrics, and what each does.
@@ -71,7 +71,7 @@ const ROLES: [(&str, &[Activity]); 5] = {
         ("evaluator", &[Working, WaitingForInference, WaitingForEnvironments, WaitingForActors, Resting]),
         ("inference", &[Working, Gathering, Waiting]),
         ("sampler", &[Working, WaitingForInserts, WaitingForLearner]),
-        ("learner", &[Working, Waiting, KeepingBooks]),
+        ("learner", &[Working, Waiting, Bookkeeping]),
     ]
 };
 
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn names_have_the_order_of_their_variants() {
         assert_eq!(ACTIVITIES[Activity::WaitingForLearner as usize], "waiting_for_learner");
-        assert_eq!(ACTIVITIES[Activity::KeepingBooks as usize], "keeping_books");
+        assert_eq!(ACTIVITIES[Activity::Bookkeeping as usize], "bookkeeping");
         assert_eq!(ROLES[ThreadRole::Sampler as usize].0, "sampler");
         assert_eq!(ROLES[ThreadRole::Learner as usize].0, "learner");
     }
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(share("inference", "working"), Some(1.0));
         assert_eq!(share("actor", "working"), None);
         assert_eq!((share("learner", "working"), share("learner", "waiting")), (Some(0.25), Some(0.75)));
-        assert_eq!(share("learner", "keeping_books"), Some(0.0));
+        assert_eq!(share("learner", "bookkeeping"), Some(0.0));
     }
 
     #[test]

@@ -12,8 +12,8 @@ use crate::run::checkpoint::{
     BackgroundSave, Checkpoint, CheckpointError, CheckpointStore, Checkpoints, SavedCheckpoint,
 };
 use crate::run::stop::Stop;
-use crate::run::{EventWriter, MetricsWriter, Repair, Row, RunDirectory};
-use crate::runtime::assembly::{Parts, Task};
+use crate::run::{EventWriter, MetricsWriter, Row, RunDirectory};
+use crate::runtime::assembly::{Assembly, Task};
 use crate::runtime::events::Event;
 use crate::runtime::lockstep::Lockstep;
 use crate::runtime::metrics_accumulator::MetricsAccumulator;
@@ -45,21 +45,21 @@ pub fn train(
     display: &mut dyn ProgressDisplay,
 ) -> Result<RunStatus> {
     let mut trainer = Trainer::open(task, config, directory, from, display)?;
-    let outcome = match trainer.run(stop, display) {
+    let outcome = match trainer.run(stop) {
         // Such a run would bind later commands to settings with which nothing was played.
         Ok(()) if trainer.runtime.frames() == 0 => Err(TrainError::NothingPlayed),
-        Ok(()) => trainer.finish(display),
+        Ok(()) => trainer.finish(),
         // The learner is not affected.
-        Err(error) if error.is_from_environment() && trainer.runtime.frames() > 0 => match trainer.finish(display) {
+        Err(error) if error.is_from_environment() && trainer.runtime.frames() > 0 => match trainer.finish() {
             Ok(RunStatus { frames, .. }) => Err(TrainError::SavedAfter { error: Box::new(error), frames }),
             Err(unsaved) => {
-                display.say(&error.to_string());
+                trainer.display.say(&error.to_string());
                 Err(unsaved)
             }
         },
         Err(error) => Err(error),
     };
-    trainer.finish_files(display);
+    trainer.finish_files();
     outcome
 }
 
@@ -72,18 +72,21 @@ pub fn rehearse(
     display: &mut dyn ProgressDisplay,
 ) -> Result<RunStatus> {
     let mut trainer = Trainer::open(task, config, directory, None, display)?;
-    let outcome = trainer.run(stop, display);
-    trainer.finish_files(display);
+    let outcome = trainer.run(stop);
+    trainer.finish_files();
     outcome.map(|()| trainer.status())
 }
 
 struct Trainer<'a> {
     config: &'a Config,
     directory: &'a RunDirectory,
+    display: &'a mut dyn ProgressDisplay,
     game: Option<&'static Game>,
     runtime: Box<dyn TrainingRuntime>,
     metrics: MetricsAccumulator,
-    files: TrainerFiles,
+    store: CheckpointStore,
+    metrics_file: MetricsWriter,
+    events: EventWriter,
     rates: Rates,
     /// When the training time was last added to the metrics.
     last_time: Instant,
@@ -92,12 +95,6 @@ struct Trainer<'a> {
     last_save: Instant,
     saving: Option<BackgroundSave>,
     keeping: Option<BackgroundSave<Option<SavedCheckpoint>>>,
-}
-
-struct TrainerFiles {
-    store: CheckpointStore,
-    metrics: MetricsWriter,
-    events: EventWriter,
 }
 
 /// Passes faults to the display and counts everything else.
@@ -115,58 +112,45 @@ impl<'a> Trainer<'a> {
         config: &'a Config,
         directory: &'a RunDirectory,
         from: Option<Checkpoint>,
-        display: &mut dyn ProgressDisplay,
+        display: &'a mut dyn ProgressDisplay,
     ) -> Result<Self> {
-        let folder = directory.files().checkpoints_folder();
-        let store = CheckpointStore::open(&folder, config.checkpoint.keep_last)?;
-        let (trainer, repair) = Self::new(task, config, directory, store, from.as_ref())?;
-        let saved = from.as_ref().map(Checkpoint::frames);
-        if let Some(message) = start_message(saved, repair.dropped_to) {
-            display.say(&message);
-        }
-        match saved {
-            // The process that saved it may have been killed before it recorded that.
-            Some(_) => trainer.note_saved(display),
-            None => {
-                if let Some(aside) = trainer.files.store.set_best_aside()? {
-                    display.say(&format!("the best checkpoint of the unsaved attempt is now {}", aside.display()));
-                }
-            }
-        }
-        Ok(trainer)
-    }
-
-    fn new(
-        task: &Task,
-        config: &'a Config,
-        directory: &'a RunDirectory,
-        store: CheckpointStore,
-        checkpoint: Option<&Checkpoint>,
-    ) -> Result<(Self, Repair)> {
-        let parts = Parts::new(task, config, device(config)?, checkpoint)?;
-        let metrics = match checkpoint {
+        let files = directory.files();
+        let store = CheckpointStore::open(&files.checkpoints_folder(), config.checkpoint.keep_last)?;
+        let assembly = Assembly::new(task, config, device(config)?, from.as_ref())?;
+        let metrics = match &from {
             Some(checkpoint) => contents::metrics(checkpoint)?,
             None => MetricsAccumulator::new(config),
         };
         let runtime: Box<dyn TrainingRuntime> = if config.run.lockstep {
-            Box::new(Lockstep::new(parts, config)?)
+            Box::new(Lockstep::new(assembly, config)?)
         } else {
-            Box::new(Threads::start(parts, config)?)
+            Box::new(Threads::start(assembly, config)?)
         };
-        let files = directory.files();
         // Rows after the last one in these metrics will be written again.
-        let at = checkpoint.map(|_| metrics.last_row());
-        let (writer, repair) = MetricsWriter::open(&files.metrics_file(), at)?;
-        let events = EventWriter::create(&files.events_folder(), at)?;
+        let last_row = from.as_ref().map(|_| metrics.last_row());
+        let (metrics_file, repair) = MetricsWriter::open(&files.metrics_file(), last_row)?;
+        let events = EventWriter::create(&files.events_folder(), last_row)?;
+        let saved = from.map(|checkpoint| checkpoint.frames());
+        if let Some(message) = start_message(saved, repair.dropped_to) {
+            display.say(&message);
+        }
+        if saved.is_none()
+            && let Some(aside) = store.set_best_aside()?
+        {
+            display.say(&format!("the best checkpoint of the unsaved attempt is now {}", aside.display()));
+        }
         let now = Instant::now();
-        let trainer = Self {
+        let mut trainer = Self {
             config,
             directory,
+            display,
             game: task.environment.game(),
             rates: Rates::new(runtime.frames(), metrics.last_update()),
             runtime,
             metrics,
-            files: TrainerFiles { store, metrics: writer, events },
+            store,
+            metrics_file,
+            events,
             last_time: now,
             last_row: now,
             last_times: ActivityTimes::default(),
@@ -174,40 +158,45 @@ impl<'a> Trainer<'a> {
             saving: None,
             keeping: None,
         };
-        Ok((trainer, repair))
+        if saved.is_some() {
+            // The process that saved it may have been killed before it recorded that.
+            trainer.note_saved();
+        }
+        Ok(trainer)
     }
 
-    fn run(&mut self, stop: &Stop, display: &mut dyn ProgressDisplay) -> Result<()> {
+    fn run(&mut self, stop: &Stop) -> Result<()> {
         while self.runtime.frames() < self.config.run.frames && !stop.is_requested() {
             let before = self.runtime.frames();
-            self.runtime.advance(&mut recorder(&mut self.metrics, display))?;
+            self.runtime.advance(&mut recorder(&mut self.metrics, self.display))?;
             if self.is_row_due(before) {
-                self.write_row(display);
-                self.keep_best(display);
+                self.write_row();
+                self.keep_best();
             }
-            self.finish_saving(false, display);
-            self.finish_keeping(false, display);
+            self.finish_saving(false);
+            self.finish_keeping(false);
             if self.last_save.elapsed() >= Duration::from_secs_f64(self.config.checkpoint.every_minutes * 60.0) {
-                self.save(display)?;
+                self.save()?;
             }
-            display.status(&self.status());
+            let status = self.status();
+            self.display.status(&status);
         }
         Ok(())
     }
 
     /// Writes the last row of metrics and the last checkpoint, and returns the status.
-    fn finish(&mut self, display: &mut dyn ProgressDisplay) -> Result<RunStatus> {
-        self.finish_saving(true, display);
+    fn finish(&mut self) -> Result<RunStatus> {
+        self.finish_saving(true);
         // Nothing continues after this copy.
-        let copied = self.copy(AfterCopy::StayPaused, display)?;
-        self.close_metrics(display);
+        let copied = self.copy(AfterCopy::StayPaused)?;
+        self.close_metrics();
         let status = self.status();
         let saved = self.begin_save(copied.ending(&status)).and_then(|saving| {
             self.saving = Some(saving);
-            Ok(self.await_save(display)?)
+            Ok(self.await_save()?)
         });
         match saved {
-            Ok(saved) => saved.iter().for_each(|saved| self.report_saved(saved, display)),
+            Ok(saved) => saved.iter().for_each(|saved| self.report_saved(saved)),
             Err(error) => {
                 let checkpoints = Checkpoints::in_folder(&self.directory.files().checkpoints_folder());
                 // If they cannot be listed either, the failed save is the error to report.
@@ -239,15 +228,15 @@ impl<'a> Trainer<'a> {
     ///
     /// In lockstep the row is out of turn, so the accumulator forgets it: a resumed run overwrites it, and has the same
     /// rows as one that never stopped.
-    fn close_metrics(&mut self, display: &mut dyn ProgressDisplay) {
+    fn close_metrics(&mut self) {
         if self.runtime.frames() <= self.metrics.last_row() {
             return;
         }
         let metrics = self.metrics.clone();
-        self.write_row(display);
+        self.write_row();
         // A resumed run in lockstep keeps what one that never stopped would.
         if !self.config.run.lockstep || self.runtime.frames() >= self.config.run.frames {
-            self.keep_best(display);
+            self.keep_best();
         }
         if self.config.run.lockstep {
             self.metrics = metrics;
@@ -255,7 +244,7 @@ impl<'a> Trainer<'a> {
     }
 
     /// Writes a row. A failure is reported, and training continues.
-    fn write_row(&mut self, display: &mut dyn ProgressDisplay) {
+    fn write_row(&mut self) {
         let frames = self.runtime.frames();
         let accounting = self.runtime.agent().learner_loop.replay().accounting();
         let mut row = self.metrics.row(frames, &self.runtime.agent().bandit, &accounting);
@@ -274,10 +263,10 @@ impl<'a> Trainer<'a> {
             row.scalar("replay/bytes_per_step", accounting.bytes_per_step());
             self.add_memory(&mut row, accounting.bytes());
         }
-        let metrics = self.files.metrics.append(&row).map_err(TrainError::from);
-        let events = self.files.events.append(&row).map_err(TrainError::from);
+        let metrics = self.metrics_file.append(&row).map_err(TrainError::from);
+        let events = self.events.append(&row).map_err(TrainError::from);
         for error in [metrics, events].into_iter().filter_map(Result::err) {
-            display.say(&format!("cannot write metrics, training continues: {error}"));
+            self.display.say(&format!("cannot write metrics, training continues: {error}"));
         }
         self.last_row = Instant::now();
     }
@@ -303,18 +292,18 @@ impl<'a> Trainer<'a> {
 
     /// Keeps the averaged parameters if they have the best evaluation so far. A failure is reported, and training
     /// continues.
-    fn keep_best(&mut self, display: &mut dyn ProgressDisplay) {
+    fn keep_best(&mut self) {
         let Some(score) = self.metrics.new_evaluation().filter(|_| self.config.checkpoint.keep_best) else { return };
-        self.finish_keeping(true, display);
+        self.finish_keeping(true);
         match self.begin_keeping(score) {
             Ok(keeping) => self.keeping = keeping,
-            Err(error) => display.say(&not_kept(&error)),
+            Err(error) => self.display.say(&not_kept(&error)),
         }
     }
 
     fn begin_keeping(&self, score: f64) -> Result<Option<BackgroundSave<Option<SavedCheckpoint>>>> {
         self.directory.check_held()?;
-        let store = &self.files.store;
+        let store = &self.store;
         if !store.would_be_best(score)? {
             return Ok(None);
         }
@@ -323,29 +312,29 @@ impl<'a> Trainer<'a> {
         Ok(Some(store.save_best_in_background(frames, score, move |checkpoint| copied.write(checkpoint))?))
     }
 
-    fn finish_keeping(&mut self, wait: bool, display: &mut dyn ProgressDisplay) {
+    fn finish_keeping(&mut self, wait: bool) {
         let finished = self.keeping.take_if(|keeping| wait || keeping.is_finished());
         if let Some(Err(error)) = finished.map(BackgroundSave::finish) {
-            display.say(&not_kept(&error.into()));
+            self.display.say(&not_kept(&error.into()));
         }
     }
 
     /// Saves in the background. A failure is reported, and training continues until the next save.
-    fn save(&mut self, display: &mut dyn ProgressDisplay) -> Result<()> {
+    fn save(&mut self) -> Result<()> {
         if self.saving.is_some() {
             return Ok(());
         }
-        let copied = self.copy(AfterCopy::Continue, display)?;
+        let copied = self.copy(AfterCopy::Continue)?;
         match self.begin_save(copied) {
             Ok(saving) => self.saving = Some(saving),
-            Err(error) => display.say(&format!("saving failed, training continues: {error}")),
+            Err(error) => self.display.say(&format!("saving failed, training continues: {error}")),
         }
         Ok(())
     }
 
     /// Copies everything, which fails only as training itself does.
-    fn copy(&mut self, after: AfterCopy, display: &mut dyn ProgressDisplay) -> Result<TrainingSnapshot> {
-        let copied = self.runtime.copy(after, &mut recorder(&mut self.metrics, display))?;
+    fn copy(&mut self, after: AfterCopy) -> Result<TrainingSnapshot> {
+        let copied = self.runtime.copy(after, &mut recorder(&mut self.metrics, self.display))?;
         if !self.config.run.lockstep {
             self.add_time();
         }
@@ -358,52 +347,53 @@ impl<'a> Trainer<'a> {
         self.last_save = Instant::now();
         self.directory.check_held()?;
         // Rows up to the checkpoint stay when the run resumes from it, so they must be on disk before it.
-        self.files.metrics.sync()?;
-        Ok(self.files.store.save_in_background(frames, move |checkpoint| copied.write(&metrics, checkpoint))?)
+        self.metrics_file.sync()?;
+        Ok(self.store.save_in_background(frames, move |checkpoint| copied.write(&metrics, checkpoint))?)
     }
 
-    fn finish_saving(&mut self, wait: bool, display: &mut dyn ProgressDisplay) {
+    fn finish_saving(&mut self, wait: bool) {
         if !wait && self.saving.as_ref().is_some_and(|saving| !saving.is_finished()) {
             return;
         }
-        match self.await_save(display) {
-            Ok(saved) => saved.iter().for_each(|saved| self.report_saved(saved, display)),
-            Err(error) if wait => display.say(&format!("the save in progress failed: {error}")),
-            Err(error) => display.say(&format!("saving failed, training continues: {error}")),
+        match self.await_save() {
+            Ok(saved) => saved.iter().for_each(|saved| self.report_saved(saved)),
+            Err(error) if wait => self.display.say(&format!("the save in progress failed: {error}")),
+            Err(error) => self.display.say(&format!("saving failed, training continues: {error}")),
         }
     }
 
     /// Waits for the save in progress, if there is one, and shows its progress.
-    fn await_save(&mut self, display: &mut dyn ProgressDisplay) -> Result<Option<SavedCheckpoint>, CheckpointError> {
+    fn await_save(&mut self) -> Result<Option<SavedCheckpoint>, CheckpointError> {
         while self.saving.as_ref().is_some_and(|saving| !saving.is_finished()) {
-            display.status(&self.status());
+            let status = self.status();
+            self.display.status(&status);
             thread::sleep(POLL);
         }
         self.saving.take().map(BackgroundSave::finish).transpose()
     }
 
     /// Waits for the saves in progress. They are good even if training failed after they started.
-    fn finish_files(&mut self, display: &mut dyn ProgressDisplay) {
-        self.finish_saving(true, display);
-        self.finish_keeping(true, display);
+    fn finish_files(&mut self) {
+        self.finish_saving(true);
+        self.finish_keeping(true);
     }
 
-    fn report_saved(&self, saved: &SavedCheckpoint, display: &mut dyn ProgressDisplay) {
-        saved.not_removed.iter().for_each(|error| display.say(&error.to_string()));
+    fn report_saved(&mut self, saved: &SavedCheckpoint) {
+        saved.not_removed.iter().for_each(|error| self.display.say(&error.to_string()));
         for path in &saved.made_room {
-            display.say(&format!(
+            self.display.say(&format!(
                 "the disk is full: removed {} to make room for {}",
                 path.display(),
                 saved.path.display()
             ));
         }
-        self.note_saved(display);
+        self.note_saved();
     }
 
     /// Records that the run has a checkpoint. A failure is reported, and the next save tries again.
-    fn note_saved(&self, display: &mut dyn ProgressDisplay) {
+    fn note_saved(&mut self) {
         if let Err(error) = self.directory.note_saved() {
-            display.say(&format!("cannot record that the run has a checkpoint: {error}"));
+            self.display.say(&format!("cannot record that the run has a checkpoint: {error}"));
         }
     }
 }
@@ -412,7 +402,7 @@ fn not_kept(error: &TrainError) -> String {
     format!("cannot keep the best parameters: {error}")
 }
 
-/// Says where a run resumes, and how many of the `played` frames, those of the last row, were lost.
+/// Returns where a run resumes and how many of the `played` frames, those of the last row, were lost.
 fn start_message(saved: Option<u64>, played: u64) -> Option<String> {
     match (saved, played.saturating_sub(saved.unwrap_or(0))) {
         (None, 0) => None,

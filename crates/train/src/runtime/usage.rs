@@ -2,12 +2,10 @@
 
 use std::process::Command;
 use std::time::Duration;
-use std::{fs, io};
 
+use procfs::ProcResult;
+use procfs::process::{self, Process};
 use serde::Serialize;
-
-/// Clock ticks per second in `/proc`, the same on every x86-64 Linux.
-const TICKS: f64 = 100.0;
 
 /// Resources in use at one moment.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -25,58 +23,43 @@ pub struct ResourceUsage {
 
 impl ResourceUsage {
     /// Measures now; the GPU only on request, since that takes a while.
-    pub fn now(device: bool) -> io::Result<Self> {
+    pub fn now(device: bool) -> ProcResult<Self> {
         let device_bytes = device.then(device_bytes).flatten();
         Ok(Self { device_bytes, ..Self::of(std::process::id())? })
     }
 
     /// Measures a process and its children, without the GPU.
-    fn of(own: u32) -> io::Result<Self> {
+    fn of(own: u32) -> ProcResult<Self> {
         let mut usage = Self::default();
-        for entry in fs::read_dir("/proc")? {
-            let name = entry?.file_name();
-            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        for process in process::all_processes()? {
             // A process may end meanwhile.
-            let Some((parent, cpu)) = fs::read_to_string(format!("/proc/{pid}/stat")).ok().and_then(|t| stat(&t))
-            else {
+            let Ok((process, stat)) = process.and_then(|process| process.stat().map(|stat| (process, stat))) else {
                 continue;
             };
-            if pid != own && parent != own {
-                continue;
-            }
-            let bytes = memory(&pid.to_string(), "VmRSS").unwrap_or(0);
-            *(if pid == own { &mut usage.own_bytes } else { &mut usage.worker_bytes }) += bytes;
-            usage.cpu += cpu;
+            let bytes = match [stat.pid, stat.ppid].map(i32::cast_unsigned) {
+                [pid, _] if pid == own => &mut usage.own_bytes,
+                [_, parent] if parent == own => &mut usage.worker_bytes,
+                _ => continue,
+            };
+            *bytes += process.status().map_or(0, |status| from_kilobytes(status.vmrss).unwrap_or(0));
+            usage.cpu += Duration::from_secs_f64((stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64);
         }
         Ok(usage)
     }
 }
 
-/// Parses parent and CPU time in `/proc/PID/stat`, where the name may contain spaces and brackets.
-fn stat(line: &str) -> Option<(u32, Duration)> {
-    let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?;
-    Some((fields.get(1)?.parse().ok()?, Duration::from_secs_f64(ticks as f64 / TICKS)))
-}
-
 /// Returns the resident memory of this process, if the system reports it.
 pub fn resident_bytes() -> Option<u64> {
-    memory("self", "VmRSS")
+    from_kilobytes(Process::myself().ok()?.status().ok()?.vmrss)
 }
 
 /// Returns the peak resident memory of this process, if the system reports it.
 pub fn peak_resident_bytes() -> Option<u64> {
-    memory("self", "VmHWM")
+    from_kilobytes(Process::myself().ok()?.status().ok()?.vmhwm)
 }
 
-fn memory(process: &str, field: &str) -> Option<u64> {
-    memory_in(&fs::read_to_string(format!("/proc/{process}/status")).ok()?, field)
-}
-
-/// Parses the bytes in a line of `/proc/PID/status`.
-fn memory_in(status: &str, field: &str) -> Option<u64> {
-    let line = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))?;
-    Some(line.trim().trim_end_matches(" kB").parse::<u64>().ok()? * 1024)
+fn from_kilobytes(kilobytes: Option<u64>) -> Option<u64> {
+    kilobytes.map(|kilobytes| kilobytes * 1024)
 }
 
 /// Returns the driver's count, which includes libtorch's and cuDNN's memory, graphs, and the context.
@@ -114,16 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn parses_a_name_with_brackets() {
-        let line =
-            "42 (a (b) c) S 7 42 42 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 100 1000 200 18446744073709551615";
-        assert_eq!(stat(line), Some((7, Duration::from_secs(3))));
-        assert_eq!(stat("42 nonsense"), None);
-        let status = "Name:\tx\nVmHWM:\t  4096 kB\nVmRSS:\t  2048 kB\n";
-        assert_eq!(
-            ["VmRSS", "VmHWM", "Vm"].map(|field| memory_in(status, field)),
-            [Some(2 << 20), Some(4 << 20), None]
-        );
+    fn peak_is_at_least_the_memory_in_use() {
         assert!(peak_resident_bytes() >= resident_bytes() && resident_bytes() > Some(1 << 20));
     }
 }

@@ -2,39 +2,15 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::{env, fs, process};
+use std::{env, fs};
 
 use train::config::{Config, Sources};
 use train::run::stop::Stop;
-use train::run::{RunDescription, RunDirectory, RunFiles, Start};
+use train::run::{ExistingRun, RunDescription, RunDirectory, RunFiles};
 use train::runtime::assembly::Task;
 use train::runtime::resume;
 use train::runtime::status::RunStatus;
 use train::runtime::trainer::{self, ProgressDisplay};
-
-/// A directory for one test, removed at the end.
-pub struct Scratch(PathBuf);
-
-impl Scratch {
-    pub fn new() -> Self {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = env::temp_dir().join(format!("meme-train-test-{}-{count}", process::id()));
-        fs::create_dir_all(&path).unwrap();
-        Self(path)
-    }
-
-    pub fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
 
 /// The preset `tiny` with even smaller networks and replay, and these settings.
 pub fn config(settings: &[&str]) -> Config {
@@ -99,7 +75,7 @@ pub fn open(root: &Path, name: &str, environment: &str, config: &Config) -> RunD
     // Tests run in parallel, and the last bits must not depend on libtorch's number of threads.
     tch::set_num_threads(1);
     let description = RunDescription::new(environment, "tiny", config.run.seed);
-    RunDirectory::open(root, name, Start::Continue, description, &config.to_toml().unwrap()).unwrap().0
+    RunDirectory::open(root, name, ExistingRun::Resume, description, &config.to_toml().unwrap()).unwrap().0
 }
 
 /// Trains to the end and returns the status and all messages.

@@ -3,7 +3,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `weights.safetensors` | parameters: `online.`, `target.`, and `average.` with all that evaluators play with |
-//! | `agent.json` | the numbers that playing needs besides: bandit, RND statistics, d²_m |
+//! | `agent.json` | the other numbers that playing needs: bandit, RND statistics, d²_m |
 //! | `learner.safetensors` | the optimizers' moments |
 //! | `acting.safetensors` | in lockstep, the parameters that actors and evaluators act with |
 //! | `state.bin` | the rest of the learner, recurrent states, environments and episodes |
@@ -162,7 +162,7 @@ impl TrainingSnapshot {
     }
 }
 
-/// Copy of what the best checkpoint keeps: the averaged parameters, and what playing needs besides.
+/// Copy of what the best checkpoint keeps: the averaged parameters, and the other numbers that playing needs.
 pub struct BestSnapshot {
     weights: NamedTensors,
     agent: AgentScalars,
@@ -270,11 +270,11 @@ mod tests {
 
     use super::*;
     use crate::run::checkpoint::CheckpointStore;
-    use crate::run::scratch::Scratch;
+    use tempfile::tempdir;
 
     #[test]
-    fn too_little_memory_is_told_from_another_version() {
-        let scratch = Scratch::new();
+    fn lack_of_memory_is_distinguished_from_another_version() {
+        let scratch = tempdir().unwrap();
         let store = CheckpointStore::open(scratch.path(), 1).unwrap();
         let refused = |bytes: &[u8]| {
             store.save(1, &mut |_| {}, |checkpoint| checkpoint.file(STATE, |out| out.write_all(bytes))).unwrap();

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn another_format_is_told_from_damage() {
+    fn another_format_is_distinguished_from_damage() {
         let other = Manifest { format: 8, ..Manifest::new(3, None) }.to_text().unwrap();
         assert_eq!(Manifest::parse(other.as_bytes()), Err(ManifestProblem::Format(8)));
         let flipped = Manifest::new(3, None).to_text().unwrap().replace("\"format\": 7", "\"format\": 6");

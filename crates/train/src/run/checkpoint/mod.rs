@@ -14,7 +14,7 @@ mod tests;
 mod writer;
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, BufReader, ErrorKind};
 use std::path::PathBuf;
 
 use thiserror::Error;
@@ -139,16 +139,7 @@ fn except_best(best: bool) -> &'static str {
 
 /// Returns the length and the hash of a file, reading from its current position.
 fn hash_file(file: &mut File) -> io::Result<(u64, u64)> {
-    let (mut hash, mut bytes, mut buffer) = (Xxh3::new(), 0, vec![0; BUFFER]);
-    loop {
-        match file.read(&mut buffer) {
-            Ok(0) => return Ok((bytes, hash.digest())),
-            Ok(length) => {
-                hash.update(&buffer[..length]);
-                bytes += length as u64;
-            }
-            Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
-            Err(cause) => return Err(cause),
-        }
-    }
+    let mut hash = Xxh3::new();
+    let bytes = io::copy(&mut BufReader::with_capacity(BUFFER, file), &mut hash)?;
+    Ok((bytes, hash.digest()))
 }

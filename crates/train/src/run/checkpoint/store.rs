@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::super::durable::{self, FileError};
+use super::super::durable::{self, FileError, name_of};
 use super::background::BackgroundSave;
 use super::reader::{Checkpoint, read_manifest};
 use super::writer::CheckpointWriter;
@@ -46,13 +46,7 @@ impl Checkpoints {
     }
 
     fn names(&self) -> Result<Vec<String>, FileError> {
-        let entries = match fs::read_dir(&self.folder) {
-            Ok(entries) => entries,
-            Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(cause) => return Err(FileError::at("listed", &self.folder)(cause)),
-        };
-        let names = entries.map(|entry| Ok(entry?.file_name().into_string().unwrap_or_default()));
-        names.collect::<Result<_, _>>().map_err(FileError::at("listed", &self.folder))
+        Ok(durable::list(&self.folder)?.iter().map(|path| name_of(path)).collect())
     }
 
     /// Opens the checkpoint with that frame count.
@@ -77,7 +71,7 @@ impl Checkpoints {
     /// Opens the newest intact checkpoint; `None` if there are none at all. Reports each damaged one to `warn`.
     ///
     /// A checkpoint of another format, or one that the system cannot read at the moment, is an error: an older one in
-    /// its place would throw away good training.
+    /// its place would discard good training.
     pub fn newest_intact(&self, warn: &mut dyn FnMut(&str)) -> Result<Option<Checkpoint>, CheckpointError> {
         let mut damaged = Vec::new();
         let newest = self.newest(|_, error| damaged.push(error.to_string()));
@@ -157,10 +151,6 @@ fn substitute(newest: &Result<Option<Checkpoint>, CheckpointError>) -> Option<St
     newest.as_ref().ok()?.as_ref().map(|checkpoint| name_of(checkpoint.path()))
 }
 
-fn name_of(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
 /// Renames a damaged checkpoint and returns its new name. An earlier one of the same name stays.
 fn set_damaged_aside(path: &Path) -> Result<String, FileError> {
     let aside = durable::with_suffix(path, DAMAGED);
@@ -179,7 +169,8 @@ fn is_checkpoint(name: &str) -> bool {
     name == BEST || frames_of(name).is_some()
 }
 
-fn found(checkpoint: Result<Checkpoint, CheckpointError>) -> Result<Option<Checkpoint>, CheckpointError> {
+/// Turns the error of a missing checkpoint into `None`.
+fn found<T>(checkpoint: Result<T, CheckpointError>) -> Result<Option<T>, CheckpointError> {
     match checkpoint {
         Err(CheckpointError::File(error)) if error.cause.kind() == ErrorKind::NotFound => Ok(None),
         checkpoint => checkpoint.map(Some),
@@ -323,9 +314,8 @@ impl CheckpointStore {
 
     /// Whether `score` is above that of the best checkpoint.
     pub fn would_be_best(&self, score: f64) -> Result<bool, CheckpointError> {
-        let known = match read_manifest(&self.checkpoints.best_path()) {
-            Ok(best) => best.score,
-            Err(CheckpointError::File(error)) if error.cause.kind() == ErrorKind::NotFound => None,
+        let known = match found(read_manifest(&self.checkpoints.best_path())) {
+            Ok(best) => best.and_then(|best| best.score),
             // It may be the better one, and readable the next time.
             Err(error @ CheckpointError::File(_)) => return Err(error),
             Err(_) => None,

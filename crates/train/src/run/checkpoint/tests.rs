@@ -10,12 +10,19 @@ use agent::tensor_file::{HostTensor, SafeTensors};
 use tch::kind::FLOAT_CPU;
 
 use super::*;
-use crate::run::scratch::{Random, Scratch, names};
+use crate::run::test_support::{names, random_bytes};
+use agent::Random;
+use rand::{RngExt, SeedableRng};
+use tempfile::tempdir;
 
 /// Files whose bytes follow from the frame count.
 fn files(frames: u64) -> Vec<(&'static str, Vec<u8>)> {
-    let mut random = Random(frames);
-    vec![("networks", random.bytes(300)), ("empty", Vec::new()), ("replay", random.bytes(700))]
+    let mut random = Random::seed_from_u64(frames);
+    vec![
+        ("networks", random_bytes(&mut random, 300)),
+        ("empty", Vec::new()),
+        ("replay", random_bytes(&mut random, 700)),
+    ]
 }
 
 fn save(store: &CheckpointStore, frames: u64) -> SavedCheckpoint {
@@ -56,10 +63,10 @@ fn flip(path: &Path, byte: usize) {
 
 #[test]
 fn files_come_back_in_order_and_by_name() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 2).unwrap();
     let saved = save(&store, 4_000_000);
-    assert_eq!(scratch.names(), ["000004000000"]);
+    assert_eq!(names(scratch.path()), ["000004000000"]);
     assert_eq!(names(&saved.path), ["empty", "manifest.json", "networks", "replay"]);
     let sizes = names(&saved.path).iter().map(|name| fs::metadata(saved.path.join(name)).unwrap().len()).sum::<u64>();
     assert_eq!(saved.bytes, sizes);
@@ -83,7 +90,7 @@ fn files_come_back_in_order_and_by_name() {
 
 #[test]
 fn tensors_open_with_any_safetensors_reader() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     let tensor = |shape: &[i64]| HostTensor::from_tensor(&tch::Tensor::ones(shape, FLOAT_CPU)).unwrap();
     let tensors = [("online.a.weight".to_owned(), tensor(&[2, 3])), ("online.a.bias".to_owned(), tensor(&[3]))].into();
@@ -97,9 +104,9 @@ fn tensors_open_with_any_safetensors_reader() {
 
 #[test]
 fn large_files_are_streamed_with_progress() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
-    let block = Random(9).bytes(100_003);
+    let block = random_bytes(&mut Random::seed_from_u64(9), 100_003);
     let mut reported = Vec::new();
     let saved = store.save(7, &mut |bytes| reported.push(bytes), |writer| {
         write_bytes(writer, "small", b"x")?;
@@ -133,7 +140,7 @@ fn save_on_small_disk(store: &CheckpointStore, frames: u64, room: usize) -> Resu
 
 #[test]
 fn older_checkpoints_make_room_on_a_full_disk() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
     let saved = [100, 200, 300].map(|frames| save(&store, frames));
     assert!(saved.iter().all(|saved| saved.made_room.is_empty()));
@@ -153,7 +160,7 @@ fn older_checkpoints_make_room_on_a_full_disk() {
 
 #[test]
 fn failed_file_leaves_no_trace() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     save(&store, 100);
     let fail = |writer: &mut CheckpointWriter| {
@@ -172,13 +179,13 @@ fn failed_file_leaves_no_trace() {
     let error = store.save(200, &mut |_| {}, double).unwrap_err().to_string();
     assert!(error.contains("000000000200.tmp/replay can't be created: "), "{error}");
     assert!(store.save(200, &mut |_| {}, |writer| write_bytes(writer, "", b"")).is_err());
-    assert_eq!(scratch.names(), ["000000000100"]);
+    assert_eq!(names(scratch.path()), ["000000000100"]);
     assert_eq!(resume(&store), (Some(100), vec![]));
 }
 
 #[test]
 fn keeps_the_newest() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
     assert!(store.resume(&mut |_| {}).unwrap().is_none());
     for frames in 1..=6 {
@@ -200,7 +207,7 @@ fn keeps_the_newest() {
 
 #[test]
 fn failed_removal_does_not_fail_the_save() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     save(&store, 100);
     // A directory cannot be renamed to the name of a file.
@@ -214,7 +221,7 @@ fn failed_removal_does_not_fail_the_save() {
 
 #[test]
 fn resumes_from_previous_checkpoint_when_newest_is_damaged() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
     for frames in [100, 200, 300] {
         save(&store, frames);
@@ -237,7 +244,7 @@ fn resumes_from_previous_checkpoint_when_newest_is_damaged() {
         assert_eq!(said_again[i], format!("{damaged}; renamed it to {name}.damaged, {instead}"));
     }
     assert_eq!((said.len(), said_again.len()), (2, 2));
-    assert_eq!(scratch.names(), ["000000000100", "000000000200.damaged", "000000000300.damaged"]);
+    assert_eq!(names(scratch.path()), ["000000000100", "000000000200.damaged", "000000000300.damaged"]);
     // Training continues from 100 and saves before it reaches 300 again: that one counts, even as the only one to keep.
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     save(&store, 150);
@@ -246,7 +253,7 @@ fn resumes_from_previous_checkpoint_when_newest_is_damaged() {
 
 #[test]
 fn damaged_best_makes_way_for_the_next_and_is_kept() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 2).unwrap();
     let keep = |score| store.save_best(100, score, |writer| write_files(writer, 100)).unwrap();
     let warnings = || {
@@ -268,13 +275,13 @@ fn damaged_best_makes_way_for_the_next_and_is_kept() {
         assert!(keep(score).is_some());
         assert_intact(&store.checkpoints().best().unwrap().unwrap(), 100);
     }
-    assert_eq!(scratch.names(), ["best", "best.damaged", "best.damaged.1"]);
+    assert_eq!(names(scratch.path()), ["best", "best.damaged", "best.damaged.1"]);
 }
 
 /// An error of the disk, the network or the permissions may pass, and says nothing about the checkpoint.
 #[test]
 fn unreadable_checkpoint_stops_the_start_and_stays() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
     save(&store, 100);
     let path = save(&store, 200).path;
@@ -286,7 +293,7 @@ fn unreadable_checkpoint_stops_the_start_and_stays() {
     for error in [store.resume(&mut |_| {}).unwrap_err(), store.checkpoints().newest_intact(&mut |_| {}).unwrap_err()] {
         assert!(matches!(error, CheckpointError::File(_)) && error.to_string().starts_with(&refused), "{error}");
     }
-    assert_eq!(scratch.names(), ["000000000100", "000000000200", "elsewhere"]);
+    assert_eq!(names(scratch.path()), ["000000000100", "000000000200", "elsewhere"]);
     fs::remove_file(&path).unwrap();
     fs::rename(&elsewhere, &path).unwrap();
     assert_eq!(resume(&store), (Some(200), vec![]));
@@ -305,7 +312,7 @@ fn unreadable_checkpoint_stops_the_start_and_stays() {
 
 #[test]
 fn dangling_link_stops_the_start_and_stays() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 2).unwrap();
     save(&store, 4);
     let link = scratch.path().join("000000000008");
@@ -317,7 +324,7 @@ fn dangling_link_stops_the_start_and_stays() {
 
 #[test]
 fn creates_a_removed_directory_again_but_not_that_of_the_run() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let run = scratch.path().join("run");
     fs::create_dir_all(run.join("checkpoints")).unwrap();
     let store = CheckpointStore::open(&run.join("checkpoints"), 2).unwrap();
@@ -332,13 +339,13 @@ fn creates_a_removed_directory_again_but_not_that_of_the_run() {
 
 #[test]
 fn never_starts_over_silently() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
     let path = save(&store, 100).path;
     flip(&path.join("networks"), 30);
     let error = store.resume(&mut |_| {}).unwrap_err().to_string();
     assert!(error.starts_with("none of the 1 checkpoints in "), "{error}");
-    assert_eq!(scratch.names(), ["000000000100"]);
+    assert_eq!(names(scratch.path()), ["000000000100"]);
 
     // A checkpoint under another's name would resume training at the wrong frame.
     flip(&path.join("networks"), 30);
@@ -349,14 +356,14 @@ fn never_starts_over_silently() {
 
 #[test]
 fn other_names_are_left_alone() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     for name in ["notes.txt", "12", "+00000000012", "000000000001.damaged", "x", "notes.tmp", "x.ckpt"] {
         fs::write(scratch.path().join(name), "").unwrap();
     }
-    let before = scratch.names();
+    let before = names(scratch.path());
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     assert!(store.checkpoints().list().unwrap().is_empty());
-    assert_eq!(scratch.names(), before);
+    assert_eq!(names(scratch.path()), before);
     // More than twelve digits are fine.
     save(&store, 10_u64.pow(13));
     assert_eq!(store.checkpoints().list().unwrap(), [10_u64.pow(13)]);
@@ -364,7 +371,7 @@ fn other_names_are_left_alone() {
 
 #[test]
 fn checkpoints_of_the_old_format_are_refused() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     let path = scratch.path().join("000000000100.ckpt");
     fs::write(&path, "MEMECKPT").unwrap();
@@ -388,7 +395,7 @@ fn checkpoints_of_the_old_format_are_refused() {
 
 #[test]
 fn opening_removes_what_a_crash_left() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let path = save(&CheckpointStore::open(scratch.path(), 2).unwrap(), 100).path;
     for name in ["000000000200.tmp", "best.tmp", "000000000100.replaced"] {
         fs::create_dir(scratch.path().join(name)).unwrap();
@@ -399,13 +406,13 @@ fn opening_removes_what_a_crash_left() {
     fs::rename(scratch.path().join("000000000100.replaced"), &path).unwrap();
     fs::create_dir(scratch.path().join("000000000100.replaced")).unwrap();
     let store = CheckpointStore::open(scratch.path(), 2).unwrap();
-    assert_eq!(scratch.names(), ["000000000100", "best"]);
+    assert_eq!(names(scratch.path()), ["000000000100", "best"]);
     assert_intact(&store.checkpoints().best().unwrap().unwrap(), 100);
 }
 
 #[test]
 fn replaces_a_checkpoint_without_atomic_exchange() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let [aside, path] = ["best.tmp", "best"].map(|name| scratch.path().join(name));
     for folder in [&aside, &path] {
         fs::create_dir(folder).unwrap();
@@ -413,12 +420,12 @@ fn replaces_a_checkpoint_without_atomic_exchange() {
     fs::write(aside.join("new"), "").unwrap();
     writer::exchange_stepwise(&aside, &path).unwrap();
     assert_eq!((names(&path), names(&aside)), (vec!["new".to_owned()], vec![]));
-    assert_eq!(scratch.names(), ["best", "best.tmp"]);
+    assert_eq!(names(scratch.path()), ["best", "best.tmp"]);
 }
 
 #[test]
 fn best_is_kept_apart() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     assert!(store.checkpoints().best().unwrap().is_none());
     let offer = |frames, score| store.save_best(frames, score, |writer| write_files(writer, frames)).unwrap();
@@ -433,7 +440,7 @@ fn best_is_kept_apart() {
     for frames in [500, 600] {
         save(&store, frames);
     }
-    assert_eq!(scratch.names(), ["000000000600", "best"]);
+    assert_eq!(names(scratch.path()), ["000000000600", "best"]);
 
     flip(&scratch.path().join("best/replay"), 400);
     let error = store.checkpoints().best().unwrap_err().to_string();
@@ -446,7 +453,7 @@ fn best_is_kept_apart() {
 
 #[test]
 fn saves_in_the_background() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 5).unwrap();
     let (gate, open) = std::sync::mpsc::channel::<()>();
     let saving = store.save_in_background(100, move |writer| {
@@ -465,7 +472,7 @@ fn saves_in_the_background() {
         |score| store.save_best_in_background(100, score, |writer| write_bytes(writer, "networks", b"")).unwrap();
     assert!(keep(1.0).finish().unwrap().is_some());
     assert!(!store.would_be_best(1.0).unwrap() && keep(1.0).finish().unwrap().is_none());
-    assert_eq!(scratch.names(), ["000000000100.tmp", "best"]);
+    assert_eq!(names(scratch.path()), ["000000000100.tmp", "best"]);
     drop(gate);
     assert_eq!(saving.finish().unwrap().path, scratch.path().join("000000000100"));
 
@@ -478,7 +485,7 @@ fn saves_in_the_background() {
 
 #[test]
 fn readers_find_a_checkpoint_while_old_ones_are_removed() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     save(&store, 0);
     std::thread::scope(|scope| {
@@ -505,10 +512,10 @@ fn readers_find_a_checkpoint_while_old_ones_are_removed() {
 /// Every way to damage a file must be refused: no panic, no hang, no wrong data.
 #[test]
 fn damaged_files_are_never_read() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     let path = save(&store, 100).path;
-    let mut random = Random(77);
+    let mut random = Random::seed_from_u64(77);
     let mut refused = 0;
     for name in ["manifest.json", "networks", "empty", "replay"] {
         let whole = fs::read(path.join(name)).unwrap();
@@ -538,32 +545,32 @@ fn damaged_files_are_never_read() {
             let what = match case % 5 {
                 // Stretches of zeros, as a lost sector leaves them.
                 0 if !bytes.is_empty() => {
-                    let start = random.below(bytes.len());
-                    let end = (start + 1 + random.below(512)).min(bytes.len());
+                    let start = random.random_range(0..bytes.len());
+                    let end = (start + 1 + random.random_range(0..512)).min(bytes.len());
                     bytes[start..end].fill(0);
                     "zeros"
                 }
                 1 if !bytes.is_empty() => {
-                    let start = random.below(bytes.len());
-                    let end = (start + 1 + random.below(64)).min(bytes.len());
+                    let start = random.random_range(0..bytes.len());
+                    let end = (start + 1 + random.random_range(0..64)).min(bytes.len());
                     bytes.drain(start..end);
                     "bytes removed"
                 }
                 2 => {
-                    let length = random.below(2000);
-                    bytes = random.bytes(length);
+                    let length = random.random_range(0..2000);
+                    bytes = random_bytes(&mut random, length);
                     "random bytes"
                 }
                 3 if !bytes.is_empty() => {
-                    let (head, tail) = (random.below(bytes.len()), random.below(bytes.len()));
+                    let (head, tail) = (random.random_range(0..bytes.len()), random.random_range(0..bytes.len()));
                     let byte = bytes[head];
-                    bytes[tail] = byte.wrapping_add(1 + random.next() as u8 % 254);
-                    bytes[head] = random.next() as u8;
+                    bytes[tail] = byte.wrapping_add(1 + random.random::<u64>() as u8 % 254);
+                    bytes[head] = random.random::<u64>() as u8;
                     "two bytes"
                 }
                 _ => {
-                    let (at, length) = (random.below(bytes.len() + 1), 1 + random.below(64));
-                    let inserted = random.bytes(length);
+                    let (at, length) = (random.random_range(0..bytes.len() + 1), 1 + random.random_range(0..64));
+                    let inserted = random_bytes(&mut random, length);
                     bytes.splice(at..at, inserted);
                     "bytes inserted"
                 }
@@ -591,7 +598,7 @@ fn damaged_files_are_never_read() {
 /// A manifest that was written with a right hash and says impossible things.
 #[test]
 fn manifest_that_lies_is_refused() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let path = scratch.path().join("000000000100");
     fs::create_dir(&path).unwrap();
     fs::write(path.join("x"), [0; 4]).unwrap();
@@ -607,7 +614,7 @@ fn manifest_that_lies_is_refused() {
 
 #[test]
 fn checkpoint_of_a_later_format_stops_the_run() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
     save(&store, 100);
     let path = save(&store, 200).path.join(manifest::MANIFEST);
@@ -628,7 +635,7 @@ fn checkpoint_of_a_later_format_stops_the_run() {
 
 #[test]
 fn damage_in_a_skipped_file_does_not_matter() {
-    let scratch = Scratch::new();
+    let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 3).unwrap();
     let write = |writer: &mut CheckpointWriter| {
         write_bytes(writer, "agent.json", &[1; 300])?;
