@@ -21,10 +21,10 @@ pub struct Loader {
 
 /// Memory into which a batch's observations are decoded; a GPU copies from it without the processor.
 #[derive(Debug)]
-pub struct ObservationMemory(Memory);
+pub struct ObservationMemory(BatchStorage);
 
 #[derive(Debug)]
-enum Memory {
+enum BatchStorage {
     Host(Vec<u8>),
     Pinned { outbox: Outbox, bytes: usize },
 }
@@ -33,8 +33,8 @@ impl ObservationMemory {
     /// Returns the bytes to be written, once the previous batch in them has arrived on the device.
     pub fn bytes(&mut self) -> Result<&mut [u8]> {
         match &mut self.0 {
-            Memory::Host(bytes) => Ok(bytes),
-            Memory::Pinned { outbox, .. } => Ok(outbox.fill()?),
+            BatchStorage::Host(bytes) => Ok(bytes),
+            BatchStorage::Pinned { outbox, .. } => Ok(outbox.fill()?),
         }
     }
 }
@@ -78,8 +78,8 @@ impl Loader {
     pub fn memory(&self, sequences: usize, trace: usize) -> Result<ObservationMemory> {
         let bytes = sequences * trace * self.input.spec().bytes();
         Ok(ObservationMemory(match self.stream {
-            Some(_) => Memory::Pinned { outbox: Outbox::new(bytes)?, bytes },
-            None => Memory::Host(vec![0; bytes]),
+            Some(_) => BatchStorage::Pinned { outbox: Outbox::new(bytes)?, bytes },
+            None => BatchStorage::Host(vec![0; bytes]),
         }))
     }
 
@@ -101,7 +101,7 @@ impl Loader {
     }
 
     fn send(&self, batch: &SequenceBatch, memory: &mut ObservationMemory) -> Result<Tensor> {
-        let Memory::Pinned { outbox, bytes } = &mut memory.0 else {
+        let BatchStorage::Pinned { outbox, bytes } = &mut memory.0 else {
             let [place, value, expected] = ["a batch on its way to a GPU", "ordinary", "pinned"].map(str::to_owned);
             return Err(AgentError::Value { field: "memory", place, value, expected });
         };

@@ -96,7 +96,7 @@ fn of_gpu(error: &torch_ext::Error) -> Option<&'static str> {
     match error {
         torch_ext::Error::OutOfMemory(_) => Some(
             "reduce learner.batch_size, replay.trace or actors.environments with `--set`, or use `--preset desktop`, \
-             which needs a sixth of the memory",
+             which needs 10 GB",
         ),
         torch_ext::Error::HostMemory(_) => {
             Some("reduce learner.batch_size, replay.trace, learner.prefetch or actors.environments with `--set`")

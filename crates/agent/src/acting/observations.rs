@@ -17,7 +17,7 @@ use crate::error::{AgentError, Result};
 /// without another copy on the host. A deserialised copy is plain memory.
 #[derive(Debug, Default)]
 pub struct ObservationRows {
-    memory: Memory,
+    memory: RowStorage,
     row_bytes: usize,
     /// Identifies the content of each row.
     stamps: Vec<Stamp>,
@@ -35,18 +35,18 @@ impl Stamp {
 }
 
 #[derive(Debug)]
-enum Memory {
+enum RowStorage {
     Host(Vec<u8>),
     Pinned(Arc<PinnedPart>),
 }
 
-impl Default for Memory {
+impl Default for RowStorage {
     fn default() -> Self {
         Self::Host(Vec::new())
     }
 }
 
-impl Memory {
+impl RowStorage {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Host(bytes) => bytes,
@@ -99,10 +99,10 @@ impl<'a> Observation<'a> {
 impl ObservationRows {
     /// Rows of plain memory, all zero.
     pub fn on_host(rows: usize, row_bytes: usize) -> Self {
-        Self::new(Memory::Host(vec![0; rows * row_bytes]), row_bytes)
+        Self::new(RowStorage::Host(vec![0; rows * row_bytes]), row_bytes)
     }
 
-    fn new(memory: Memory, row_bytes: usize) -> Self {
+    fn new(memory: RowStorage, row_bytes: usize) -> Self {
         let rows = memory.bytes().len() / row_bytes.max(1);
         Self { memory, row_bytes, stamps: (0..rows).map(|_| Stamp::new()).collect() }
     }
@@ -110,7 +110,7 @@ impl ObservationRows {
     /// Sets of rows in pinned memory, all zero, adjacent so that the GPU reads neighbouring sets in one copy.
     pub(super) fn pinned(rows: &[usize], row_bytes: usize) -> Result<Vec<Self>> {
         let lengths: Vec<usize> = rows.iter().map(|rows| rows * row_bytes).collect();
-        let set = |part| Self::new(Memory::Pinned(Arc::new(part)), row_bytes);
+        let set = |part| Self::new(RowStorage::Pinned(Arc::new(part)), row_bytes);
         Ok(PinnedPart::allocate(&lengths)?.into_iter().map(set).collect())
     }
 
@@ -123,8 +123,8 @@ impl ObservationRows {
     pub fn row(&self, row: usize) -> Result<Observation<'_>> {
         let start = self.start(row)?;
         let pinned = match &self.memory {
-            Memory::Host(_) => None,
-            Memory::Pinned(part) => Some(Pinned { part, start, stamp: self.stamps[row] }),
+            RowStorage::Host(_) => None,
+            RowStorage::Pinned(part) => Some(Pinned { part, start, stamp: self.stamps[row] }),
         };
         Ok(Observation { bytes: &self.memory.bytes()[start..start + self.row_bytes], pinned })
     }
@@ -136,8 +136,8 @@ impl ObservationRows {
     pub fn row_mut(&mut self, row: usize) -> Result<&mut [u8]> {
         let (start, length) = (self.start(row)?, self.row_bytes);
         let bytes = match &mut self.memory {
-            Memory::Host(bytes) => bytes.as_mut_slice(),
-            Memory::Pinned(part) => Arc::get_mut(part).ok_or(AgentError::InFlight { row })?,
+            RowStorage::Host(bytes) => bytes.as_mut_slice(),
+            RowStorage::Pinned(part) => Arc::get_mut(part).ok_or(AgentError::InFlight { row })?,
         };
         self.stamps[row] = Stamp::new();
         Ok(&mut bytes[start..start + length])
@@ -168,7 +168,7 @@ impl<'de> Deserialize<'de> for ObservationRows {
                 bytes.len()
             )));
         }
-        Ok(Self::new(Memory::Host(bytes), row_bytes))
+        Ok(Self::new(RowStorage::Host(bytes), row_bytes))
     }
 }
 

@@ -20,7 +20,7 @@ pub enum CheckpointSelector {
 
 /// A word that selects no checkpoint.
 #[derive(Debug, thiserror::Error)]
-#[error("it must be best, last or a number of frames, such as 12_000_000, 12e6 or 12M")]
+#[error("expected best, last or a number of frames, such as 12_000_000, 12e6 or 12M")]
 pub struct InvalidSelector;
 
 impl FromStr for CheckpointSelector {
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(parsed("12 000").unwrap(), CheckpointSelector::At(12_000));
         assert_eq!(parsed("12M").unwrap(), CheckpointSelector::At(12_000_000));
         for text in ["first", "", "-1", "LAST"] {
-            let message = "it must be best, last or a number of frames, such as 12_000_000, 12e6 or 12M";
+            let message = "expected best, last or a number of frames, such as 12_000_000, 12e6 or 12M";
             assert_eq!(parsed(text).unwrap_err().to_string(), message, "{text}");
         }
     }
