@@ -20,6 +20,7 @@ mod preset;
 mod record;
 mod run_args;
 mod runs;
+mod sweep;
 mod train;
 mod video;
 
@@ -43,6 +44,8 @@ enum Command {
     Games(games::GamesArgs),
     /// Train an agent, or resume a run
     Train(train::TrainArgs),
+    /// Train many runs: games, seeds and settings, on this machine or a cluster
+    Sweep(sweep::SweepArgs),
     /// Show, check and compare configs
     #[command(subcommand)]
     Config(config::ConfigCommand),
@@ -79,6 +82,7 @@ fn run(command: Command) -> Result<ExitCode> {
     }
     match command {
         Command::Train(args) => train::run(&args)?,
+        Command::Sweep(args) => return sweep::run(&args),
         Command::Config(command) => return config::run(command),
         Command::Runs(args) => runs::run(&args)?,
         Command::Plot(args) => plot::run(&args)?,

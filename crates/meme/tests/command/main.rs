@@ -12,3 +12,4 @@ mod openmp;
 mod run_lifecycle;
 mod runs;
 mod signals;
+mod sweep;

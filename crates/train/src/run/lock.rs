@@ -61,7 +61,7 @@ impl fmt::Display for Owner {
 }
 
 /// Returns this machine's name.
-pub(super) fn host() -> String {
+pub fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     match name.trim() {
         "" => "localhost".to_owned(),

@@ -22,7 +22,7 @@ mod test_support;
 pub use directory::{DirectoryError, ExistingRun, OpenedRun, RunDirectory};
 pub use durable::FileError;
 pub use files::{RunDescription, RunFiles};
-pub use lock::{LockError, Owner, RunLock};
+pub use lock::{LockError, Owner, RunLock, host};
 pub use metrics::{MetricsError, MetricsRepair, MetricsWriter, Row, Value};
 pub use metrics_reader::{EVALUATION_SCORE, MetricsSummary, Rows};
 pub use tensorboard::EventWriter;

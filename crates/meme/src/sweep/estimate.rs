@@ -1,0 +1,120 @@
+//! What a sweep will cost: processor time and disk.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+use envs::EnvId;
+use train::run::RunFiles;
+
+use super::manifest::{Manifest, SweepRun};
+use super::progress::LastRows;
+use crate::config;
+
+/// Speed in frames/s and size of a checkpoint without replay in bytes, as `docs/performance.md` has them: presets with
+/// large networks on one H200, the others on a 2-core x86-64 VM.
+const PUBLISHED: [(&str, f64, f64); 5] = [
+    ("paper", 16_465.0, 1.0e9),
+    ("quick", 13_100.0, 1.0e9),
+    ("desktop", 15_000.0, 0.3e9),
+    ("cpu", 900.0, 0.02e9),
+    ("tiny", 4_000.0, 0.01e9),
+];
+/// Bytes of one agent step in replay: about 200 in most games, more in noisy ones.
+const BYTES_PER_STEP: f64 = 300.0;
+
+/// What a sweep will cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimate {
+    /// Hours of training, summed over the runs.
+    pub hours: f64,
+    /// Bytes of checkpoints, summed over the runs.
+    pub bytes: f64,
+    /// The speed it assumes.
+    frames_per_second: f64,
+    /// Whether that speed was measured by runs in the same directory.
+    measured: bool,
+}
+
+impl Estimate {
+    /// Estimates the cost of these runs. Their speed is that of other runs in `root` with the same preset, or the
+    /// published one.
+    pub fn of(manifest: &Manifest, runs: &[&SweepRun], root: &Path) -> Result<Self> {
+        let (_, published, networks) =
+            PUBLISHED.into_iter().find(|(name, ..)| *name == manifest.preset).unwrap_or(PUBLISHED[0]);
+        let measured = measured_speed(root, &manifest.preset);
+        let frames_per_second = measured.unwrap_or(published);
+        let mut estimate = Self { frames_per_second, measured: measured.is_some(), ..Self::default() };
+        for run in runs {
+            let config = config::load(&manifest.sources(run)?)?.config;
+            let repeat = if matches!(run.environment.parse()?, EnvId::Atari(_)) { config.env.action_repeat } else { 1 };
+            let steps = config.run.frames as f64 / f64::from(repeat);
+            let stored = steps.min(config.replay.capacity as f64 * config.replay.period as f64);
+            let replay = (stored * BYTES_PER_STEP).min(config.replay.memory_limit_gb * 1e9);
+            // One more than are kept is written before the oldest is removed; the best has no replay.
+            let checkpoints = (config.checkpoint.keep_last + 1) as f64;
+            estimate.bytes += checkpoints * (replay + networks) + networks;
+            estimate.hours += config.run.frames as f64 / frames_per_second / 3600.0;
+        }
+        Ok(estimate)
+    }
+
+    /// The estimate in words.
+    pub fn text(&self, gpu: bool) -> String {
+        let (unit, machine) =
+            if gpu { ("GPU hours", "one H200") } else { ("hours", "the machines of docs/performance.md") };
+        let source =
+            if self.measured { "measured by runs here".to_owned() } else { format!("published for {machine}") };
+        let hours = match self.hours {
+            hours if hours < 0.1 => format!("{:.0} s of training", hours * 3600.0),
+            hours if hours < 10.0 => format!("{hours:.1} {unit}"),
+            hours => format!("{hours:.0} {unit}"),
+        };
+        let disk = match self.bytes / 1e9 {
+            gigabytes if gigabytes < 10.0 => format!("{gigabytes:.1} GB"),
+            gigabytes => format!("{gigabytes:.0} GB"),
+        };
+        format!("about {hours} at {:.0} frames/s ({source}), and up to {disk} of disk", self.frames_per_second)
+    }
+}
+
+/// Mean speed of the runs with a preset, in `root` and in its sweeps.
+fn measured_speed(root: &Path, preset: &str) -> Option<f64> {
+    let folders = fs::read_dir(root).ok()?.flatten().map(|entry| entry.path());
+    let runs = folders.flat_map(|folder| match folder.join("sweep.json").is_file() {
+        true => RunFiles::all(&folder).unwrap_or_default(),
+        false => vec![RunFiles::in_folder(&folder)],
+    });
+    let with_preset = runs.filter(|run| run.description().is_ok_and(|description| description.preset == preset));
+    let speeds: Vec<f64> = with_preset.filter_map(|run| LastRows::of(&run.metrics_file()).speed).collect();
+    (!speeds.is_empty()).then(|| speeds.iter().sum::<f64>() / speeds.len() as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use train::run::{ExistingRun, RunDescription, RunDirectory};
+
+    use super::*;
+    use crate::sweep::axes::SweepFile;
+
+    #[test]
+    fn estimate_counts_frames_and_checkpoints() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file: SweepFile = toml::from_str("preset = 'quick'\ngames = 'pong'\nseeds = '1-2'").unwrap();
+        let manifest = file.plan("id".into(), &["run.frames=13100000".into()]).unwrap();
+        let runs: Vec<_> = manifest.runs.iter().collect();
+        let estimate = Estimate::of(&manifest, &runs, scratch.path()).unwrap();
+        assert!((estimate.hours - 2.0 * 1000.0 / 3600.0).abs() < 1e-9, "{estimate:?}");
+        let replay = 13_100_000.0 / 4.0 * BYTES_PER_STEP;
+        assert!((estimate.bytes - 2.0 * (3.0 * (replay + 1e9) + 1e9)).abs() < 1.0, "{estimate:?}");
+        let text = estimate.text(true);
+        assert!(text.starts_with("about 0.6 GPU hours at 13100 frames/s (published for one H200)"), "{text}");
+
+        let description = RunDescription::new("pong", "quick", 1);
+        let (run, _) = RunDirectory::open(scratch.path(), "old", ExistingRun::Resume, description, "").unwrap();
+        fs::write(run.files().metrics_file(), "{\"frames\":4,\"speed/frames_per_second\":6550}\n").unwrap();
+        let slower = Estimate::of(&manifest, &runs, scratch.path()).unwrap();
+        assert!((slower.hours - 2.0 * estimate.hours).abs() < 1e-9, "{slower:?}");
+        assert!(slower.text(true).contains("6550 frames/s (measured by runs here)"));
+    }
+}

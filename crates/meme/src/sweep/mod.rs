@@ -1,0 +1,239 @@
+//! `meme sweep`: many runs, on this machine or on a cluster.
+
+mod axes;
+mod estimate;
+mod local;
+mod manifest;
+mod progress;
+mod status;
+mod task;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Args, Subcommand};
+use train::run::stop::Stop;
+
+use self::axes::{Games, SweepFile};
+use self::estimate::Estimate;
+use self::manifest::{Manifest, SweepFolder, SweepRun};
+use self::progress::{RunProgress, SweepState};
+use self::task::Outcome;
+use crate::console::{self, ProgressLine};
+use crate::options;
+use crate::output;
+use crate::run_args::RUNS;
+
+/// Exit status of `meme sweep run` after a stop signal: the run is saved, and another attempt continues it.
+const INTERRUPTED: u8 = 75;
+
+/// Arguments of `meme sweep`.
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct SweepArgs {
+    #[command(subcommand)]
+    command: Option<SweepCommand>,
+    #[command(flatten)]
+    start: StartArgs,
+}
+
+/// Subcommands of `meme sweep`.
+#[derive(Subcommand)]
+enum SweepCommand {
+    /// Show the runs of a sweep: state, frames, score, speed, time left and node
+    Status(StatusArgs),
+    /// Train one run of a sweep on this machine; the back ends call it
+    Run(RunArgs),
+}
+
+/// Arguments of `meme sweep NAME`.
+#[derive(Args)]
+struct StartArgs {
+    /// Name of the sweep, and of its directory among the runs; the same name again resumes it
+    #[arg(required = true)]
+    name: Option<String>,
+    /// TOML file with the axes of the sweep, for example one of configs/sweeps
+    #[arg(long, value_name = "PATH")]
+    file: Option<PathBuf>,
+    /// What to play: all (the 57 games), a list such as pong,boxing, or @FILE with one name on each line
+    #[arg(long, value_name = "GAMES")]
+    games: Option<String>,
+    /// Seeds of each game, such as 1-3 or 1,5,7
+    #[arg(long)]
+    seeds: Option<String>,
+    /// Preset of the runs
+    #[arg(long, value_name = "NAME")]
+    preset: Option<String>,
+    /// Set a field in every run, for example learner.batch_size=32; may be repeated
+    #[arg(long, value_name = "FIELD=VALUE")]
+    set: Vec<String>,
+    /// Emulator frames of each run
+    #[arg(long, value_parser = options::field("run.frames"))]
+    frames: Option<u64>,
+    /// Runs to train at the same time [default: one per GPU, or one]
+    #[arg(long, value_parser = options::count::<usize>())]
+    jobs: Option<usize>,
+    /// How often to try a run again after a failure
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    retries: u32,
+    /// Print what would be trained, and start nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Directory that contains the runs
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
+    runs: PathBuf,
+}
+
+/// Arguments of `meme sweep status`.
+#[derive(Args)]
+struct StatusArgs {
+    /// Name of the sweep
+    name: String,
+    /// Print one JSON document instead of a table
+    #[arg(long)]
+    json: bool,
+    /// Directory that contains the runs
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
+    runs: PathBuf,
+}
+
+/// Arguments of `meme sweep run`.
+#[derive(Args)]
+struct RunArgs {
+    /// Name of the sweep
+    name: String,
+    /// The run: its name, or its number counted from 0
+    run: String,
+    /// Id of the sweep, to notice that this machine has another directory
+    #[arg(long)]
+    id: String,
+    /// Directory that contains the runs
+    #[arg(long, value_name = "DIR", default_value = RUNS)]
+    runs: PathBuf,
+}
+
+/// Starts or resumes a sweep, or shows one.
+pub fn run(args: &SweepArgs) -> Result<ExitCode> {
+    match &args.command {
+        Some(SweepCommand::Status(args)) => status::show(args).map(|()| ExitCode::SUCCESS),
+        Some(SweepCommand::Run(args)) => run_one(args),
+        None => start(&args.start),
+    }
+}
+
+fn run_one(args: &RunArgs) -> Result<ExitCode> {
+    let stop = Stop::on_signals()?;
+    let folder = SweepFolder::named(&args.runs, &args.name)?;
+    let manifest = task::check_shared(&folder, &args.id)?;
+    let run = manifest.find(&args.run)?;
+    match task::attempt(&folder, &manifest, run, None, &stop)? {
+        Outcome::Finished => Ok(ExitCode::SUCCESS),
+        Outcome::Interrupted => Ok(ExitCode::from(INTERRUPTED)),
+        Outcome::Failed(reason) => bail!("{}: {reason}", run.name),
+    }
+}
+
+fn start(args: &StartArgs) -> Result<ExitCode> {
+    let stop = Stop::on_signals()?;
+    let name = args.name.as_deref().context("a sweep needs a name")?;
+    let folder = SweepFolder::named(&args.runs, name)?;
+    let manifest = args.manifest(name, &folder)?;
+    let places = local::places(args.jobs);
+    let progress = RunProgress::of_all(&folder, &manifest)?;
+    let is_left = |progress: &&RunProgress| progress.state != SweepState::Finished;
+    let left: Vec<&SweepRun> =
+        manifest.runs.iter().zip(&progress).filter(|(_, progress)| is_left(progress)).map(|(run, _)| run).collect();
+    let finished = manifest.runs.len() - left.len();
+    let already = if finished > 0 { format!(", {finished} of them finished") } else { String::new() };
+    let on_gpu = places.iter().any(Option::is_some);
+    let estimate = Estimate::of(&manifest, &left, &args.runs)?.text(on_gpu);
+    let count = manifest.runs.len();
+    console::message(format_args!("sweep {name}: {count} run{}{already}; {estimate}", output::plural(count)));
+    if args.dry_run {
+        let list = |run: &&SweepRun| format!("{}\n", run.name);
+        output::print(&left.iter().map(list).collect::<String>())?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    folder.write(&manifest)?;
+    let summary = local::train(&folder, &manifest, left, &places, args.retries, &stop)?;
+    summary.report(name, finished, count)
+}
+
+impl StartArgs {
+    /// The manifest of the sweep: new, as it was, or with more runs.
+    fn manifest(&self, name: &str, folder: &SweepFolder) -> Result<Manifest> {
+        let known = folder.read()?;
+        let describes = self.file.is_some() || self.games.is_some() || self.preset.is_some();
+        if let Some(known) = &known
+            && !describes
+            && self.set.is_empty()
+            && self.seeds.is_none()
+            && self.frames.is_none()
+        {
+            return Ok(known.clone());
+        }
+        if known.is_none() && folder.run_exists() {
+            bail!("{} is a run; choose another name for the sweep", folder.path().display());
+        }
+        let mut file = self.file.as_deref().map_or(Ok(SweepFile::default()), SweepFile::read)?;
+        file.games = self.games.clone().map(Games::Text).or(file.games);
+        file.seeds = self.seeds.clone().or(file.seeds);
+        file.preset = self.preset.clone().or(file.preset);
+        let mut set = self.set.clone();
+        set.extend(self.frames.map(|frames| format!("run.frames={frames}")));
+        let mut id = [0; 8];
+        getrandom::fill(&mut id).map_err(|error| anyhow!("cannot draw a random id: {error}"))?;
+        let id = format!("{:016x}", u64::from_le_bytes(id));
+        let plan = file.plan(id, &set)?;
+        let Some(mut known) = known else { return Ok(plan) };
+        let added = known
+            .extend(plan)
+            .map_err(|error| anyhow!("sweep {name} exists, and {error}; use its settings, or choose another name"))?;
+        if added > 0 {
+            console::message(format_args!("adding {added} run{} to sweep {name}", output::plural(added)));
+        }
+        Ok(known)
+    }
+}
+
+/// How the runs of a sweep ended.
+#[derive(Debug, Default)]
+struct Summary {
+    finished: usize,
+    interrupted: usize,
+    failed: Vec<(String, String)>,
+}
+
+impl Summary {
+    /// Counts the end of an attempt and prints it.
+    fn count(&mut self, run: &SweepRun, outcome: Outcome, again: bool, line: &mut ProgressLine) {
+        let name = &run.name;
+        match outcome {
+            Outcome::Finished => {
+                self.finished += 1;
+                line.message(format_args!("{name} finished"));
+            }
+            Outcome::Interrupted => self.interrupted += 1,
+            Outcome::Failed(reason) if again => line.warn(format_args!("{name} failed and is tried again: {reason}")),
+            Outcome::Failed(reason) => {
+                line.warn(format_args!("{name} failed: {reason}"));
+                self.failed.push((name.clone(), reason));
+            }
+        }
+    }
+
+    fn report(&self, name: &str, finished_before: usize, count: usize) -> Result<ExitCode> {
+        let finished = finished_before + self.finished;
+        if let Some((run, reason)) = self.failed.first() {
+            let (failed, others) = (self.failed.len(), "the same command tries them again");
+            bail!("{failed} of {count} runs of sweep {name} failed, {run} because: {reason}; {others}");
+        }
+        if finished < count {
+            console::message(format_args!("{finished} of {count} runs finished; run the same command to resume"));
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        console::message(format_args!("all {count} runs of sweep {name} finished"));
+        Ok(ExitCode::SUCCESS)
+    }
+}

@@ -1,0 +1,146 @@
+//! Trains one run of a sweep in a process of its own. Every back end ends up here, on the machine that trains.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Pid, Signal, kill_process};
+use train::run::stop::Stop;
+use train::run::{RunLock, host};
+
+use super::manifest::{Manifest, RunRecord, SweepFolder, SweepRun};
+use super::progress::{RunProgress, SweepState};
+
+/// How often to look whether a run has ended.
+const POLL: Duration = Duration::from_millis(100);
+/// Most of a log that is searched for an error.
+const LOG_TAIL: u64 = 64 * 1024;
+
+/// How an attempt at a run ended.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// All its frames are played.
+    Finished,
+    /// It was told to stop, and saved itself.
+    Interrupted,
+    /// It failed, for this reason.
+    Failed(String),
+}
+
+/// Trains a run until it ends, or until a stop is requested and it has saved itself. Records how that went.
+pub fn attempt(
+    folder: &SweepFolder,
+    manifest: &Manifest,
+    run: &SweepRun,
+    gpu: Option<&str>,
+    stop: &Stop,
+) -> Result<Outcome> {
+    let files = folder.run(run);
+    // A process of an earlier attempt may still train it, if only its parent was killed.
+    while RunLock::holder(&files.lock_file()).is_some() {
+        if stop.wait(POLL) {
+            return Ok(Outcome::Interrupted);
+        }
+    }
+    if RunProgress::of(folder, manifest, run)?.state == SweepState::Finished {
+        return Ok(Outcome::Finished);
+    }
+    if stop.is_requested() {
+        return Ok(Outcome::Interrupted);
+    }
+    let attempts = folder.record(run).attempts + 1;
+    let record = RunRecord { attempts, node: host(), failure: None };
+    folder.write_record(run, &record)?;
+    let log = folder.log_file(&run.name);
+    let start = fs::metadata(&log).map_or(0, |log| log.len());
+    let status = wait(command(folder, manifest, run, gpu, &log)?.spawn().context("cannot start `meme train`")?, stop)?;
+    let outcome = match RunProgress::of(folder, manifest, run)?.state {
+        SweepState::Finished => Outcome::Finished,
+        _ if status.success() => Outcome::Interrupted,
+        _ => Outcome::Failed(reason(status, &log, start)),
+    };
+    if let Outcome::Failed(reason) = &outcome {
+        folder.write_record(run, &RunRecord { failure: Some(reason.clone()), ..record })?;
+    }
+    Ok(outcome)
+}
+
+/// The command that trains a run, with its output in the log.
+fn command(
+    folder: &SweepFolder,
+    manifest: &Manifest,
+    run: &SweepRun,
+    gpu: Option<&str>,
+    log: &Path,
+) -> Result<Command> {
+    let open = || OpenOptions::new().create(true).append(true).open(log);
+    let log = open().with_context(|| format!("cannot write {}", log.display()))?;
+    let mut command = Command::new(std::env::current_exe().context("cannot find the path of this program")?);
+    command.args(["train", &run.environment, "--preset", &manifest.preset, "--name", &run.name]);
+    command.arg("--runs").arg(folder.path());
+    for setting in manifest.sources(run)?.set {
+        command.args(["--set", &setting]);
+    }
+    if let Some(gpu) = gpu {
+        command.env("CUDA_VISIBLE_DEVICES", gpu);
+    }
+    // A group of its own: Ctrl-C reaches this process, which passes it on once.
+    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+    Ok(command)
+}
+
+fn wait(mut child: Child, stop: &Stop) -> Result<ExitStatus> {
+    let mut told = false;
+    loop {
+        if let Some(status) = child.try_wait().context("cannot wait for `meme train`")? {
+            return Ok(status);
+        }
+        if told {
+            std::thread::sleep(POLL);
+        } else if stop.wait(POLL) {
+            told = true;
+            if let Some(pid) = Pid::from_raw(child.id() as i32) {
+                // It may have ended by itself.
+                let _ = kill_process(pid, Signal::TERM);
+            }
+        }
+    }
+}
+
+/// Why an attempt failed: its error message, or how the process ended.
+fn reason(status: ExitStatus, log: &Path, start: u64) -> String {
+    let said = log_since(log, start).unwrap_or_default();
+    let error = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
+    match (error, status.signal()) {
+        (Some(error), _) => error.to_owned(),
+        (None, Some(signal)) => format!("killed by signal {signal}"),
+        (None, None) => format!("`meme train` ended with status {}", status.code().unwrap_or(-1)),
+    }
+}
+
+fn log_since(log: &Path, start: u64) -> Result<String> {
+    let mut file = File::open(log)?;
+    let end = file.metadata()?.len();
+    file.seek(SeekFrom::Start(start.max(end.saturating_sub(LOG_TAIL))))?;
+    let mut bytes = Vec::new();
+    file.take(LOG_TAIL).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Fails if this is not the directory of the sweep that was started elsewhere.
+pub fn check_shared(folder: &SweepFolder, id: &str) -> Result<Manifest> {
+    let shown = std::path::absolute(folder.path()).unwrap_or_else(|_| folder.path().to_path_buf());
+    match folder.read()? {
+        Some(manifest) if manifest.id == id => Ok(manifest),
+        _ => bail!(
+            "{} on {} is not the directory of the sweep that was started: the runs must be on a file system that all \
+             nodes share",
+            shown.display(),
+            host()
+        ),
+    }
+}
