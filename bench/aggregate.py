@@ -26,15 +26,15 @@ PAPERS_MEAN = "mean with the paper's random play"
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("docs/results/games"))
-    print(table(results(parser.parse_args().folder)), end="")
+    parser.add_argument("directory", type=Path, nargs="?", default=Path("docs/results/games"))
+    print(table(results(parser.parse_args().directory)), end="")
 
 
-def results(folder):
-    """Reads every result of bench/result.py in a folder."""
-    found = {path: parsed(path, read(path)) for path in sorted(folder.glob("*.json"))}
+def results(directory):
+    """Reads every result of bench/result.py in a directory."""
+    found = {path: parsed(path, read(path)) for path in sorted(directory.glob("*.json"))}
     if not found:
-        sys.exit(f"no results of bench/result.py in {folder}")
+        sys.exit(f"no results of bench/result.py in {directory}")
     for path, facts in found.items():
         if "game" not in facts or not facts.get("evaluation", {}).get("scores"):
             sys.exit(f"{path} is not a result of bench/result.py: it has no game or no scores")

@@ -27,17 +27,17 @@ class Missing(Exception):
     """A missing or invalid file or field."""
 
 
-def read_rounds(folder):
+def read_rounds(directory):
     """One dictionary from name to document per round, in order."""
     rounds = {}
-    for path in sorted(Path(folder).glob("*.json")):
+    for path in sorted(Path(directory).glob("*.json")):
         number, name, _ = path.name.split(".")
         try:
             rounds.setdefault(int(number), {})[name] = json.loads(path.read_text())
         except json.JSONDecodeError as error:
             raise Missing(f"{path.name} is not valid JSON: {error}") from error
     if not rounds:
-        raise Missing(f"no measurements in {folder}")
+        raise Missing(f"no measurements in {directory}")
     measured = {name for documents in rounds.values() for name in documents}
     for number, documents in rounds.items():
         for name in (*LEARNERS, INFERENCE):

@@ -36,7 +36,7 @@ ROWS, DIGITS = 120, 5
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("run", type=Path, help="folder of a run")
+    parser.add_argument("run", type=Path, help="directory of a run")
     parser.add_argument("--episodes", type=int, default=10)
     parser.add_argument("--evaluation", type=Path, help="report of `meme eval --json` for this run")
     parser.add_argument("--online", type=Path, help="the same with --parameters online")
@@ -235,7 +235,7 @@ def update_tables(out):
     index.write_text(before + BEGIN + "\n" + tables(all_facts, out.name) + END + rest.split(END)[1])
 
 
-def tables(all_facts, folder):
+def tables(all_facts, directory):
     """The scores beside published ones, and how each run was made."""
     lines = [
         "| game | run | score | with online parameters | random | human | " + " | ".join(OTHERS.values()) + " |",
@@ -244,7 +244,7 @@ def tables(all_facts, folder):
     for facts in all_facts:
         game, evaluation = facts["game"], facts["evaluation"]
         others = [game["random"], game["human"], *(game[key]["mean"] for key in OTHERS)]
-        cells = [game["rom"], f"[{facts['name']}]({folder}/{facts['name']}.md)"]
+        cells = [game["rom"], f"[{facts['name']}]({directory}/{facts['name']}.md)"]
         cells += [f"{evaluation['mean']:.2f}{deviation(evaluation)}", online(facts)]
         cells += [f"{score:.1f}" for score in others]
         lines.append("| " + " | ".join(cells) + " |")

@@ -60,21 +60,21 @@ class Aggregate(unittest.TestCase):
         self.assertIn(f"| {aggregate.PAPERS_MEAN} | 100 (100, 100) |", aggregate.table(pinball))
 
     def test_explains_bad_input(self):
-        def refusal(folder):
+        def refusal(directory):
             with self.assertRaises(SystemExit) as refused:
-                aggregate.results(folder)
+                aggregate.results(directory)
             return str(refused.exception)
 
         with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            self.assertEqual(refusal(folder), f"no results of bench/result.py in {folder}")
-            (folder / "pong.json").write_text("{")
-            self.assertIn(f"{folder}/pong.json is damaged: ", refusal(folder))
+            directory = Path(name)
+            self.assertEqual(refusal(directory), f"no results of bench/result.py in {directory}")
+            (directory / "pong.json").write_text("{")
+            self.assertIn(f"{directory}/pong.json is damaged: ", refusal(directory))
             for other in [{}, {"game": games()["pong"]}, facts(games()["pong"], [])]:
-                (folder / "pong.json").write_text(json.dumps(other))
-                self.assertIn("pong.json is not a result of bench/result.py", refusal(folder))
-            (folder / "pong.json").write_text(json.dumps(facts(games()["pong"], [1.0])))
-            self.assertEqual(len(aggregate.results(folder)), 1)
+                (directory / "pong.json").write_text(json.dumps(other))
+                self.assertIn("pong.json is not a result of bench/result.py", refusal(directory))
+            (directory / "pong.json").write_text(json.dumps(facts(games()["pong"], [1.0])))
+            self.assertEqual(len(aggregate.results(directory)), 1)
 
 
 if __name__ == "__main__":

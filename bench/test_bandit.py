@@ -31,8 +31,8 @@ class Bandit(unittest.TestCase):
 
     def test_skips_rows_without_a_score_for_every_policy(self):
         rows = [{}, {"actor/score_by_policy": [1, None]}, {"actor/score_by_policy": [1, 2], "actor/episodes": 9}]
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "metrics.jsonl"
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "metrics.jsonl"
             path.write_text("\n".join(json.dumps(row) for row in rows))
             ended, scores = bandit.curves(path)
         self.assertEqual((ended, scores.tolist()), ([9], [[1, 2]]))

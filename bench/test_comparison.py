@@ -70,50 +70,50 @@ class Table(unittest.TestCase):
             self.lines([measurements(), broken])
 
 
-class Folder(unittest.TestCase):
+class Directory(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
 
     def write(self, number):
         for name, document in measurements().items():
-            (self.folder / f"{number}.{name}.json").write_text(json.dumps(document, indent=2))
+            (self.directory / f"{number}.{name}.json").write_text(json.dumps(document, indent=2))
 
     def test_sorts_rounds_by_number(self):
         for number in (2, 10, 1):
             self.write(number)
-        (self.folder / "10.meme-paper.json").write_text('{"updates_per_second": 9}')
-        rates = [r["meme-paper"]["updates_per_second"] for r in comparison.read_rounds(self.folder)]
+        (self.directory / "10.meme-paper.json").write_text('{"updates_per_second": 9}')
+        rates = [r["meme-paper"]["updates_per_second"] for r in comparison.read_rounds(self.directory)]
         self.assertEqual(rates, [5.0, 5.0, 9])
 
     def test_names_missing_and_torn_files(self):
         with self.assertRaisesRegex(comparison.Missing, "no measurements"):
-            comparison.read_rounds(self.folder)
+            comparison.read_rounds(self.directory)
         self.write(1)
-        (self.folder / "1.meme-flat.json").write_text('{"updates')
+        (self.directory / "1.meme-flat.json").write_text('{"updates')
         with self.assertRaisesRegex(comparison.Missing, "1.meme-flat.json is not valid JSON"):
-            comparison.read_rounds(self.folder)
+            comparison.read_rounds(self.directory)
         self.write(2)
         for name in ("meme-flat", "peer-compile"):
-            (self.folder / f"1.{name}.json").unlink()
+            (self.directory / f"1.{name}.json").unlink()
             with self.assertRaisesRegex(comparison.Missing, f"round 1 has no measurement {name}"):
-                comparison.read_rounds(self.folder)
+                comparison.read_rounds(self.directory)
             self.write(1)
 
 
-# Stands in for both programs: answers from a folder of canned documents and records its calls.
+# Stands in for both programs: answers from a directory of canned documents and records its calls.
 PROGRAM = """#!/bin/sh
-echo "$(basename "$0") $*" >>"{folder}/calls"
+echo "$(basename "$0") $*" >>"{directory}/calls"
 case "$*" in
     --version) echo "meme 0.1.0" ;;
     -) {preflight} ;;
-    *"--mode eager"*) cat "{folder}/peer-eager" ;;
-    *"--mode compile"*) cat "{folder}/peer-compile" ;;
-    *"bench inference"*) cat "{folder}/meme-inference" ;;
-    *"rate=0.0"*) cat "{folder}/meme-every-branch" ;;
-    *"schedule=flat"*) cat "{folder}/meme-flat" ;;
-    *"bench learner"*) cat "{folder}/meme-paper" ;;
+    *"--mode eager"*) cat "{directory}/peer-eager" ;;
+    *"--mode compile"*) cat "{directory}/peer-compile" ;;
+    *"bench inference"*) cat "{directory}/meme-inference" ;;
+    *"rate=0.0"*) cat "{directory}/meme-every-branch" ;;
+    *"schedule=flat"*) cat "{directory}/meme-flat" ;;
+    *"bench learner"*) cat "{directory}/meme-paper" ;;
     *) exec "{python}" "$@" ;;
 esac
 """
@@ -121,21 +121,21 @@ esac
 
 class Script(unittest.TestCase):
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = Path(folder.name)
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.directory = Path(directory.name)
         for name, document in measurements().items():
-            (self.folder / name).write_text(json.dumps(document))
+            (self.directory / name).write_text(json.dumps(document))
         self.install("cat >/dev/null")
 
     def install(self, preflight):
         for name in ("meme", "python"):
-            path = self.folder / name
-            path.write_text(PROGRAM.format(folder=self.folder, python=sys.executable, preflight=preflight))
+            path = self.directory / name
+            path.write_text(PROGRAM.format(directory=self.directory, python=sys.executable, preflight=preflight))
             path.chmod(0o755)
 
     def compare(self, **environment):
-        environment = {"MEME": f"{self.folder}/meme", "PYTHON": f"{self.folder}/python", **environment}
+        environment = {"MEME": f"{self.directory}/meme", "PYTHON": f"{self.directory}/python", **environment}
         return subprocess.run(
             [BENCH / "compare.sh"], env={**os.environ, **environment}, capture_output=True, text=True, check=False
         )
@@ -150,7 +150,7 @@ class Script(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertTrue(done.stdout.startswith("`bench/compare.sh`"), done.stdout)
         self.assertIn("| meme, every residual branch computed | 208.3 | 4.80 | 4.800, 4.800 | 1.200 |", done.stdout)
-        calls = (self.folder / "calls").read_text().splitlines()
+        calls = (self.directory / "calls").read_text().splitlines()
         runs = [call for call in calls if "--json" in call]
         self.assertEqual(len(runs), 12)
         self.assertEqual(runs[:6], runs[6:])
@@ -158,7 +158,7 @@ class Script(unittest.TestCase):
     def test_runs_only_the_selected_programs(self):
         done = self.compare(PROGRAMS="meme-flat meme-inference", ROUNDS="1")
         self.assertEqual(done.returncode, 0, done.stderr)
-        calls = (self.folder / "calls").read_text()
+        calls = (self.directory / "calls").read_text()
         self.assertEqual(calls.count("--json"), 3)
         rows = [line.split(" | ")[0] for line in done.stdout.splitlines() if line.startswith("| ")]
         flat = "| meme, flat drop rate of 25 %, dropped branches skipped"
@@ -167,7 +167,7 @@ class Script(unittest.TestCase):
         self.assert_fails(self.compare(PROGRAMS="meme"), "compare: unknown program meme in PROGRAMS; choose from peer-")
 
     def test_names_a_failing_program_and_its_command(self):
-        (self.folder / "meme-flat").unlink()
+        (self.directory / "meme-flat").unlink()
         self.assert_fails(self.compare(), r"compare: meme-flat failed, .*bench learner .*schedule=flat")
 
     def test_explains_a_missing_program_torch_or_gpu(self):
@@ -176,8 +176,8 @@ class Script(unittest.TestCase):
         self.install('exec "{}" -S -I -'.format(sys.executable))  # a Python without any package
         self.assert_fails(self.compare(), r"compare: .* cannot import torch .*set PYTHON")
         torch = 'class cuda: is_available = lambda: False\n__version__ = "2.11.0"\n'
-        (self.folder / "torch.py").write_text(torch)
-        self.install('PYTHONPATH="{}" exec "{}" -'.format(self.folder, sys.executable))
+        (self.directory / "torch.py").write_text(torch)
+        self.install('PYTHONPATH="{}" exec "{}" -'.format(self.directory, sys.executable))
         self.assert_fails(self.compare(), r"compare: torch 2.11.0 of .* sees no GPU")
 
 

@@ -71,8 +71,8 @@ class Result(unittest.TestCase):
         self.assertIn("| with online parameters | 14.00 |", page)
 
     def test_rebuilds_tables_and_keeps_the_text_around_them(self):
-        with tempfile.TemporaryDirectory() as folder:
-            out = Path(folder) / "games"
+        with tempfile.TemporaryDirectory() as directory:
+            out = Path(directory) / "games"
             out.mkdir()
             for made in [facts(), facts("breakout-1", 31.25)]:
                 (out / f"{made['name']}.json").write_text(json.dumps(made))
@@ -93,9 +93,9 @@ class Result(unittest.TestCase):
             self.assertIn("needs exactly one line", str(refused.exception))
 
     def test_explains_bad_input(self):
-        with tempfile.TemporaryDirectory() as folder:
-            run, report = Path(folder) / "pong", Path(folder) / "report.json"
-            arguments = argparse.Namespace(run=run, out=Path(folder) / "games", meme="no-such-meme", evaluation=report)
+        with tempfile.TemporaryDirectory() as directory:
+            run, report = Path(directory) / "pong", Path(directory) / "report.json"
+            arguments = argparse.Namespace(run=run, out=Path(directory) / "games", meme="no-such-meme", evaluation=report)
 
             def refusal(call, *given):
                 with self.assertRaises(SystemExit) as refused:

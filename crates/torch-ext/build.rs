@@ -16,7 +16,7 @@ fn main() {
     if env::var_os("CARGO_FEATURE_CUDA").is_none() {
         return;
     }
-    let libtorch = libtorch.canonicalize().expect("LIBTORCH must name a folder");
+    let libtorch = libtorch.canonicalize().expect("LIBTORCH must name a directory");
     let cuda = libtorch.join("../nvidia/cu13/include");
     assert!(
         cuda.join("crt/host_defines.h").exists(),

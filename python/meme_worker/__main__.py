@@ -38,7 +38,7 @@ def main():
         sys.exit("meme starts meme_worker; it cannot be run by hand")
     connection, memory = take_descriptors()
     die_with(int(sys.argv[1]))
-    # Python put the package's own folder first on the path. Its parent makes the package importable, and keeps our
+    # Python put the package's own directory first on the path. Its parent makes the package importable, and keeps our
     # modules from shadowing others of the same name.
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     try:

@@ -90,7 +90,7 @@ class GymEnvironment:
 
 
 def import_module(name):
-    """Imports the user's module, which may be in the current folder."""
+    """Imports the user's module, which may be in the current directory."""
     if os.getcwd() not in sys.path:
         sys.path.insert(1, os.getcwd())
     try:

@@ -1,4 +1,4 @@
-"""Compares two folders of golden files, one line per file: `python compare_golden.py WANT GOT`.
+"""Compares two directories of golden files, one line per file: `python compare_golden.py WANT GOT`.
 
 Integers must be equal, real numbers equal to TOLERANCE relative to the largest of their tensor: processors differ in
 the order of additions.
@@ -43,11 +43,11 @@ def compare_tensors(want, got):
     return problems, worst
 
 
-def main(want_folder, got_folder):
+def main(want_directory, got_directory):
     failed = False
-    names = {path.name for folder in (want_folder, got_folder) for path in folder.glob("*.safetensors")}
+    names = {path.name for directory in (want_directory, got_directory) for path in directory.glob("*.safetensors")}
     for name in sorted(names):
-        want, got = want_folder / name, got_folder / name
+        want, got = want_directory / name, got_directory / name
         if not want.exists() or not got.exists():
             problems, worst = ["only in the " + ("regenerated" if got.exists() else "committed") + " files"], 0.0
         else:
@@ -55,7 +55,7 @@ def main(want_folder, got_folder):
         failed = failed or bool(problems)
         print(f"{name:<40} {'differs: ' + '; '.join(problems[:5]) if problems else f'ok, to {worst:.1e}'}")
 
-    want, got = want_folder / "cases.json", got_folder / "cases.json"
+    want, got = want_directory / "cases.json", got_directory / "cases.json"
     same = want.exists() and json.loads(want.read_text()) == json.loads(got.read_text())
     print(f"{'cases.json':<40} {'ok' if same else 'differs'}")
     return 0 if same and not failed else 1

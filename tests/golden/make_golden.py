@@ -29,9 +29,9 @@ LEARNER = {**agent.LEARNER, "beta_im": 0.5}
 class Golden:
     """The files written so far and their entries in cases.json."""
 
-    def __init__(self, folder):
-        self.folder, self.files = Path(folder), []
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def __init__(self, directory):
+        self.directory, self.files = Path(directory), []
+        self.directory.mkdir(parents=True, exist_ok=True)
 
     def write(self, name, kind, tensors, note="", **description):
         stored = {}
@@ -40,7 +40,7 @@ class Golden:
             x = x.to(torch.uint8) if x.dtype == torch.bool else x
             stored[key] = np.ascontiguousarray((x.reshape(1) if x.dim() == 0 else x).numpy())
             assert stored[key].dtype != np.float64, f"{name}: {key} is float64"
-        path = self.folder / f"{name}.safetensors"
+        path = self.directory / f"{name}.safetensors"
         save_file(stored, path)
         self.files.append({"file": path.name, "kind": kind, **description})
         size = path.stat().st_size
@@ -49,7 +49,7 @@ class Golden:
 
     def finish(self):
         text = json.dumps({"files": self.files}, indent=1)
-        (self.folder / "cases.json").write_text(text + "\n")
+        (self.directory / "cases.json").write_text(text + "\n")
 
 
 def prefixed(prefix, tensors):
@@ -431,8 +431,8 @@ def learner_steps(golden, file, seed):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", help="where the files go")
-    golden = Golden(parser.parse_args().folder)
+    parser.add_argument("directory", help="where the files go")
+    golden = Golden(parser.parse_args().directory)
     torch.set_num_threads(1)
 
     forward_torso(golden, "forward_torso_relu", 1, TORSO_RELU)

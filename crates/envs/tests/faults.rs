@@ -374,8 +374,8 @@ fn runs(process: u32) -> bool {
 
 #[test]
 fn refuses_workers_of_another_commit_with_advice() {
-    let folder = tempfile::tempdir().unwrap();
-    let package = folder.path().join("meme_worker");
+    let directory = tempfile::tempdir().unwrap();
+    let package = directory.path().join("meme_worker");
     fs::create_dir_all(&package).unwrap();
     for entry in fs::read_dir(workspace().join("python/meme_worker")).unwrap().map(Result::unwrap) {
         if entry.path().extension().is_some_and(|ending| ending == "py") {

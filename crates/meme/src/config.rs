@@ -261,16 +261,16 @@ mod tests {
 
     #[test]
     fn run_is_found_by_name_and_by_directory() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let tiny = found("tiny").unwrap();
         let description = RunDescription::new("catch", "tiny", 1);
         let text = tiny.to_toml().unwrap();
-        let (run, _) = RunDirectory::open(folder.path(), "first", ExistingRun::Resume, description, &text).unwrap();
-        let path = run.files().folder().to_str().unwrap();
-        assert_eq!(find(folder.path(), "first").unwrap(), tiny);
+        let (run, _) = RunDirectory::open(directory.path(), "first", ExistingRun::Resume, description, &text).unwrap();
+        let path = run.files.path.to_str().unwrap();
+        assert_eq!(find(directory.path(), "first").unwrap(), tiny);
         assert_eq!(found(path).unwrap(), tiny);
         let show = |run: &str| {
-            let (run, runs) = (Some(run.to_owned()), folder.path().to_path_buf());
+            let (run, runs) = (Some(run.to_owned()), directory.path().to_path_buf());
             show(&ShowArgs { run, config: ConfigArgs::default(), runs, json: false })
         };
         show("first").unwrap();

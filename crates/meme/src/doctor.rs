@@ -91,15 +91,15 @@ fn libtorch() -> Finding {
     let Some(library) = library.into_iter().find(|path| path.ends_with("libtorch_cpu.so")) else {
         return Finding::missing("libtorch", "libtorch_cpu.so is not loaded", "run `make build`");
     };
-    let folder = library.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
-    match torch_version(&folder.join("version.py")) {
+    let directory = library.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    match torch_version(&directory.join("version.py")) {
         Some(version) if version.starts_with(TORCH) => {
             let part = if cfg!(feature = "cuda") { "" } else { " (this build uses its CPU part only)" };
-            Finding::found("libtorch", format!("{version} in {}{part}", folder.display()))
+            Finding::found("libtorch", format!("{version} in {}{part}", directory.display()))
         }
         version => Finding::missing(
             "libtorch",
-            format!("{} in {}", version.as_deref().unwrap_or("unknown version"), folder.display()),
+            format!("{} in {}", version.as_deref().unwrap_or("unknown version"), directory.display()),
             format!("version {TORCH} is required: run `make build`"),
         ),
     }

@@ -17,8 +17,8 @@ fn root() -> Result<PathBuf> {
         return Ok(root);
     }
     let binary = env::current_exe().context("cannot find the path of this program")?;
-    match binary.ancestors().skip(1).find(|folder| contains_worker(folder)) {
-        Some(folder) => Ok(folder.to_path_buf()),
+    match binary.ancestors().skip(1).find(|directory| contains_worker(directory)) {
+        Some(directory) => Ok(directory.to_path_buf()),
         None => bail!(
             "found no python/meme_worker next to or above {}; set MEME_HOME to the checkout or bundle that contains it",
             binary.display()
@@ -26,8 +26,8 @@ fn root() -> Result<PathBuf> {
     }
 }
 
-fn contains_worker(folder: &Path) -> bool {
-    folder.join("python/meme_worker/__main__.py").is_file()
+fn contains_worker(directory: &Path) -> bool {
+    directory.join("python/meme_worker/__main__.py").is_file()
 }
 
 /// The Python package that runs environments in worker processes.

@@ -27,8 +27,8 @@ impl PartialFile {
         if name.is_dir() {
             return Err(io::Error::new(io::ErrorKind::IsADirectory, "it is a directory"));
         }
-        let folder = match name.parent() {
-            Some(folder) if !folder.as_os_str().is_empty() => folder,
+        let directory = match name.parent() {
+            Some(directory) if !directory.as_os_str().is_empty() => directory,
             _ => Path::new("."),
         };
         let mut prefix = OsString::from(".");
@@ -39,12 +39,12 @@ impl PartialFile {
             .prefix(&prefix)
             .suffix(ENDING)
             .permissions(Permissions::from_mode(0o666))
-            .tempfile_in(folder)
+            .tempfile_in(directory)
             // Without the path, which callers name.
             .map_err(|error| error.raw_os_error().map_or(error, io::Error::from_raw_os_error))?;
         // A file system without locks cannot show others that the file is orphaned either.
         let _ = file.as_file().try_lock();
-        remove_orphans(folder);
+        remove_orphans(directory);
         Ok(Self { file, name: name.to_owned() })
     }
 
@@ -67,8 +67,8 @@ impl PartialFile {
 }
 
 /// Removes what killed processes have left behind, for instance after Ctrl-C. Failing to do so does no harm.
-fn remove_orphans(folder: &Path) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+fn remove_orphans(directory: &Path) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = entry.file_name();
         let owner = name.to_str().and_then(|name| name.strip_prefix('.')?.strip_suffix(ENDING)?.rsplit('.').nth(1));
         let is_gone = owner.and_then(|id| id.parse::<u32>().ok()).is_some_and(|id| !is_running(id));

@@ -87,9 +87,9 @@ pub fn run(args: &RecordArgs) -> Result<()> {
 
 /// Default path of a video; its name contains all that the first episode depends on.
 fn default_video(run: &OpenedRun) -> Result<PathBuf> {
-    let folder = run.files.videos_folder();
-    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    Ok(folder.join(format!("{:012}-seed-{}.gif", run.checkpoint.frames(), run.seed)))
+    let directory = run.files.videos_directory();
+    fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    Ok(directory.join(format!("{:012}-seed-{}.gif", run.checkpoint.frames(), run.seed)))
 }
 
 /// Returns the scores of complete episodes, and that of an incomplete one. An episode that is lost with its worker is

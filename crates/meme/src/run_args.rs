@@ -31,26 +31,26 @@ pub fn find_run(root: &Path, which: &str) -> Result<RunFiles> {
 }
 
 /// Opens the run in a directory.
-fn run_in(folder: &Path, root: &Path) -> Result<RunFiles> {
-    if folder.exists() && !folder.is_dir() {
+fn run_in(directory: &Path, root: &Path) -> Result<RunFiles> {
+    if directory.exists() && !directory.is_dir() {
         bail!(
             "{} is not a directory; RUN is a run's name or directory (use --checkpoint to choose a checkpoint)",
-            folder.display()
+            directory.display()
         );
     }
-    if !folder.is_dir() {
-        bail!("no directory {}; {}", folder.display(), known_runs(root)?);
+    if !directory.is_dir() {
+        bail!("no directory {}; {}", directory.display(), known_runs(root)?);
     }
     // `.` and `..` have no name of their own.
-    let folder = match folder.file_name() {
-        Some(_) => folder.to_path_buf(),
-        None => folder.canonicalize().with_context(|| format!("cannot resolve {}", folder.display()))?,
+    let directory = match directory.file_name() {
+        Some(_) => directory.to_path_buf(),
+        None => directory.canonicalize().with_context(|| format!("cannot resolve {}", directory.display()))?,
     };
-    let run = RunFiles::in_folder(&folder);
+    let run = RunFiles::in_directory(&directory);
     if run.is_run() {
         return Ok(run);
     }
-    bail!("{} is not a run: it has no run.json; {}", folder.display(), known_runs(root)?)
+    bail!("{} is not a run: it has no run.json; {}", directory.display(), known_runs(root)?)
 }
 
 fn known_runs(root: &Path) -> Result<String> {
@@ -123,7 +123,7 @@ impl RunArgs {
 impl OpenedRun {
     /// Adds the checkpoint's path to an error.
     pub fn context<T>(&self, result: train::Result<T>) -> Result<T> {
-        result.with_context(|| format!("cannot play {}", self.checkpoint.path().display()))
+        result.with_context(|| format!("cannot play {}", self.checkpoint.path.display()))
     }
 }
 
@@ -148,26 +148,26 @@ mod tests {
         let config = Config::default().to_toml().unwrap();
         let description = RunDescription::new("catch", "tiny", 3);
         let (held, _) = RunDirectory::open(root, name, ExistingRun::Resume, description, &config).unwrap();
-        held.files().clone()
+        held.files.clone()
     }
 
     #[test]
     fn run_is_found_by_name_and_by_directory() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
         let run = make_run(root, "first");
-        let path = run.folder().to_str().unwrap().to_owned();
+        let path = run.path.to_str().unwrap().to_owned();
         for which in ["first".to_owned(), path.clone(), format!("{path}/"), format!("{path}/checkpoints/..")] {
             let found = find_run(root, &which).unwrap();
             assert_eq!((found.name(), found.description_file().exists()), ("first", true), "{which}");
         }
-        assert_eq!(find_run(Path::new("nowhere"), &path).unwrap().folder(), run.folder());
+        assert_eq!(find_run(Path::new("nowhere"), &path).unwrap().path, run.path);
     }
 
     #[test]
     fn unknown_run_is_answered_with_the_known_ones() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
         let rejection = |which: &str| find_run(root, which).unwrap_err().to_string();
         let shown = root.display();
         assert_eq!(rejection("second"), format!("there is no run `second` in {shown}, which contains no runs"));
@@ -182,8 +182,8 @@ mod tests {
 
     #[test]
     fn missing_and_damaged_files_are_reported_with_a_remedy() {
-        let folder = tempfile::tempdir().unwrap();
-        let run = make_run(folder.path(), "first");
+        let directory = tempfile::tempdir().unwrap();
+        let run = make_run(directory.path(), "first");
         assert_eq!(run_config(&run).unwrap(), Config::default());
         let whole = fs::read_to_string(run.config_file()).unwrap();
         let config = run.config_file().display().to_string();

@@ -88,9 +88,9 @@ pub fn run(args: &RunsArgs) -> Result<()> {
 }
 
 fn none(root: &Path) -> String {
-    let folder = std::path::absolute(root).unwrap_or_else(|_| root.to_path_buf());
+    let directory = std::path::absolute(root).unwrap_or_else(|_| root.to_path_buf());
     let why = if root.exists() { "" } else { " (no such directory)" };
-    format!("No runs in {}{why}. `{FIRST_RUN}` starts one in ./{RUNS}.\n", folder.display())
+    format!("No runs in {}{why}. `{FIRST_RUN}` starts one in ./{RUNS}.\n", directory.display())
 }
 
 fn report(run: &RunFiles) -> Result<RunSummary> {
@@ -106,7 +106,7 @@ fn report(run: &RunFiles) -> Result<RunSummary> {
         frames: metrics.frames,
         last_evaluation: metrics.last_evaluation.map(rounded),
         best_evaluation: metrics.best_evaluation.map(rounded),
-        checkpoints: Checkpoints::in_folder(&run.checkpoints_folder()).list()?,
+        checkpoints: Checkpoints::in_directory(&run.checkpoints_directory()).list()?,
         state: match owner {
             Some(_) => RunState::Running,
             None if contents::end_is_saved(run, metrics.frames)? => {
@@ -160,11 +160,11 @@ mod tests {
 
     #[test]
     fn run_is_reported_as_running_and_then_as_cut_off() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
         let description = RunDescription::new("pong", "cpu", 3);
         let (held, _) = RunDirectory::open(root, "first", ExistingRun::Resume, description, "").unwrap();
-        let (mut metrics, _) = MetricsWriter::open(&held.files().metrics_file(), None).unwrap();
+        let (mut metrics, _) = MetricsWriter::open(&held.files.metrics_file(), None).unwrap();
         for (frames, score) in [(4000, -20.0), (8000, 14.75), (12_000, 0.9900000000000001)] {
             metrics.append(Row::new(frames).scalar(EVALUATION_SCORE, score)).unwrap();
         }

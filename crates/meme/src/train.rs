@@ -133,10 +133,10 @@ impl TrainPlan {
     /// Announces what happens to the run, once that is certain, and trains it unless it is finished. A resumed run keeps
     /// its config, except for the frames to train for.
     fn start(&self, directory: &RunDirectory, opened: &OpenedRun, stop: &Stop) -> Result<RunStatus> {
-        let (name, folder) = (&self.name, directory.files().folder().display());
+        let (name, path) = (&self.name, directory.files.path.display());
         let from = match opened {
             OpenedRun::Created => {
-                console::message(format_args!("starting run {name} in {folder}"));
+                console::message(format_args!("starting run {name} in {path}"));
                 None
             }
             OpenedRun::MovedAside(old) => {
@@ -147,7 +147,7 @@ impl TrainPlan {
                 None
             }
             OpenedRun::Resumed => {
-                let known = run_config(directory.files())?;
+                let known = run_config(&directory.files)?;
                 let warn = &mut |message: &str| console::warn(message);
                 let resumption = resume::resume(directory, &self.preset, &known, &self.config, warn)?;
                 let (budget_before, from) = match resumption {
@@ -161,8 +161,8 @@ impl TrainPlan {
                     false => format!(", up to {frames} frames instead of {budget_before}"),
                 };
                 console::message(match from {
-                    Some(_) => format!("resuming run {name} in {folder}{until}"),
-                    None => format!("run {name} has no checkpoint; starting again in {folder}{until}"),
+                    Some(_) => format!("resuming run {name} in {path}{until}"),
+                    None => format!("run {name} has no checkpoint; starting again in {path}{until}"),
                 });
                 from
             }
@@ -219,7 +219,7 @@ fn locked(progress: &Mutex<ProgressLine>) -> MutexGuard<'_, ProgressLine> {
 #[derive(Serialize)]
 struct TrainReport<'a> {
     name: &'a str,
-    folder: &'a Path,
+    directory: &'a Path,
     #[serde(flatten)]
     status: &'a RunStatus,
     /// Why training ended: finished or stopped.
@@ -229,7 +229,7 @@ struct TrainReport<'a> {
 /// Prints the final status, and says why training ended and what can be done next.
 fn report(args: &TrainArgs, name: &str, status: &RunStatus) -> Result<()> {
     let RunStatus { frames, budget, updates, .. } = status;
-    let (folder, runs) = (args.runs.join(name), args.runs.display());
+    let (directory, runs) = (args.runs.join(name), args.runs.display());
     let (ended, next) = if status.is_finished() {
         let runs = if args.runs == Path::new(RUNS) { String::new() } else { format!(" --runs {runs}") };
         let eval = format!("evaluate it with `meme eval {name}{runs}`");
@@ -241,9 +241,9 @@ fn report(args: &TrainArgs, name: &str, status: &RunStatus) -> Result<()> {
         if *updates == 0 { "; nothing was learned yet, because replay holds too few sequences" } else { "" };
     console::message(format_args!(
         "run {name} {ended} at {frames} of {budget} frames and {updates} updates, saved in {}; {next}{unlearned}",
-        folder.display()
+        directory.display()
     ));
-    let report = TrainReport { name, folder: &folder, status, ended };
+    let report = TrainReport { name, directory: &directory, status, ended };
     output::print_report(args.json, &report, |report| format!("{name}: {}\n", report.status))
 }
 

@@ -104,7 +104,7 @@ fn compiled(source: &str) -> Result<Vec<u8>> {
     let architecture = format!("sm_{major}{minor}");
     let whole = format!("{PRELUDE}\n{source}");
     let key = xxh3_128(format!("{architecture} {compiler_major}.{compiler_minor}\n{whole}").as_bytes());
-    let file = cache_folder().map(|folder| folder.join(format!("kernels-{key:032x}.cubin")));
+    let file = cache_directory().map(|directory| directory.join(format!("kernels-{key:032x}.cubin")));
     if let Some(Ok(bytes)) = file.as_ref().map(fs::read)
         && let Some(cubin) = unsealed(&bytes)
     {
@@ -113,10 +113,10 @@ fn compiled(source: &str) -> Result<Vec<u8>> {
     let cubin = driver.compile(&whole, &architecture)?;
     // Without a cache the next start compiles again, which takes seconds but is not an error.
     if let Some(file) = file
-        && let Some(folder) = file.parent()
-        && fs::create_dir_all(folder).is_ok()
+        && let Some(directory) = file.parent()
+        && fs::create_dir_all(directory).is_ok()
     {
-        let beside = folder.join(format!(".{}-{key:032x}", process::id()));
+        let beside = directory.join(format!(".{}-{key:032x}", process::id()));
         if fs::write(&beside, sealed(&cubin)).is_ok() {
             let _ = fs::rename(&beside, &file);
         }
@@ -125,7 +125,7 @@ fn compiled(source: &str) -> Result<Vec<u8>> {
 }
 
 /// Returns `$XDG_CACHE_HOME/meme` or `~/.cache/meme`.
-fn cache_folder() -> Option<PathBuf> {
+fn cache_directory() -> Option<PathBuf> {
     let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     Some(absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?.join("meme"))
 }

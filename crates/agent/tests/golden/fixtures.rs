@@ -26,12 +26,12 @@ pub struct Case {
     pub tensors: NamedTensors,
 }
 
-fn folder() -> PathBuf {
+fn directory() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
 }
 
 pub fn read(file: &str) -> NamedTensors {
-    let path = folder().join(file);
+    let path = directory().join(file);
     let bytes = std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     tensor_file::parse(&bytes).unwrap()
 }
@@ -40,7 +40,7 @@ pub fn read(file: &str) -> NamedTensors {
 pub fn cases(kind: &str) -> Vec<Case> {
     // Tests run in parallel, and waiting threads of libtorch would spin.
     tch::set_num_threads(1);
-    let text = std::fs::read_to_string(folder().join("cases.json")).unwrap();
+    let text = std::fs::read_to_string(directory().join("cases.json")).unwrap();
     let all: Value = serde_json::from_str(&text).unwrap();
     let cases: Vec<Case> = all["files"]
         .as_array()

@@ -15,18 +15,18 @@ use crate::setup::{self, ACTIONS};
 /// Where the child process of the test below finds the saved learner.
 const CHILD: &str = "AGENT_TEST_CONTINUE_FROM";
 
-fn write_state(folder: &Path, state: &LearnerState) {
-    tensor_file::write(&state.weights, &folder.join("weights.safetensors")).unwrap();
-    tensor_file::write(&state.optimizer, &folder.join("optimizer.safetensors")).unwrap();
-    fs::write(folder.join("scalars.json"), serde_json::to_vec(&state.scalars).unwrap()).unwrap();
+fn write_state(directory: &Path, state: &LearnerState) {
+    tensor_file::write(&state.weights, &directory.join("weights.safetensors")).unwrap();
+    tensor_file::write(&state.optimizer, &directory.join("optimizer.safetensors")).unwrap();
+    fs::write(directory.join("scalars.json"), serde_json::to_vec(&state.scalars).unwrap()).unwrap();
 }
 
-fn read_state(folder: &Path) -> LearnerState {
-    let tensors = |name: &str| tensor_file::parse(&fs::read(folder.join(name)).unwrap()).unwrap();
+fn read_state(directory: &Path) -> LearnerState {
+    let tensors = |name: &str| tensor_file::parse(&fs::read(directory.join(name)).unwrap()).unwrap();
     LearnerState {
         weights: tensors("weights.safetensors"),
         optimizer: tensors("optimizer.safetensors"),
-        scalars: serde_json::from_slice(&fs::read(folder.join("scalars.json")).unwrap()).unwrap(),
+        scalars: serde_json::from_slice(&fs::read(directory.join("scalars.json")).unwrap()).unwrap(),
     }
 }
 
@@ -46,12 +46,12 @@ fn a_saved_learner_continues_bit_for_bit_in_a_new_process() {
     // So that the target is copied on either side of the break.
     config.copies.target_period = 2;
     if let Some(path) = std::env::var_os(CHILD) {
-        let folder = Path::new(&path);
-        let state = read_state(folder);
+        let directory = Path::new(&path);
+        let state = read_state(directory);
         let mut learner = Learner::restore(&config, &setup::image(), ACTIONS, &state, Device::Cpu).unwrap();
         assert_eq!(learner.updates(), 2);
         continue_steps(&mut learner, 2, 5);
-        write_state(folder, &learner.save().unwrap());
+        write_state(directory, &learner.save().unwrap());
         return;
     }
     let mut whole = setup::learner(&config);
@@ -59,17 +59,17 @@ fn a_saved_learner_continues_bit_for_bit_in_a_new_process() {
 
     let mut broken = setup::learner(&config);
     assert_eq!(continue_steps(&mut broken, 0, 2), reports[..2]);
-    let folder = std::env::temp_dir().join(format!("agent-continue-{}", std::process::id()));
-    fs::create_dir(&folder).unwrap();
-    write_state(&folder, &broken.save().unwrap());
+    let directory = std::env::temp_dir().join(format!("agent-continue-{}", std::process::id()));
+    fs::create_dir(&directory).unwrap();
+    write_state(&directory, &broken.save().unwrap());
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "saving::a_saved_learner_continues_bit_for_bit_in_a_new_process"])
-        .env(CHILD, &folder)
+        .env(CHILD, &directory)
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    let continued = read_state(&folder);
-    fs::remove_dir_all(&folder).unwrap();
+    let continued = read_state(&directory);
+    fs::remove_dir_all(&directory).unwrap();
     let expected = whole.save().unwrap();
     assert_eq!(continued.scalars, expected.scalars);
     for (name, tensor) in &expected.weights {

@@ -16,7 +16,7 @@ pub struct WorkerConfig {
     pub environment: EnvId,
     /// The Python interpreter, with `numpy` and `ale-py` or `gymnasium` installed.
     pub python: PathBuf,
-    /// The folder of the Python package `meme_worker`.
+    /// The directory of the Python package `meme_worker`.
     pub package: PathBuf,
     /// Index of the worker's first environment in the whole run.
     pub first_index: u64,

@@ -142,10 +142,10 @@ pub fn run(args: &SystemArgs) -> Result<()> {
     if let Some(warning) = preset_warning(&environment, &preset, trainer::device(&config)?) {
         console::warn(warning);
     }
-    let folder = tempfile::tempdir().context("cannot create a temporary directory")?;
+    let scratch = tempfile::tempdir().context("cannot create a temporary directory")?;
     let description = RunDescription::new(&environment.to_string(), &preset, config.run.seed);
     let (directory, _) =
-        RunDirectory::open(folder.path(), "bench", ExistingRun::Resume, description, &config.to_toml()?)?;
+        RunDirectory::open(scratch.path(), "bench", ExistingRun::Resume, description, &config.to_toml()?)?;
     let on_gpu = config.run.device != Device::Cpu && tch::Cuda::is_available();
     let mut bench = SystemBench {
         warm_up: args.warm_up,

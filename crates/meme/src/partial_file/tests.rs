@@ -3,8 +3,8 @@ use std::io::Write;
 use super::*;
 
 /// The names in a directory, in order.
-pub fn names(folder: &Path) -> Vec<String> {
-    let entries = fs::read_dir(folder).unwrap();
+pub fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
     let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
@@ -12,8 +12,8 @@ pub fn names(folder: &Path) -> Vec<String> {
 
 #[test]
 fn file_takes_its_name_only_at_the_end() {
-    let folder = tempfile::tempdir().unwrap();
-    let name = folder.path().join("out.gif");
+    let directory = tempfile::tempdir().unwrap();
+    let name = directory.path().join("out.gif");
     fs::write(&name, "old").unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode();
     let usual = mode(&name);
@@ -23,39 +23,39 @@ fn file_takes_its_name_only_at_the_end() {
     partial.finish().unwrap();
     assert_eq!(fs::read(&name).unwrap(), b"new");
     assert_eq!(mode(&name), usual);
-    assert_eq!(names(folder.path()), ["out.gif"]);
+    assert_eq!(names(directory.path()), ["out.gif"]);
 }
 
 #[test]
 fn files_of_killed_processes_are_removed() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let running = format!(".b.gif.{}.x.meme-partial", std::os::unix::process::parent_id());
     let elsewhere = ".e.gif.4294967295.x.meme-partial";
     let unrelated = ["c.meme-partial", ".d.gif.mine.x.meme-partial", ".f.gif.4294967295.x.partial"];
     for name in [&[".a.gif.4294967295.x.meme-partial", &running, elsewhere], &unrelated[..]].concat() {
-        fs::write(folder.path().join(name), "").unwrap();
+        fs::write(directory.path().join(name), "").unwrap();
     }
-    let held = File::open(folder.path().join(elsewhere)).unwrap();
+    let held = File::open(directory.path().join(elsewhere)).unwrap();
     held.try_lock().unwrap();
-    drop(PartialFile::create(&folder.path().join("out.gif")).unwrap());
+    drop(PartialFile::create(&directory.path().join("out.gif")).unwrap());
     let mut expected = [&[running.as_str(), elsewhere], &unrelated[..]].concat();
     expected.sort_unstable();
-    assert_eq!(names(folder.path()), expected);
+    assert_eq!(names(directory.path()), expected);
 }
 
 #[test]
 fn partial_file_is_locked() {
-    let folder = tempfile::tempdir().unwrap();
-    let partial = PartialFile::create(&folder.path().join("out.gif")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let partial = PartialFile::create(&directory.path().join("out.gif")).unwrap();
     drop(partial.writer().unwrap());
     assert!(File::open(partial.path()).unwrap().try_lock().is_err());
 }
 
 #[test]
 fn dropped_file_leaves_nothing() {
-    let folder = tempfile::tempdir().unwrap();
-    let partial = PartialFile::create(&folder.path().join("out.gif")).unwrap();
-    assert_eq!(names(folder.path()).len(), 1);
+    let directory = tempfile::tempdir().unwrap();
+    let partial = PartialFile::create(&directory.path().join("out.gif")).unwrap();
+    assert_eq!(names(directory.path()).len(), 1);
     drop(partial);
-    assert!(names(folder.path()).is_empty());
+    assert!(names(directory.path()).is_empty());
 }

@@ -245,10 +245,10 @@ mod tests {
         let description = RunDescription::new("pong", "tiny", 3);
         let (run, _) = RunDirectory::open(folder.path(), "first", ExistingRun::Resume, description, &config).unwrap();
         let out = folder.path().join("x.svg");
-        let refused = |game| format!("{:#}", plot(&args(&[run.files().folder()], &out, game)).map(drop).unwrap_err());
+        let refused = |game| format!("{:#}", plot(&args(&[&run.files.path], &out, game)).map(drop).unwrap_err());
         let nothing = "run first has no metrics yet; one row is written every metrics.interval_seconds of training";
         assert_eq!(refused(None), nothing);
-        MetricsWriter::open(&run.files().metrics_file(), None).unwrap();
+        MetricsWriter::open(&run.files.metrics_file(), None).unwrap();
         assert_eq!(refused(None), nothing);
         assert_eq!(refused(Some("breakout")), "run first was trained on pong, not on breakout; omit --game");
     }

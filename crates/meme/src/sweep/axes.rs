@@ -293,9 +293,9 @@ mod tests {
 
     #[test]
     fn shipped_sweeps_have_valid_configs() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/sweeps");
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/sweeps");
         let mut count = 0;
-        for entry in fs::read_dir(folder).unwrap() {
+        for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             let sweep = SweepFile::read(&path).unwrap().plan("id".into(), &[]);
             let sweep = sweep.unwrap_or_else(|error| panic!("{}: {error}", path.display()));

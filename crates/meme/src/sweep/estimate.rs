@@ -80,10 +80,10 @@ impl Estimate {
 
 /// Mean speed of the runs with a preset, in `root` and in its sweeps.
 fn measured_speed(root: &Path, preset: &str) -> Option<f64> {
-    let folders = fs::read_dir(root).ok()?.flatten().map(|entry| entry.path());
-    let runs = folders.flat_map(|folder| match folder.join("sweep.json").is_file() {
-        true => RunFiles::all(&folder).unwrap_or_default(),
-        false => vec![RunFiles::in_folder(&folder)],
+    let directories = fs::read_dir(root).ok()?.flatten().map(|entry| entry.path());
+    let runs = directories.flat_map(|directory| match directory.join("sweep.json").is_file() {
+        true => RunFiles::all(&directory).unwrap_or_default(),
+        false => vec![RunFiles::in_directory(&directory)],
     });
     let with_preset = runs.filter(|run| run.description().is_ok_and(|description| description.preset == preset));
     let speeds: Vec<f64> = with_preset.filter_map(|run| LastRows::of(&run.metrics_file()).speed).collect();
@@ -112,7 +112,7 @@ mod tests {
 
         let description = RunDescription::new("pong", "quick", 1);
         let (run, _) = RunDirectory::open(scratch.path(), "old", ExistingRun::Resume, description, "").unwrap();
-        fs::write(run.files().metrics_file(), "{\"frames\":4,\"speed/frames_per_second\":6550}\n").unwrap();
+        fs::write(run.files.metrics_file(), "{\"frames\":4,\"speed/frames_per_second\":6550}\n").unwrap();
         let slower = Estimate::of(&manifest, &runs, scratch.path()).unwrap();
         assert!((slower.hours - 2.0 * estimate.hours).abs() < 1e-9, "{slower:?}");
         assert!(slower.text(true).contains("6550 frames/s (measured by runs here)"));

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use train::run::stop::Stop;
 
 use super::Summary;
-use super::manifest::{Manifest, SweepFolder, SweepRun};
+use super::manifest::{Manifest, SweepDirectory, SweepRun};
 use super::task::{Outcome, attempt};
 use crate::console::{self, ProgressLine};
 
@@ -45,7 +45,7 @@ enum Report<'a> {
 
 /// Trains the runs that `left` names; each fails at most `retries` + 1 times.
 pub fn train(
-    folder: &SweepFolder,
+    directory: &SweepDirectory,
     manifest: &Manifest,
     left: Vec<&SweepRun>,
     places: &[Option<String>],
@@ -59,7 +59,7 @@ pub fn train(
     thread::scope(|scope| {
         for place in places {
             let (reports, queue) = (reports.clone(), &queue);
-            let work = move || work(folder, manifest, queue, place.as_deref(), retries, stop, &reports);
+            let work = move || work(directory, manifest, queue, place.as_deref(), retries, stop, &reports);
             thread::Builder::new()
                 .name("sweep".to_owned())
                 .spawn_scoped(scope, work)
@@ -100,7 +100,7 @@ pub fn train(
 }
 
 fn work<'a>(
-    folder: &SweepFolder,
+    directory: &SweepDirectory,
     manifest: &Manifest,
     queue: &Mutex<VecDeque<&'a SweepRun>>,
     gpu: Option<&str>,
@@ -113,7 +113,7 @@ fn work<'a>(
         for attempts in 0.. {
             // The receiver lives as long as this thread, unless another place failed.
             let _ = reports.send(Ok(Report::Started(run, gpu.map(str::to_owned))));
-            match attempt(folder, manifest, run, gpu, stop) {
+            match attempt(directory, manifest, run, gpu, stop) {
                 Ok(outcome) => {
                     let again = matches!(outcome, Outcome::Failed(_)) && attempts < retries && !stop.is_requested();
                     let _ = reports.send(Ok(Report::Ended(run, outcome, again)));

@@ -82,12 +82,12 @@ pub struct RunRecord {
 
 /// The directory of a sweep.
 #[derive(Clone, Debug)]
-pub struct SweepFolder(PathBuf);
+pub struct SweepDirectory(PathBuf);
 
-impl SweepFolder {
+impl SweepDirectory {
     /// The sweep `name` among the runs in `root`, which need not exist.
     pub fn named(root: &Path, name: &str) -> Result<Self> {
-        Ok(Self(RunFiles::named(root, name)?.folder().to_path_buf()))
+        Ok(Self(RunFiles::named(root, name)?.path))
     }
 
     /// Its directory, in which its runs are.
@@ -110,12 +110,12 @@ impl SweepFolder {
 
     /// The directory of a run.
     pub fn run(&self, run: &SweepRun) -> RunFiles {
-        RunFiles::in_folder(&self.0.join(&run.name))
+        RunFiles::in_directory(&self.0.join(&run.name))
     }
 
     /// Whether the directory is that of a run.
     pub fn run_exists(&self) -> bool {
-        RunFiles::in_folder(&self.0).is_run()
+        RunFiles::in_directory(&self.0).is_run()
     }
 
     /// Reads the manifest, if there is one.
@@ -152,8 +152,8 @@ impl SweepFolder {
 
     /// Writes the manifest, and creates the directories of the sweep.
     pub fn write(&self, manifest: &Manifest) -> Result<()> {
-        for folder in ["logs", "records"].map(|name| self.0.join(name)) {
-            fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        for directory in ["logs", "records"].map(|name| self.0.join(name)) {
+            fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
         }
         write_json(&self.manifest_file(), manifest)
     }
@@ -234,31 +234,31 @@ mod tests {
     #[test]
     fn manifest_is_read_as_it_was_written() {
         let scratch = tempfile::tempdir().unwrap();
-        let folder = SweepFolder::named(scratch.path(), "lr").unwrap();
-        assert_eq!(folder.read().unwrap(), None);
-        let missing = folder.open().unwrap_err().to_string();
-        assert_eq!(missing, format!("{} is not a sweep: it has no sweep.json", folder.path().display()));
-        folder.write(&manifest("a", 2)).unwrap();
-        assert_eq!(folder.open().unwrap(), manifest("a", 2));
-        assert_eq!(folder.record(&run("catch", 1)), RunRecord::default());
+        let directory = SweepDirectory::named(scratch.path(), "lr").unwrap();
+        assert_eq!(directory.read().unwrap(), None);
+        let missing = directory.open().unwrap_err().to_string();
+        assert_eq!(missing, format!("{} is not a sweep: it has no sweep.json", directory.path().display()));
+        directory.write(&manifest("a", 2)).unwrap();
+        assert_eq!(directory.open().unwrap(), manifest("a", 2));
+        assert_eq!(directory.record(&run("catch", 1)), RunRecord::default());
         let record = RunRecord { attempts: 2, node: "here".into(), failure: Some("error: no".into()) };
-        folder.write_record(&run("catch", 1), &record).unwrap();
-        assert_eq!(folder.record(&run("catch", 1)), record);
+        directory.write_record(&run("catch", 1), &record).unwrap();
+        assert_eq!(directory.record(&run("catch", 1)), record);
     }
 
     #[test]
     fn manifest_of_another_format_or_with_a_path_for_a_name_is_refused() {
         let scratch = tempfile::tempdir().unwrap();
-        let folder = SweepFolder::named(scratch.path(), "lr").unwrap();
-        folder.write(&manifest("a", 1)).unwrap();
-        fs::write(folder.manifest_file(), r#"{"format": 2, "shape": "unknown"}"#).unwrap();
-        assert!(folder.open().unwrap_err().to_string().ends_with("has format 2, and this version of meme reads 1"));
-        fs::write(folder.manifest_file(), r#"{"format": 1}"#).unwrap();
-        assert!(folder.open().unwrap_err().to_string().contains("is damaged"));
+        let directory = SweepDirectory::named(scratch.path(), "lr").unwrap();
+        directory.write(&manifest("a", 1)).unwrap();
+        fs::write(directory.manifest_file(), r#"{"format": 2, "shape": "unknown"}"#).unwrap();
+        assert!(directory.open().unwrap_err().to_string().ends_with("has format 2, and this version of meme reads 1"));
+        fs::write(directory.manifest_file(), r#"{"format": 1}"#).unwrap();
+        assert!(directory.open().unwrap_err().to_string().contains("is damaged"));
         let mut outside = manifest("a", 1);
         outside.runs[0].name = "../../elsewhere".into();
-        folder.write(&outside).unwrap();
-        assert!(folder.open().unwrap_err().to_string().contains("can't be named"));
+        directory.write(&outside).unwrap();
+        assert!(directory.open().unwrap_err().to_string().contains("can't be named"));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use train::run::stop::Stop;
 
 use self::axes::{Games, SweepFile};
 use self::estimate::Estimate;
-use self::manifest::{Manifest, SweepFolder, SweepRun};
+use self::manifest::{Manifest, SweepDirectory, SweepRun};
 use self::progress::{RunProgress, SweepState};
 use self::task::Outcome;
 use crate::console::{self, ProgressLine};
@@ -124,10 +124,10 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
 
 fn run_one(args: &RunArgs) -> Result<ExitCode> {
     let stop = Stop::on_signals()?;
-    let folder = SweepFolder::named(&args.runs, &args.name)?;
-    let manifest = task::check_shared(&folder, &args.id)?;
+    let directory = SweepDirectory::named(&args.runs, &args.name)?;
+    let manifest = task::check_shared(&directory, &args.id)?;
     let run = manifest.find(&args.run)?;
-    match task::attempt(&folder, &manifest, run, None, &stop)? {
+    match task::attempt(&directory, &manifest, run, None, &stop)? {
         Outcome::Finished => Ok(ExitCode::SUCCESS),
         Outcome::Interrupted => Ok(ExitCode::from(INTERRUPTED)),
         Outcome::Failed(reason) => bail!("{}: {reason}", run.name),
@@ -137,10 +137,10 @@ fn run_one(args: &RunArgs) -> Result<ExitCode> {
 fn start(args: &StartArgs) -> Result<ExitCode> {
     let stop = Stop::on_signals()?;
     let name = args.name.as_deref().context("a sweep needs a name")?;
-    let folder = SweepFolder::named(&args.runs, name)?;
-    let manifest = args.manifest(name, &folder)?;
+    let directory = SweepDirectory::named(&args.runs, name)?;
+    let manifest = args.manifest(name, &directory)?;
     let places = local::places(args.jobs);
-    let progress = RunProgress::of_all(&folder, &manifest)?;
+    let progress = RunProgress::of_all(&directory, &manifest)?;
     let is_left = |progress: &&RunProgress| progress.state != SweepState::Finished;
     let left: Vec<&SweepRun> =
         manifest.runs.iter().zip(&progress).filter(|(_, progress)| is_left(progress)).map(|(run, _)| run).collect();
@@ -155,15 +155,15 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
         output::print(&left.iter().map(list).collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
-    folder.write(&manifest)?;
-    let summary = local::train(&folder, &manifest, left, &places, args.retries, &stop)?;
+    directory.write(&manifest)?;
+    let summary = local::train(&directory, &manifest, left, &places, args.retries, &stop)?;
     summary.report(name, finished, count)
 }
 
 impl StartArgs {
     /// The manifest of the sweep: new, as it was, or with more runs.
-    fn manifest(&self, name: &str, folder: &SweepFolder) -> Result<Manifest> {
-        let known = folder.read()?;
+    fn manifest(&self, name: &str, directory: &SweepDirectory) -> Result<Manifest> {
+        let known = directory.read()?;
         let describes = self.file.is_some() || self.games.is_some() || self.preset.is_some();
         if let Some(known) = &known
             && !describes
@@ -173,8 +173,8 @@ impl StartArgs {
         {
             return Ok(known.clone());
         }
-        if known.is_none() && folder.run_exists() {
-            bail!("{} is a run; choose another name for the sweep", folder.path().display());
+        if known.is_none() && directory.run_exists() {
+            bail!("{} is a run; choose another name for the sweep", directory.path().display());
         }
         let mut file = self.file.as_deref().map_or(Ok(SweepFile::default()), SweepFile::read)?;
         file.games = self.games.clone().map(Games::Text).or(file.games);

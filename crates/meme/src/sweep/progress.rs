@@ -10,7 +10,7 @@ use serde_json::Value;
 use train::run::EVALUATION_SCORE;
 use train::run::checkpoint::contents;
 
-use super::manifest::{Manifest, SweepFolder, SweepRun};
+use super::manifest::{Manifest, SweepDirectory, SweepRun};
 use crate::config;
 
 /// The end of a metrics file that is read: dozens of rows.
@@ -72,10 +72,10 @@ pub struct RunProgress {
 
 impl RunProgress {
     /// Reads how far a run is.
-    pub fn of(folder: &SweepFolder, manifest: &Manifest, run: &SweepRun) -> Result<Self> {
+    pub fn of(directory: &SweepDirectory, manifest: &Manifest, run: &SweepRun) -> Result<Self> {
         let budget = config::load(&manifest.sources(run)?)?.config.run.frames;
-        let record = folder.record(run);
-        let files = folder.run(run);
+        let record = directory.record(run);
+        let files = directory.run(run);
         let LastRows { frames, score, speed } = LastRows::of(&files.metrics_file());
         let owner = files.owner();
         let state = if owner.is_some() {
@@ -106,8 +106,8 @@ impl RunProgress {
     }
 
     /// Reads how far all runs are.
-    pub fn of_all(folder: &SweepFolder, manifest: &Manifest) -> Result<Vec<Self>> {
-        manifest.runs.iter().map(|run| Self::of(folder, manifest, run)).collect()
+    pub fn of_all(directory: &SweepDirectory, manifest: &Manifest) -> Result<Vec<Self>> {
+        manifest.runs.iter().map(|run| Self::of(directory, manifest, run)).collect()
     }
 }
 

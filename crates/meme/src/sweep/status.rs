@@ -9,7 +9,7 @@ use train::number_format::fixed;
 use train::run::stop::Stop;
 
 use super::StatusArgs;
-use super::manifest::SweepFolder;
+use super::manifest::SweepDirectory;
 use super::progress::{RunProgress, SweepState};
 use crate::console::ProgressLine;
 use crate::output::{self, Column};
@@ -19,24 +19,24 @@ const REFRESH: Duration = Duration::from_secs(2);
 #[derive(Serialize)]
 struct SweepStatus<'a> {
     name: &'a str,
-    folder: String,
+    directory: String,
     runs: Vec<RunProgress>,
 }
 
 /// Prints the table; on a terminal it is refreshed until all runs have ended.
 pub fn show(args: &StatusArgs) -> Result<()> {
-    let folder = SweepFolder::named(&args.runs, &args.name)?;
-    let manifest = folder.open()?;
+    let directory = SweepDirectory::named(&args.runs, &args.name)?;
+    let manifest = directory.open()?;
     if args.json {
-        let runs = RunProgress::of_all(&folder, &manifest)?;
-        let folder = folder.path().display().to_string();
-        return output::print_json(&SweepStatus { name: &args.name, folder, runs });
+        let runs = RunProgress::of_all(&directory, &manifest)?;
+        let directory = directory.path().display().to_string();
+        return output::print_json(&SweepStatus { name: &args.name, directory, runs });
     }
     if io::stdout().is_terminal() && io::stderr().is_terminal() {
         let stop = Stop::on_signals()?;
         let mut line = ProgressLine::new();
         loop {
-            let runs = RunProgress::of_all(&folder, &manifest)?;
+            let runs = RunProgress::of_all(&directory, &manifest)?;
             if !runs.iter().any(|run| run.state == SweepState::Running) || stop.is_requested() {
                 break;
             }
@@ -45,7 +45,7 @@ pub fn show(args: &StatusArgs) -> Result<()> {
         }
         line.clear();
     }
-    output::print(&table(&RunProgress::of_all(&folder, &manifest)?))
+    output::print(&table(&RunProgress::of_all(&directory, &manifest)?))
 }
 
 fn table(runs: &[RunProgress]) -> String {

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use train::run::stop::Stop;
 use train::run::{RunLock, host};
 
-use super::manifest::{Manifest, RunRecord, SweepFolder, SweepRun};
+use super::manifest::{Manifest, RunRecord, SweepDirectory, SweepRun};
 use super::progress::{RunProgress, SweepState};
 
 /// How often to look whether a run has ended.
@@ -33,45 +33,46 @@ pub enum Outcome {
 
 /// Trains a run until it ends, or until a stop is requested and it has saved itself. Records how that went.
 pub fn attempt(
-    folder: &SweepFolder,
+    directory: &SweepDirectory,
     manifest: &Manifest,
     run: &SweepRun,
     gpu: Option<&str>,
     stop: &Stop,
 ) -> Result<Outcome> {
-    let files = folder.run(run);
+    let files = directory.run(run);
     // A process of an earlier attempt may still train it, if only its parent was killed.
     while RunLock::holder(&files.lock_file()).is_some() {
         if stop.wait(POLL) {
             return Ok(Outcome::Interrupted);
         }
     }
-    if RunProgress::of(folder, manifest, run)?.state == SweepState::Finished {
+    if RunProgress::of(directory, manifest, run)?.state == SweepState::Finished {
         return Ok(Outcome::Finished);
     }
     if stop.is_requested() {
         return Ok(Outcome::Interrupted);
     }
-    let attempts = folder.record(run).attempts + 1;
+    let attempts = directory.record(run).attempts + 1;
     let record = RunRecord { attempts, node: host(), failure: None };
-    folder.write_record(run, &record)?;
-    let log = folder.log_file(&run.name);
+    directory.write_record(run, &record)?;
+    let log = directory.log_file(&run.name);
     let start = fs::metadata(&log).map_or(0, |log| log.len());
-    let status = wait(command(folder, manifest, run, gpu, &log)?.spawn().context("cannot start `meme train`")?, stop)?;
-    let outcome = match RunProgress::of(folder, manifest, run)?.state {
+    let status =
+        wait(command(directory, manifest, run, gpu, &log)?.spawn().context("cannot start `meme train`")?, stop)?;
+    let outcome = match RunProgress::of(directory, manifest, run)?.state {
         SweepState::Finished => Outcome::Finished,
         _ if status.success() => Outcome::Interrupted,
         _ => Outcome::Failed(reason(status, &log, start)),
     };
     if let Outcome::Failed(reason) = &outcome {
-        folder.write_record(run, &RunRecord { failure: Some(reason.clone()), ..record })?;
+        directory.write_record(run, &RunRecord { failure: Some(reason.clone()), ..record })?;
     }
     Ok(outcome)
 }
 
 /// The command that trains a run, with its output in the log.
 fn command(
-    folder: &SweepFolder,
+    directory: &SweepDirectory,
     manifest: &Manifest,
     run: &SweepRun,
     gpu: Option<&str>,
@@ -81,7 +82,7 @@ fn command(
     let log = open().with_context(|| format!("cannot write {}", log.display()))?;
     let mut command = Command::new(std::env::current_exe().context("cannot find the path of this program")?);
     command.args(["train", &run.environment, "--preset", &manifest.preset, "--name", &run.name]);
-    command.arg("--runs").arg(folder.path());
+    command.arg("--runs").arg(directory.path());
     for setting in manifest.sources(run)?.set {
         command.args(["--set", &setting]);
     }
@@ -132,9 +133,9 @@ fn log_since(log: &Path, start: u64) -> Result<String> {
 }
 
 /// Fails if this is not the directory of the sweep that was started elsewhere.
-pub fn check_shared(folder: &SweepFolder, id: &str) -> Result<Manifest> {
-    let shown = std::path::absolute(folder.path()).unwrap_or_else(|_| folder.path().to_path_buf());
-    match folder.read()? {
+pub fn check_shared(directory: &SweepDirectory, id: &str) -> Result<Manifest> {
+    let shown = std::path::absolute(directory.path()).unwrap_or_else(|_| directory.path().to_path_buf());
+    match directory.read()? {
         Some(manifest) if manifest.id == id => Ok(manifest),
         _ => bail!(
             "{} on {} is not the directory of the sweep that was started: the runs must be on a file system that all \

@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn system_error_is_reported_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let partial = PartialFile::create(&folder.path().join("out.gif")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let partial = PartialFile::create(&directory.path().join("out.gif")).unwrap();
         let full = File::options().write(true).open("/dev/full").unwrap();
         let mut file = GifFile::create(full, partial, (160, 160), 15).unwrap();
         // More than the buffer holds, so that the encoder fails.
@@ -201,8 +201,8 @@ mod tests {
     }
 
     fn written(frames: &[Vec<u8>], width: usize, frames_per_second: u32) -> Vec<(Vec<u8>, u16)> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out.gif");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.gif");
         let height = frames[0].len() / 3 / width;
         let file = PartialFile::create(&path).unwrap();
         let mut gif = GifFile::create(file.writer().unwrap(), file, (width, height), frames_per_second).unwrap();
@@ -270,14 +270,14 @@ mod tests {
 
     #[test]
     fn impossible_rate_and_size_are_rejected() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let rejection = |width, rate| {
-            let file = PartialFile::create(&folder.path().join("out.gif")).unwrap();
+            let file = PartialFile::create(&directory.path().join("out.gif")).unwrap();
             GifFile::create(file.writer().unwrap(), file, (width, 10), rate).map(drop).unwrap_err().to_string()
         };
         assert_eq!(rejection(10, 60), "a GIF has 1 to 50 frames per second, not 60");
         assert_eq!(rejection(10, 0), "a GIF has 1 to 50 frames per second, not 0");
         assert_eq!(rejection(70_000, 15), "a GIF is at most 65535 pixels wide and high, not 70000");
-        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
     }
 }

@@ -124,30 +124,30 @@ mod tests {
 
     #[test]
     fn unknown_format_is_rejected_before_anything_is_written() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         for name in ["out.avi", "out", "gif", "out.mp4.txt", ".gif"] {
-            let path = folder.path().join(name);
+            let path = directory.path().join(name);
             let sentence =
                 format!("unknown video format \"{}\": expected a file name that ends in .gif or .mp4", path.display());
             assert_eq!(rejection(&path), sentence);
         }
-        assert!(names(folder.path()).is_empty());
+        assert!(names(directory.path()).is_empty());
     }
 
     #[test]
     fn path_that_cannot_be_written_is_rejected() {
-        let folder = tempfile::tempdir().unwrap();
-        let reason = rejection(&folder.path().join("nowhere/out.gif"));
+        let directory = tempfile::tempdir().unwrap();
+        let reason = rejection(&directory.path().join("nowhere/out.gif"));
         assert!(reason.starts_with("No such file"), "{reason}");
-        std::fs::create_dir(folder.path().join("folder.gif")).unwrap();
-        assert_eq!(rejection(&folder.path().join("folder.gif")), "it is a directory");
+        std::fs::create_dir(directory.path().join("directory.gif")).unwrap();
+        assert_eq!(rejection(&directory.path().join("directory.gif")), "it is a directory");
     }
 
     /// Pictures of 3 x 2 pixels, grayscale and RGB, enlarged 80 times.
     #[test]
     fn small_pictures_are_enlarged_by_an_integer_factor() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out.GIF");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.GIF");
         let mut video = VideoWriter::create(&path, (2, 3)).unwrap();
         video.frame(&[0, 50, 100, 150, 200, 250]).unwrap();
         video.frame(&[7; 18]).unwrap();
@@ -177,22 +177,22 @@ mod tests {
 
     #[test]
     fn picture_of_another_size_and_video_without_pictures_are_rejected() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out.gif");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("out.gif");
         let mut video = VideoWriter::create(&path, (10, 10)).unwrap();
         let reason = video.frame(&[0; 99]).unwrap_err().to_string();
         assert_eq!(reason, "expected a picture of 100 bytes (grayscale) or 300 bytes (RGB), got 99");
         let reason = video.finish().unwrap_err().to_string();
         assert_eq!(reason, format!("the video {} has no pictures, so it was discarded", path.display()));
-        assert!(names(folder.path()).is_empty());
+        assert!(names(directory.path()).is_empty());
     }
 
     #[test]
     fn dropped_writer_leaves_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut video = VideoWriter::create(&folder.path().join("out.gif"), (10, 10)).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let mut video = VideoWriter::create(&directory.path().join("out.gif"), (10, 10)).unwrap();
         video.frame(&[1; 100]).unwrap();
         drop(video);
-        assert!(names(folder.path()).is_empty());
+        assert!(names(directory.path()).is_empty());
     }
 }

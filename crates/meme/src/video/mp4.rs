@@ -91,84 +91,86 @@ mod tests {
 
     /// A stand-in for ffmpeg. A shell writes it: a file that this process has open for writing, or had when another
     /// test started a process, cannot be executed.
-    fn stand_in(folder: &Path, script: &str) -> PathBuf {
-        let path = folder.join("ffmpeg");
+    fn stand_in(directory: &Path, script: &str) -> PathBuf {
+        let path = directory.join("ffmpeg");
         let mut shell = Command::new("sh");
         shell.args(["-c", "printf '#!/bin/sh\\n%s\\n' \"$1\" > \"$0\" && chmod +x \"$0\""]).arg(&path).arg(script);
         assert!(shell.status().unwrap().success());
         path
     }
 
-    fn start(folder: &Path, program: &OsStr) -> Result<Mp4File> {
-        let file = PartialFile::create(&folder.join("out.mp4")).unwrap();
+    fn start(directory: &Path, program: &OsStr) -> Result<Mp4File> {
+        let file = PartialFile::create(&directory.join("out.mp4")).unwrap();
         Mp4File::create(program, file, (4, 2), 15)
     }
 
     #[test]
     fn ffmpeg_gets_the_pictures_and_the_path() {
-        let folder = tempfile::tempdir().unwrap();
-        let program =
-            stand_in(folder.path(), r#"printf '%s|' "$@" > "${0%/*}/arguments"; for last; do :; done; cat > "$last""#);
-        let mut video = start(folder.path(), program.as_os_str()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let program = stand_in(
+            directory.path(),
+            r#"printf '%s|' "$@" > "${0%/*}/arguments"; for last; do :; done; cat > "$last""#,
+        );
+        let mut video = start(directory.path(), program.as_os_str()).unwrap();
         video.frame(&[1; 24]).unwrap();
         video.frame(&[2; 24]).unwrap();
-        assert!(!folder.path().join("out.mp4").exists());
+        assert!(!directory.path().join("out.mp4").exists());
         video.finish().unwrap();
-        assert_eq!(std::fs::read(folder.path().join("out.mp4")).unwrap(), [[1; 24], [2; 24]].concat());
-        let arguments = std::fs::read_to_string(folder.path().join("arguments")).unwrap();
+        assert_eq!(std::fs::read(directory.path().join("out.mp4")).unwrap(), [[1; 24], [2; 24]].concat());
+        let arguments = std::fs::read_to_string(directory.path().join("arguments")).unwrap();
         assert!(arguments.contains("|-pix_fmt|rgb24|-video_size|4x2|-framerate|15|-i|pipe:0|"), "{arguments}");
-        assert_eq!(names(folder.path()), ["arguments", "ffmpeg", "out.mp4"]);
+        assert_eq!(names(directory.path()), ["arguments", "ffmpeg", "out.mp4"]);
     }
 
     #[test]
     fn failure_is_reported_with_ffmpegs_last_message() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let program =
-            stand_in(folder.path(), "cat > /dev/null; echo first >&2; echo 'Unknown encoder' >&2; echo >&2; exit 1");
-        let mut video = start(folder.path(), program.as_os_str()).unwrap();
+            stand_in(directory.path(), "cat > /dev/null; echo first >&2; echo 'Unknown encoder' >&2; echo >&2; exit 1");
+        let mut video = start(directory.path(), program.as_os_str()).unwrap();
         video.frame(&[1; 24]).unwrap();
         assert_eq!(video.finish().unwrap_err().to_string(), "ffmpeg failed: Unknown encoder");
-        assert_eq!(names(folder.path()), ["ffmpeg"]);
+        assert_eq!(names(directory.path()), ["ffmpeg"]);
     }
 
     #[test]
     fn early_end_of_ffmpeg_is_noticed_at_the_next_pictures() {
-        let folder = tempfile::tempdir().unwrap();
-        let program = stand_in(folder.path(), "echo 'no space left' >&2; exit 1");
-        let mut video = start(folder.path(), program.as_os_str()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let program = stand_in(directory.path(), "echo 'no space left' >&2; exit 1");
+        let mut video = start(directory.path(), program.as_os_str()).unwrap();
         let failure = (0..100_000).find_map(|_| video.frame(&[1; 24]).err()).expect("the pipe breaks");
         assert_eq!(failure.to_string(), "ffmpeg failed: no space left");
         assert_eq!(video.frame(&[1; 24]).unwrap_err().to_string(), "ffmpeg has ended");
         drop(video);
 
-        let program = stand_in(folder.path(), "exit 0");
-        let mut video = start(folder.path(), program.as_os_str()).unwrap();
+        let program = stand_in(directory.path(), "exit 0");
+        let mut video = start(directory.path(), program.as_os_str()).unwrap();
         let failure = (0..100_000).find_map(|_| video.frame(&[1; 24]).err()).expect("the pipe breaks");
         assert_eq!(failure.to_string(), "ffmpeg ended before the video was complete");
         drop(video);
-        assert_eq!(names(folder.path()), ["ffmpeg"]);
+        assert_eq!(names(directory.path()), ["ffmpeg"]);
     }
 
     #[test]
     fn missing_ffmpeg_is_reported_at_once() {
-        let folder = tempfile::tempdir().unwrap();
-        let refused = start(folder.path(), OsStr::new("/nowhere/ffmpeg")).map(drop).unwrap_err().to_string();
+        let directory = tempfile::tempdir().unwrap();
+        let refused = start(directory.path(), OsStr::new("/nowhere/ffmpeg")).map(drop).unwrap_err().to_string();
         let sentence = "ffmpeg, which encodes .mp4 files, is not installed; install it or choose a .gif file";
         assert_eq!(refused, sentence);
-        assert!(names(folder.path()).is_empty());
+        assert!(names(directory.path()).is_empty());
     }
 
     /// With ffmpeg installed, the file is an MP4; without, the error says so.
     #[test]
     fn installed_ffmpeg_writes_an_mp4() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let installed = Command::new("ffmpeg").arg("-version").stdout(Stdio::null()).status().is_ok();
-        match start(folder.path(), OsStr::new("ffmpeg")) {
+        match start(directory.path(), OsStr::new("ffmpeg")) {
             Ok(mut video) => {
                 assert!(installed);
                 (0..30).for_each(|level| video.frame(&[level * 8; 24]).unwrap());
                 video.finish().unwrap();
-                let bytes = std::fs::read(folder.path().join("out.mp4")).unwrap();
+                let bytes = std::fs::read(directory.path().join("out.mp4")).unwrap();
                 assert_eq!(&bytes[4..8], b"ftyp");
             }
             Err(error) => {

@@ -55,9 +55,9 @@ fn run_is_evaluated_repeatably_and_recorded() {
     assert!(protocol.get("atari").is_none() && report.get("human_normalised").is_none());
     assert_eq!(parsed(&prints(&runs, &eval)), report);
 
-    let folder = runs.folder().join("run");
-    let by_folder = [&["eval", folder.to_str().unwrap()], &eval[2..]].concat();
-    assert_eq!(parsed(&prints(&runs, &by_folder)), report);
+    let directory = runs.directory().join("run");
+    let by_directory = [&["eval", directory.to_str().unwrap()], &eval[2..]].concat();
+    assert_eq!(parsed(&prints(&runs, &by_directory)), report);
     let named = parsed(&prints(&runs, &[&eval[..], &["--checkpoint", "1600"]].concat()));
     assert_eq!(named, report);
     let best = parsed(&prints(&runs, &[&eval[..], &["--checkpoint", "best"]].concat()));
@@ -78,12 +78,12 @@ fn run_is_evaluated_repeatably_and_recorded() {
         "{text}"
     );
 
-    let video = runs.folder().join("film.gif");
+    let video = runs.directory().join("film.gif");
     let out = video.to_str().unwrap();
     let report = parsed(&prints(&runs, &["record", "run", "--out", out, "--episodes", "2", "--json"]));
     assert_eq!(report["scores"].as_array().unwrap().len(), 2);
     assert!(report.get("score_so_far").is_none());
-    let short = runs.folder().join("short.gif");
+    let short = runs.directory().join("short.gif");
     let short = short.to_str().unwrap();
     // An episode of 9 steps, one second of its end, and the first steps of the next.
     let report =
@@ -92,12 +92,12 @@ fn run_is_evaluated_repeatably_and_recorded() {
     assert!(report["score_so_far"].is_number());
     assert!(prints(&runs, &["record", "run", "--out", short, "--seconds", "2"]).contains(", score "));
     // By default it goes to the run's videos directory, which is created if missing.
-    fs::remove_dir(folder.join("videos")).unwrap();
-    let film = folder.join("videos/000000001600-seed-5.gif");
+    fs::remove_dir(directory.join("videos")).unwrap();
+    let film = directory.join("videos/000000001600-seed-5.gif");
     let report = parsed(&prints(&runs, &["record", "run", "--seed", "5", "--json"]));
     assert_eq!(report["video"], film.to_str().unwrap());
     assert!(prints(&runs, &["record", "run"]).contains("videos/000000001600-seed-1.gif: run run at 1 600 frames"));
-    assert_eq!(fs::read_dir(folder.join("videos")).unwrap().count(), 2);
+    assert_eq!(fs::read_dir(directory.join("videos")).unwrap().count(), 2);
     let mut decoder = gif::DecodeOptions::new().read_info(fs::File::open(&video).unwrap()).unwrap();
     assert!(decoder.width() > 160 + 100 && decoder.height() >= 160);
     let mut hundredths = 0;
@@ -113,7 +113,7 @@ const NO_BEST: &str = "error: run run has no best checkpoint: no evaluation has 
                        checkpoint.keep_best is off; `--checkpoint last` plays the newest one";
 
 fn rejections(runs: &Runs, video: &str) {
-    let root = runs.folder().display();
+    let root = runs.directory().display();
     let error = error_of(runs, &["eval", "second"]);
     assert_eq!(error, format!("error: there is no run `second` in {root}; there are: run"));
     for command in [&["eval", "rnu"][..], &["plot", "rnu"], &["config", "show", "rnu"]] {
@@ -122,8 +122,8 @@ fn rejections(runs: &Runs, video: &str) {
         assert_eq!(error, expected, "{command:?}");
     }
     let error = error_of(runs, &["eval", "run", "--checkpoint", "1601"]);
-    let folder = format!("{root}/run/checkpoints");
-    assert_eq!(error, format!("error: there is no checkpoint at 1601 frames in {folder}; there are: 1600"));
+    let directory = format!("{root}/run/checkpoints");
+    assert_eq!(error, format!("error: there is no checkpoint at 1601 frames in {directory}; there are: 1600"));
     let error = error_of(runs, &["eval", "run", "--sticky"]);
     assert_eq!(error, "error: --sticky applies to Atari games only, not to catch");
     let error = error_of(runs, &["record", "run", "--out", "film.avi"]);
@@ -132,10 +132,10 @@ fn rejections(runs: &Runs, video: &str) {
         "{error}"
     );
 
-    fs::remove_dir_all(format!("{folder}/best")).unwrap();
+    fs::remove_dir_all(format!("{directory}/best")).unwrap();
     let error = error_of(runs, &["eval", "run", "--checkpoint", "best"]);
     assert_eq!(error, NO_BEST);
-    fs::remove_dir_all(format!("{folder}/000000001600")).unwrap();
+    fs::remove_dir_all(format!("{directory}/000000001600")).unwrap();
     let error = error_of(runs, &["record", "run", "--out", video]);
     assert!(error.starts_with("error: the run was saved before, but ") && !error.contains("best"), "{error}");
     let description = runs.file("run.json");

@@ -20,7 +20,7 @@ fn unsuitable_preset_is_reported_before_anything_starts() {
     assert!(said.starts_with(warning) && code == Some(1), "{said}");
 
     // A config file may change all sizes.
-    let file = runs.folder().join("mine.toml");
+    let file = runs.directory().join("mine.toml");
     fs::write(&file, "run.device = \"cpu\"\n").unwrap();
     let (said, code) = messages(runs.meme(&["train", "catch"]).arg("--config").arg(file));
     assert!(!said.contains("--preset tiny") && code == Some(1), "{said}");

@@ -51,7 +51,7 @@ fn start_without_space_for_the_runs_files_leaves_nothing_behind() {
         let expected = format!("error: {} can't be written: File too large (os error 27)\n", runs.file(file).display());
         let Ended { status, said, .. } = train(&runs, "100", limit);
         assert_eq!((status.code(), said), (Some(1), expected.clone()));
-        assert_eq!(fs::read_dir(runs.folder()).unwrap().count(), 0);
+        assert_eq!(fs::read_dir(runs.directory()).unwrap().count(), 0);
 
         // A directory that existed before stays.
         fs::create_dir(runs.file("")).unwrap();

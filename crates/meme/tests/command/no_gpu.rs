@@ -26,7 +26,7 @@ fn missing_gpu_is_reported_before_a_run_starts() {
     let said = sentence(&train(&runs, "cuda"));
     assert!(said.starts_with("error: run.device is cuda, but "), "{said}");
     assert!(said.contains("`--set run.device=cpu`"), "{said}");
-    assert!(!runs.folder().join("run").exists());
+    assert!(!runs.directory().join("run").exists());
     // The name is free for a run on the CPU.
     assert!(train(&runs, "cpu").status.success());
 }

@@ -30,12 +30,12 @@ fn start(runs: &Runs, arguments: &[&str]) -> Started {
 /// All files of all runs with their contents, except the locks, which every start writes.
 fn files(runs: &Runs) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut files = BTreeMap::new();
-    collect(runs.folder(), &mut files);
+    collect(runs.directory(), &mut files);
     files
 }
 
-fn collect(folder: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
-    for entry in fs::read_dir(folder).unwrap() {
+fn collect(directory: &Path, files: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    for entry in fs::read_dir(directory).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {
             collect(&path, files);
@@ -61,8 +61,8 @@ fn run_without_its_checkpoints_is_not_started_over() {
     fs::create_dir(runs.file("kept")).unwrap();
     let aside = |path: &PathBuf| runs.file("kept").join(path.file_name().unwrap());
     kept.iter().for_each(|path| fs::rename(path, aside(path)).unwrap());
-    let folder = runs.file("checkpoints").display().to_string();
-    let gone = format!("error: the run was saved before, but {folder} has no checkpoint to resume from");
+    let directory = runs.file("checkpoints").display().to_string();
+    let gone = format!("error: the run was saved before, but {directory} has no checkpoint to resume from");
     let start_over = "`meme train --fresh` moves the run aside and starts over";
     for arguments in [&["--frames", "800"][..], &["--frames", "1600", "--set", "learner.batch_size=4"]] {
         assert_eq!(
@@ -120,11 +120,11 @@ fn run_with_only_damaged_checkpoints_is_rejected_before_it_resumes() {
     fs::write(&replay, bytes).unwrap();
     let before = files(&runs);
     let Ended { status, said, .. } = ended(&mut runs.train(&["--frames", "400"]));
-    let (path, folder) = (path.display(), runs.file("checkpoints"));
+    let (path, directory) = (path.display(), runs.file("checkpoints"));
     let expected = format!(
         "warning: checkpoint {path} is damaged: the hash of its replay.bin is wrong\n\
          error: none of the 1 checkpoints in {} can be used; `meme train --fresh` moves the run aside and starts over\n",
-        folder.display()
+        directory.display()
     );
     let best =
         said.replace(", only `best`, which can be played but not resumed from; `--checkpoint best` plays it", "");
@@ -217,7 +217,7 @@ fn finished_run_is_reported_and_left_unchanged() {
     assert_eq!(first["ended"], "finished");
     let (frames, updates) = (first["frames"].as_u64().unwrap(), first["updates"].as_u64().unwrap());
     let sentence = |budget: u64| {
-        let root = runs.folder().display();
+        let root = runs.directory().display();
         format!(
             "run run finished at {frames} of {budget} frames and {updates} updates, saved in {root}/run; evaluate it with \
              `meme eval run --runs {root}`, or train longer with a higher --frames\n"
@@ -247,7 +247,7 @@ fn finished_run_is_reported_and_left_unchanged() {
     let Ended { said, printed, .. } = trains(&runs, &["--frames", &more, "--json"]);
     assert!(said.contains(&format!(
         "resuming run run in {}/run, up to {more} frames instead of 400\n",
-        runs.folder().display()
+        runs.directory().display()
     )));
     assert!(serde_json::from_str::<Value>(&printed).unwrap()["frames"].as_u64().unwrap() >= frames + 400);
 }
@@ -301,9 +301,9 @@ fn stop_is_acknowledged_and_the_end_is_reported_and_measured() {
     assert!(status.success(), "{said}");
     let end: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!(end["ended"], "stopped");
-    assert_eq!((&end["name"], &end["folder"]), (&"run".into(), &runs.folder().join("run").to_str().into()));
+    assert_eq!((&end["name"], &end["directory"]), (&"run".into(), &runs.directory().join("run").to_str().into()));
     let (frames, updates) = (end["frames"].as_u64().unwrap(), end["updates"].as_u64().unwrap());
-    let folder = runs.folder().join("run");
+    let directory = runs.directory().join("run");
     let stopping = "stopping; saving the run first (press Ctrl-C again to quit without saving)\n";
     assert_eq!(said.matches(stopping).count(), 1, "{said}");
     // A busy machine may not get that far.
@@ -311,7 +311,7 @@ fn stop_is_acknowledged_and_the_end_is_reported_and_measured() {
     let end = format!(
         "run run stopped at {frames} of {FOREVER} frames and {updates} updates, saved in {}; run the same command to \
          resume{unlearned}\n",
-        folder.display()
+        directory.display()
     );
     assert!(said.ends_with(&end), "{said}");
     assert_eq!(runs.rows(), [frames]);
@@ -372,7 +372,7 @@ fn failed_start_leaves_nothing_behind() {
     let mut gym = runs.meme(&["train", "gym:NoSuch-v0", "--preset", "tiny", "--name", "run"]);
     let Ended { status, said, .. } = ended(&mut gym);
     assert!(!status.success() && said.contains("gym:NoSuch-v0 cannot be used"), "{said}");
-    assert_eq!(fs::read_dir(runs.folder()).unwrap().count(), 0, "{said}");
+    assert_eq!(fs::read_dir(runs.directory()).unwrap().count(), 0, "{said}");
 
     // A run that --fresh had moved aside is back.
     trains(&runs, &["--frames", "60"]);
@@ -380,6 +380,6 @@ fn failed_start_leaves_nothing_behind() {
     let Ended { status, said, .. } = ended(gym.arg("--fresh"));
     assert!(!status.success() && said.contains("gym:NoSuch-v0 cannot be used"), "{said}");
     assert_eq!(files(&runs), before);
-    assert_eq!(fs::read_dir(runs.folder()).unwrap().count(), 1);
+    assert_eq!(fs::read_dir(runs.directory()).unwrap().count(), 1);
     trains(&runs, &["--frames", "60"]);
 }

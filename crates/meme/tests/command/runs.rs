@@ -66,24 +66,24 @@ pub fn fails(command: &mut Command) -> String {
 pub struct Runs {
     /// Contains the output of started commands next to the runs.
     all: TempDir,
-    folder: PathBuf,
+    directory: PathBuf,
 }
 
 impl Runs {
     pub fn new() -> Self {
         let all = tempfile::tempdir().unwrap();
-        let folder = all.path().join("runs");
-        fs::create_dir(&folder).unwrap();
-        Self { all, folder }
+        let directory = all.path().join("runs");
+        fs::create_dir(&directory).unwrap();
+        Self { all, directory }
     }
 
-    pub fn folder(&self) -> &Path {
-        &self.folder
+    pub fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// A file or directory of the run.
     pub fn file(&self, name: &str) -> PathBuf {
-        self.folder.join("run").join(name)
+        self.directory.join("run").join(name)
     }
 
     /// Frame counts of the run's metrics.
@@ -95,13 +95,13 @@ impl Runs {
     }
 
     pub fn checkpoints(&self) -> Checkpoints {
-        Checkpoints::in_folder(&self.file("checkpoints"))
+        Checkpoints::in_directory(&self.file("checkpoints"))
     }
 
     /// A command about the runs in the directory.
     pub fn meme(&self, arguments: &[&str]) -> Command {
         let mut command = meme(arguments);
-        command.arg("--runs").arg(&self.folder);
+        command.arg("--runs").arg(&self.directory);
         command
     }
 

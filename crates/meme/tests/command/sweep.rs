@@ -30,8 +30,8 @@ fn sweep(runs: &Runs, arguments: &[&str]) -> Command {
     command
 }
 
-fn folder(runs: &Runs) -> PathBuf {
-    runs.folder().join("lr")
+fn directory(runs: &Runs) -> PathBuf {
+    runs.directory().join("lr")
 }
 
 fn read(path: PathBuf) -> Value {
@@ -50,33 +50,33 @@ pub fn states(runs: &Runs, name: &str) -> Vec<(String, u64, u64)> {
 #[test]
 fn sweep_trains_every_combination_and_skips_what_is_finished() {
     let runs = Runs::new();
-    let file = runs.folder().join("axes.toml");
+    let file = runs.directory().join("axes.toml");
     fs::write(&file, "seeds = '3'\n[axes]\nlearner.batch_size = [4, 8]").unwrap();
     let file = file.to_str().unwrap();
     let arguments = ["--file", file, "--frames", "400", "--jobs", "2"];
     let Ended { said, .. } = works(&mut sweep(&runs, &arguments));
     assert!(said.contains("sweep lr: 2 runs; about ") && said.contains(" of disk\n"), "{said}");
     assert!(said.ends_with("all 2 runs of sweep lr finished\n"), "{said}");
-    let manifest = read(folder(&runs).join("sweep.json"));
+    let manifest = read(directory(&runs).join("sweep.json"));
     assert_eq!((&manifest["format"], &manifest["preset"]), (&1.into(), &"tiny".into()));
     for (run, batch_size) in manifest["runs"].as_array().unwrap().iter().zip([4, 8]) {
         let name = format!("catch-batch_size_{batch_size}-3");
         assert_eq!(run["name"], name);
         assert_eq!((&run["environment"], &run["seed"]), (&"catch".into(), &3.into()));
         assert_eq!(run["settings"]["learner.batch_size"], batch_size);
-        let config = fs::read_to_string(folder(&runs).join(&name).join("config.toml")).unwrap();
+        let config = fs::read_to_string(directory(&runs).join(&name).join("config.toml")).unwrap();
         assert!(config.contains(&format!("batch_size = {batch_size}\n")), "{config}");
     }
     // Every command works on the runs of a sweep.
     let mut list = crate::runs::meme(&["runs", "--json", "--runs"]);
-    let list: Value = serde_json::from_str(&works(list.arg(folder(&runs))).printed).unwrap();
+    let list: Value = serde_json::from_str(&works(list.arg(directory(&runs))).printed).unwrap();
     assert!(list.as_array().unwrap().iter().all(|run| run["state"] == "finished"), "{list}");
 
     // By its name alone.
-    let before = fs::read_to_string(folder(&runs).join("logs/catch-batch_size_4-3.log")).unwrap();
+    let before = fs::read_to_string(directory(&runs).join("logs/catch-batch_size_4-3.log")).unwrap();
     let Ended { said, .. } = works(&mut runs.meme(&["sweep", "lr"]));
     assert!(said.starts_with("sweep lr: 2 runs, 2 of them finished; "), "{said}");
-    assert_eq!(fs::read_to_string(folder(&runs).join("logs/catch-batch_size_4-3.log")).unwrap(), before);
+    assert_eq!(fs::read_to_string(directory(&runs).join("logs/catch-batch_size_4-3.log")).unwrap(), before);
 
     // More seeds are added, fewer are refused.
     let Ended { said, .. } = works(&mut sweep(&runs, &[&arguments[..], &["--seeds", "3,5"]].concat()));
@@ -93,7 +93,7 @@ fn stopped_sweep_saves_its_runs_and_resumes_them() {
     let runs = Runs::new();
     let long = ["--seeds", "1-2", "--jobs", "2", "--frames", FOREVER];
     let mut started = runs.start(&mut sweep(&runs, &long));
-    let metrics = [1, 2].map(|seed| folder(&runs).join(format!("catch-{seed}/metrics.jsonl")));
+    let metrics = [1, 2].map(|seed| directory(&runs).join(format!("catch-{seed}/metrics.jsonl")));
     let played = |path: &PathBuf| fs::metadata(path).is_ok_and(|file| file.len() > 0);
     started.wait_until("both runs play", || metrics.iter().all(played));
     started.send("INT");
@@ -107,10 +107,10 @@ fn stopped_sweep_saves_its_runs_and_resumes_them() {
     let mut started = runs.start(&mut sweep(&runs, &long));
     let owner = || {
         // It may be in the middle of being written.
-        let lock: Value = serde_json::from_slice(&fs::read(folder(&runs).join("catch-1/lock")).ok()?).ok()?;
+        let lock: Value = serde_json::from_slice(&fs::read(directory(&runs).join("catch-1/lock")).ok()?).ok()?;
         Some(lock["pid"].as_u64()?.to_string())
     };
-    let resumed = || fs::read_to_string(folder(&runs).join("logs/catch-1.log")).unwrap().contains("resuming from ");
+    let resumed = || fs::read_to_string(directory(&runs).join("logs/catch-1.log")).unwrap().contains("resuming from ");
     started.wait_until("the first run resumes", resumed);
     let victim = owner().unwrap();
     assert!(Command::new("kill").args(["-9", &victim]).status().unwrap().success());
@@ -128,13 +128,13 @@ fn stopped_sweep_saves_its_runs_and_resumes_them() {
 fn failure_is_retried_and_its_reason_is_shown() {
     let runs = Runs::new();
     // The name is taken by a directory that is not a run.
-    fs::create_dir_all(folder(&runs).join("catch-2")).unwrap();
-    fs::write(folder(&runs).join("catch-2/thesis.tex"), "").unwrap();
+    fs::create_dir_all(directory(&runs).join("catch-2")).unwrap();
+    fs::write(directory(&runs).join("catch-2/thesis.tex"), "").unwrap();
     let arguments = ["--seeds", "1-2", "--frames", "400", "--retries", "1"];
     let Ended { status, said, .. } = ended(&mut sweep(&runs, &arguments));
     let reason = format!(
         "{}/catch-2 is not a run: it contains `thesis.tex` but no run.json; use another --name",
-        folder(&runs).display()
+        directory(&runs).display()
     );
     assert!(said.contains(&format!("warning: catch-2 failed and is tried again: {reason}\n")), "{said}");
     let last = format!(
@@ -148,7 +148,7 @@ fn failure_is_retried_and_its_reason_is_shown() {
         "{table}"
     );
 
-    fs::remove_dir_all(folder(&runs).join("catch-2")).unwrap();
+    fs::remove_dir_all(directory(&runs).join("catch-2")).unwrap();
     works(&mut sweep(&runs, &arguments));
     assert_eq!(states(&runs, "lr").iter().filter(|(state, ..)| state == "finished").count(), 2);
 }

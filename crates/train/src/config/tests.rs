@@ -24,8 +24,8 @@ fn with_preset(name: &str, set: &[&str]) -> Sources {
 }
 
 /// Writes a file for one test.
-fn file(folder: &TempDir, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
-    let path = folder.path().join(name);
+fn file(directory: &TempDir, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
+    let path = directory.path().join(name);
     fs::write(&path, text).unwrap();
     path
 }
@@ -201,8 +201,8 @@ fn choices_are_the_variants_of_the_enums() {
 
 #[test]
 fn later_layers_override_earlier_ones_and_keep_their_origin() {
-    let folder = tempdir().unwrap();
-    let file = file(&folder, "mine.toml", "[replay]\ntrace = 30\ncapacity = 7000\n[learner]\nbatch_size = 8\n");
+    let directory = tempdir().unwrap();
+    let file = file(&directory, "mine.toml", "[replay]\ntrace = 30\ncapacity = 7000\n[learner]\nbatch_size = 8\n");
     let all = Sources {
         file: Some(file.clone()),
         ..with_preset("tiny", &["learner.batch_size=4", "run.seed=7", "run.seed=9", "env.action_set=minimal"])
@@ -229,10 +229,10 @@ fn later_layers_override_earlier_ones_and_keep_their_origin() {
 
 #[test]
 fn all_problems_of_all_layers_are_reported_at_once() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let text = "colour = 3\n\n[learner]\nbatch_sise = 3\nprefetch = \"two\"\n[replay]\ntrace = 1\nperiod = 200\n\
                 shards.x = 1\n[run]\ndevice = \"cdua\"\n";
-    let file = file(&folder, "bad.toml", text);
+    let file = file(&directory, "bad.toml", text);
     let name = file.display();
     let found =
         problems(&Sources { file: Some(file.clone()), ..sources(&["lerner.batch_size=3", "agent=4", "replay.trace"]) });
@@ -258,8 +258,8 @@ fn all_problems_of_all_layers_are_reported_at_once() {
 
 #[test]
 fn missing_files_and_presets_are_reported() {
-    let folder = tempdir().unwrap();
-    let missing = folder.path().join("none.toml");
+    let directory = tempdir().unwrap();
+    let missing = directory.path().join("none.toml");
     assert_eq!(
         problems(&Sources { file: Some(missing.clone()), ..with_preset("papr", &[]) }),
         [
@@ -267,12 +267,12 @@ fn missing_files_and_presets_are_reported() {
             format!("{}: can't be read: No such file or directory (os error 2)", missing.display()),
         ]
     );
-    let latin = file(&folder, "latin.toml", [b'a', 0xe4, b'\n']);
+    let latin = file(&directory, "latin.toml", [b'a', 0xe4, b'\n']);
     assert_eq!(
         problems(&Sources { file: Some(latin.clone()), ..Sources::default() }),
         [format!("{}: can't be read: it is not UTF-8 text", latin.display())]
     );
-    let torn = file(&folder, "torn.toml", "[replay]\ntrace = 3.\nperiod = \n");
+    let torn = file(&directory, "torn.toml", "[replay]\ntrace = 3.\nperiod = \n");
     let found = problems(&Sources { file: Some(torn.clone()), ..Sources::default() });
     assert!(
         found.len() == 2 && found[0].starts_with(&format!("{}, line 2: invalid TOML: ", torn.display())),
@@ -362,8 +362,8 @@ fn presets_leave_the_learning_constants_alone() {
 
 #[test]
 fn configs_directory_holds_exactly_the_presets() {
-    let folder = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs"));
-    let files: BTreeSet<_> = fs::read_dir(folder)
+    let directory = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs"));
+    let files: BTreeSet<_> = fs::read_dir(directory)
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
@@ -374,12 +374,12 @@ fn configs_directory_holds_exactly_the_presets() {
 
 #[test]
 fn config_of_a_run_reads_back_to_the_same_bits() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     for preset in PRESETS {
         let config = with_preset(preset.name, &[]).load().unwrap().config;
-        fs::write(folder.path().join(CONFIG_FILE), config.to_toml().unwrap()).unwrap();
-        assert_eq!(Config::read(folder.path()).unwrap(), config, "{}", preset.name);
-        assert_eq!(Config::read(&folder.path().join(CONFIG_FILE)).unwrap(), config, "{}", preset.name);
+        fs::write(directory.path().join(CONFIG_FILE), config.to_toml().unwrap()).unwrap();
+        assert_eq!(Config::read(directory.path()).unwrap(), config, "{}", preset.name);
+        assert_eq!(Config::read(&directory.path().join(CONFIG_FILE)).unwrap(), config, "{}", preset.name);
     }
     let mut random = Random::seed_from_u64(1);
     for _ in 0..200 {
@@ -391,8 +391,8 @@ fn config_of_a_run_reads_back_to_the_same_bits() {
         config.agent.policies.gamma_max = 1.0_f64.next_down();
         config.replay.memory_limit_gb = 1.0 + random.random::<f64>() * 1e5;
         config.intrinsic.rnd_clip = 1.0 + random.random::<f64>() * 1e-9;
-        fs::write(folder.path().join(CONFIG_FILE), config.to_toml().unwrap()).unwrap();
-        let back = Config::read(folder.path()).unwrap();
+        fs::write(directory.path().join(CONFIG_FILE), config.to_toml().unwrap()).unwrap();
+        let back = Config::read(directory.path()).unwrap();
         assert_eq!(back, config);
         assert_eq!(back.agent.optimizer.epsilon.to_bits(), config.agent.optimizer.epsilon.to_bits());
         assert_eq!(back.to_toml().unwrap(), config.to_toml().unwrap());
@@ -401,11 +401,11 @@ fn config_of_a_run_reads_back_to_the_same_bits() {
 
 #[test]
 fn file_cut_off_anywhere_is_refused() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let text = with_preset("tiny", &[]).load().unwrap().config.to_toml().unwrap();
     let lines: Vec<&str> = text.lines().collect();
     for kept in (0..lines.len()).step_by(7).chain([lines.len() - 1]) {
-        let file = file(&folder, CONFIG_FILE, lines[..kept].join("\n").as_bytes());
+        let file = file(&directory, CONFIG_FILE, lines[..kept].join("\n").as_bytes());
         let error = Config::read(&file).unwrap_err().to_string();
         let sentence = "it was cut off: agent.network.intrinsic.rnd_output is missing";
         assert_eq!(error, format!("{}: {sentence}", file.display()));
@@ -475,7 +475,7 @@ fn mutated(text: &str, random: &mut Random) -> Vec<u8> {
 #[test]
 fn malformed_text_never_panics() {
     let rounds = if std::env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1") { 30_000 } else { 2_000 };
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     let full = Config::default().to_toml().unwrap();
     let mut random = Random::seed_from_u64(7);
     let (mut valid, mut refused) = (0, 0);
@@ -487,7 +487,7 @@ fn malformed_text_never_panics() {
             .skip(random.random_range(0..40))
             .take(random.random_range(0..60))
             .collect();
-        let file = file(&folder, "fuzz.toml", &bytes);
+        let file = file(&directory, "fuzz.toml", &bytes);
         match (Sources { file: Some(file), ..sources(&[]) }).load() {
             Ok(effective) => {
                 valid += 1;
@@ -512,7 +512,7 @@ fn malformed_text_never_panics() {
 
 #[test]
 fn deep_and_huge_texts_are_refused_without_panic() {
-    let folder = tempdir().unwrap();
+    let directory = tempdir().unwrap();
     for text in [
         "[".repeat(100_000),
         format!("x = {}", "[".repeat(100_000)),
@@ -521,7 +521,7 @@ fn deep_and_huge_texts_are_refused_without_panic() {
         format!("{} = 1", "k".repeat(1_000_000)),
         format!("replay.trace = \"{}\"", "v".repeat(1_000_000)),
     ] {
-        let file = file(&folder, "huge.toml", &text);
+        let file = file(&directory, "huge.toml", &text);
         let found = problems(&Sources { file: Some(file), ..Sources::default() });
         assert!(found.iter().all(|line| line.len() < 2000), "{}", &text[..40]);
     }

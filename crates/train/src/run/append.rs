@@ -13,9 +13,9 @@ use crate::run::regular_file;
 #[derive(Debug)]
 pub(super) struct AppendFile {
     file: File,
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// Length of the complete records.
-    length: u64,
+    pub(super) length: u64,
     /// Whether part of a record may follow after `length`.
     torn: bool,
 }
@@ -63,13 +63,5 @@ impl AppendFile {
     /// Syncs all records to disk.
     pub(super) fn sync(&self) -> Result<(), FileError> {
         self.file.sync_data().map_err(FileError::at("synced to disk", &self.path))
-    }
-
-    pub(super) fn length(&self) -> u64 {
-        self.length
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 }

@@ -37,12 +37,12 @@ fn assert_intact(checkpoint: &Checkpoint) {
 /// A run without an agent: it continues, measures and saves, until it is killed.
 fn train(root: &Path) -> ! {
     let (run, _) = open(root);
-    let store = CheckpointStore::open(&run.files().checkpoints_folder(), 2).unwrap();
+    let store = CheckpointStore::open(&run.files.checkpoints_directory(), 2).unwrap();
     let checkpoint = store.resume(&mut |sentence| panic!("{sentence}")).unwrap();
     checkpoint.iter().for_each(assert_intact);
     let start = checkpoint.map(|checkpoint| checkpoint.frames());
-    let (mut metrics, _) = MetricsWriter::open(&run.files().metrics_file(), start).unwrap();
-    let mut events = EventWriter::create(&run.files().events_folder(), start).unwrap();
+    let (mut metrics, _) = MetricsWriter::open(&run.files.metrics_file(), start).unwrap();
+    let mut events = EventWriter::create(&run.files.events_directory(), start).unwrap();
     let mut frames = start.unwrap_or(0);
     loop {
         for _ in 0..3 {
@@ -89,7 +89,7 @@ fn newest_checkpoint_is_intact_after_every_kill() {
             said.read_line(&mut line).unwrap();
             line.starts_with("running")
         } {}
-        let checkpoints = Checkpoints::in_folder(&root.join("pong/checkpoints"));
+        let checkpoints = Checkpoints::in_directory(&root.join("pong/checkpoints"));
         // Every other kill comes after a save, however slow the machine; the others may hit the start too.
         let deadline = Instant::now() + Duration::from_secs(60);
         while kill % 2 == 0 && checkpoints.list().unwrap().last().copied() <= last && Instant::now() < deadline {
@@ -119,12 +119,12 @@ fn newest_checkpoint_is_intact_after_every_kill() {
 
     let (run, opening) = open(root);
     assert_eq!(opening, OpenedRun::Resumed);
-    let store = CheckpointStore::open(&run.files().checkpoints_folder(), 2).unwrap();
-    let files = names(&run.files().checkpoints_folder());
+    let store = CheckpointStore::open(&run.files.checkpoints_directory(), 2).unwrap();
+    let files = names(&run.files.checkpoints_directory());
     assert!(files.iter().all(|name| name == "best" || name.bytes().all(|byte| byte.is_ascii_digit())), "{files:?}");
     let checkpoint = store.resume(&mut |sentence| panic!("{sentence}")).unwrap();
-    MetricsWriter::open(&run.files().metrics_file(), checkpoint.map(|checkpoint| checkpoint.frames())).unwrap();
-    let rows: Vec<u64> = Rows::open(&run.files().metrics_file()).unwrap().map(|row| row.unwrap().frames).collect();
+    MetricsWriter::open(&run.files.metrics_file(), checkpoint.map(|checkpoint| checkpoint.frames())).unwrap();
+    let rows: Vec<u64> = Rows::open(&run.files.metrics_file()).unwrap().map(|row| row.unwrap().frames).collect();
     let expected: Vec<u64> = (1..=last.unwrap() / 4).map(|step| step * 4).collect();
     assert_eq!(rows, expected, "one row per step up to the checkpoint, none lost, none twice");
 }
@@ -158,7 +158,7 @@ fn full_disk_costs_one_save_and_nothing_else() {
         assert_eq!(newest.file_bytes("replay").unwrap(), [7; 10_000]);
     }
     save(300, 10_000).unwrap();
-    assert_eq!(store.checkpoints().list().unwrap(), [100, 300]);
+    assert_eq!(store.checkpoints.list().unwrap(), [100, 300]);
 
     let config = scratch.path().join("config.toml");
     durable::replace(&config, b"seed = 1\n").unwrap();

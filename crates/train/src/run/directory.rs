@@ -26,11 +26,11 @@ pub enum DirectoryError {
     #[error(
         "another run uses {} since this one was moved or lost its `lock`, so nothing is written there; rename the other \
          run, and move this one back",
-        folder.display()
+        directory.display()
     )]
     Lost {
         /// Its former place.
-        folder: PathBuf,
+        directory: PathBuf,
     },
     /// There is no run of that name.
     #[error(
@@ -52,10 +52,10 @@ pub enum DirectoryError {
         known: Vec<String>,
     },
     /// The directory contains something else.
-    #[error("{} is not a run: it contains `{found}` but no run.json", folder.display())]
+    #[error("{} is not a run: it contains `{found}` but no run.json", directory.display())]
     NotARun {
         /// The directory.
-        folder: PathBuf,
+        directory: PathBuf,
         /// Something in it that no run has.
         found: String,
     },
@@ -112,8 +112,10 @@ pub enum OpenedRun {
 /// A run that this process holds.
 #[derive(Debug)]
 pub struct RunDirectory {
-    files: RunFiles,
-    description: RunDescription,
+    /// Its paths.
+    pub files: RunFiles,
+    /// Its description when it was opened.
+    pub description: RunDescription,
     lock: RunLock,
     /// Whether its directory was created for it.
     is_new: bool,
@@ -130,7 +132,7 @@ impl RunDirectory {
         config: &str,
     ) -> Result<(Self, OpenedRun), DirectoryError> {
         let files = RunFiles::named(root, name)?;
-        let is_new = make_folder(&files)?;
+        let is_new = make_directory(&files)?;
         if !files.description_file().exists() {
             // Leave nothing in a directory that is not a run, not even a lock.
             refuse_strangers(&files)?;
@@ -138,7 +140,7 @@ impl RunDirectory {
         let lock = RunLock::acquire(&files.lock_file()).inspect_err(|_| {
             if is_new {
                 // It stays if another process was quicker and uses it.
-                let _ = fs::remove_dir(files.folder());
+                let _ = fs::remove_dir(&files.path);
             }
         })?;
         if !files.description_file().exists() {
@@ -157,14 +159,14 @@ impl RunDirectory {
                 let (name, known, given) = (name.to_owned(), known.task, description.task);
                 return Err(DirectoryError::OtherTask { name, known, given });
             }
-            make_folders(&files)?;
+            make_directories(&files)?;
             return Ok((Self { files, description: known, lock, is_new }, OpenedRun::Resumed));
         }
-        let aside = durable::set_aside(files.folder())?;
+        let aside = durable::set_aside(&files.path)?;
         // The lock moved with the old run's directory.
         drop(lock);
         let made = || -> Result<RunLock, DirectoryError> {
-            fs::create_dir_all(files.folder()).map_err(FileError::at("created", files.folder()))?;
+            fs::create_dir_all(&files.path).map_err(FileError::at("created", &files.path))?;
             let lock = RunLock::acquire(&files.lock_file())?;
             make(&files, &description, config)?;
             Ok(lock)
@@ -192,17 +194,7 @@ impl RunDirectory {
         if let OpenedRun::MovedAside(old) = opened {
             give_name_back(files, old)?;
         }
-        Ok(durable::sync_folder_of(files.folder())?)
-    }
-
-    /// Its paths.
-    pub fn files(&self) -> &RunFiles {
-        &self.files
-    }
-
-    /// Its description.
-    pub fn description(&self) -> &RunDescription {
-        &self.description
+        Ok(durable::sync_directory_of(&files.path)?)
     }
 
     /// Records in `run.json` that the run has a checkpoint, so that missing checkpoints are noticed later. Call it only
@@ -222,7 +214,7 @@ impl RunDirectory {
     /// Fails if another process has taken the run's name, after its directory was moved or its lock removed.
     pub fn check_held(&self) -> Result<(), DirectoryError> {
         match self.lock.is_lost(&self.files.lock_file()) {
-            true => Err(DirectoryError::Lost { folder: self.files.folder().to_path_buf() }),
+            true => Err(DirectoryError::Lost { directory: self.files.path.to_path_buf() }),
             false => Ok(()),
         }
     }
@@ -250,24 +242,24 @@ fn write_description(files: &RunFiles, description: &RunDescription) -> Result<(
 }
 
 /// Creates a run's directory and returns whether it is new.
-fn make_folder(files: &RunFiles) -> Result<bool, FileError> {
-    let folder = files.folder();
-    let root = folder.parent().map_or(Ok(()), fs::create_dir_all);
-    match root.and_then(|()| fs::create_dir(folder)) {
+fn make_directory(files: &RunFiles) -> Result<bool, FileError> {
+    let directory = &files.path;
+    let root = directory.parent().map_or(Ok(()), fs::create_dir_all);
+    match root.and_then(|()| fs::create_dir(directory)) {
         Ok(()) => Ok(true),
-        Err(cause) if cause.kind() == ErrorKind::AlreadyExists && folder.is_dir() => Ok(false),
-        Err(cause) => Err(FileError::at("created", folder)(cause)),
+        Err(cause) if cause.kind() == ErrorKind::AlreadyExists && directory.is_dir() => Ok(false),
+        Err(cause) => Err(FileError::at("created", directory)(cause)),
     }
 }
 
 /// Turns a locked directory into a run.
 fn make(files: &RunFiles, description: &RunDescription, config: &str) -> Result<(), DirectoryError> {
     refuse_strangers(files)?;
-    make_folders(files)?;
+    make_directories(files)?;
     durable::replace(&files.config_file(), config.as_bytes())?;
     // Last, because this file makes the directory a run.
     write_description(files, description)?;
-    Ok(durable::sync_folder_of(files.folder())?)
+    Ok(durable::sync_directory_of(&files.path)?)
 }
 
 /// Removes what [`make`] and a start have created so far, and the directory if it is new.
@@ -279,13 +271,13 @@ fn unmake(files: &RunFiles, is_new: bool) -> Result<(), DirectoryError> {
     let remove = |path: PathBuf| unless_gone(&path, fs::remove_file(&path));
     // First what makes it a run: if the process is killed now, the next start completes the rest.
     remove(files.description_file())?;
-    durable::list(&files.events_folder())?.into_iter().try_for_each(remove)?;
-    for folder in made_folders(files) {
-        unless_gone(&folder, fs::remove_dir(&folder))?;
+    durable::list(&files.events_directory())?.into_iter().try_for_each(remove)?;
+    for directory in made_directories(files) {
+        unless_gone(&directory, fs::remove_dir(&directory))?;
     }
     [files.metrics_file(), files.config_file(), files.lock_file()].into_iter().try_for_each(remove)?;
     if is_new {
-        unless_gone(files.folder(), fs::remove_dir(files.folder()))?;
+        unless_gone(&files.path, fs::remove_dir(&files.path))?;
     }
     Ok(())
 }
@@ -293,17 +285,17 @@ fn unmake(files: &RunFiles, is_new: bool) -> Result<(), DirectoryError> {
 /// Gives the run that was moved to `old` its name back.
 fn give_name_back(files: &RunFiles, old: &Path) -> Result<(), DirectoryError> {
     // Not while another process uses it there.
-    let _held = RunLock::acquire(&RunFiles::in_folder(old).lock_file())?;
-    Ok(fs::rename(old, files.folder()).map_err(FileError::at("renamed", old))?)
+    let _held = RunLock::acquire(&RunFiles::in_directory(old).lock_file())?;
+    Ok(fs::rename(old, &files.path).map_err(FileError::at("renamed", old))?)
 }
 
-fn made_folders(files: &RunFiles) -> [PathBuf; 3] {
-    [files.events_folder(), files.checkpoints_folder(), files.videos_folder()]
+fn made_directories(files: &RunFiles) -> [PathBuf; 3] {
+    [files.events_directory(), files.checkpoints_directory(), files.videos_directory()]
 }
 
-fn make_folders(files: &RunFiles) -> Result<(), FileError> {
-    for folder in made_folders(files) {
-        fs::create_dir_all(&folder).map_err(FileError::at("created", &folder))?;
+fn make_directories(files: &RunFiles) -> Result<(), FileError> {
+    for directory in made_directories(files) {
+        fs::create_dir_all(&directory).map_err(FileError::at("created", &directory))?;
     }
     Ok(())
 }
@@ -315,10 +307,10 @@ fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
     }
     const OURS: [&str; 7] =
         ["lock", "config.toml", "config.toml.tmp", "run.json.tmp", "events", "checkpoints", "videos"];
-    for path in durable::list(files.folder())? {
+    for path in durable::list(&files.path)? {
         let found = durable::name_of(&path);
-        if !OURS.contains(&found.as_str()) || is_filled_folder(&path) {
-            return Err(DirectoryError::NotARun { folder: files.folder().to_path_buf(), found });
+        if !OURS.contains(&found.as_str()) || is_filled_directory(&path) {
+            return Err(DirectoryError::NotARun { directory: files.path.to_path_buf(), found });
         }
     }
     Ok(())
@@ -327,15 +319,16 @@ fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
 /// Whether a run contains only what every start creates: no metrics, checkpoints, videos or other files. Without a row
 /// of metrics, events are empty too.
 fn is_as_made(files: &RunFiles) -> Result<bool, FileError> {
-    let made = [files.description_file(), files.config_file(), files.lock_file(), files.events_folder()];
+    let made = [files.description_file(), files.config_file(), files.lock_file(), files.events_directory()];
     let empty_file =
         |path: &Path| *path == files.metrics_file() && fs::metadata(path).is_ok_and(|file| file.len() == 0);
-    let empty_folder = |path: &Path| made_folders(files).iter().any(|made| made == path) && !is_filled_folder(path);
-    let paths = durable::list(files.folder())?;
-    Ok(paths.iter().all(|path| made.contains(path) || empty_file(path) || empty_folder(path)))
+    let empty_directory =
+        |path: &Path| made_directories(files).iter().any(|made| made == path) && !is_filled_directory(path);
+    let paths = durable::list(&files.path)?;
+    Ok(paths.iter().all(|path| made.contains(path) || empty_file(path) || empty_directory(path)))
 }
 
-pub(super) fn is_filled_folder(path: &Path) -> bool {
+pub(super) fn is_filled_directory(path: &Path) -> bool {
     fs::read_dir(path).is_ok_and(|mut inside| inside.next().is_some())
 }
 
@@ -355,17 +348,17 @@ mod tests {
         let root = scratch.path().join("runs");
         let (run, opened) = open(&root, ExistingRun::Resume).unwrap();
         assert_eq!(opened, OpenedRun::Created);
-        assert_eq!(names(run.files().folder()), ["checkpoints", "config.toml", "events", "lock", "run.json", "videos"]);
-        assert_eq!(run.files().config().unwrap(), "seed = 3\n");
-        assert_eq!(run.files().owner().unwrap().pid, std::process::id());
-        let created = run.description().clone();
+        assert_eq!(names(&run.files.path), ["checkpoints", "config.toml", "events", "lock", "run.json", "videos"]);
+        assert_eq!(run.files.config().unwrap(), "seed = 3\n");
+        assert_eq!(run.files.owner().unwrap().pid, std::process::id());
+        let created = run.description.clone();
         drop(run);
 
         let other = RunDescription { preset: "tiny".to_owned(), seed: 4, ..created.clone() };
         let (run, opened) = RunDirectory::open(&root, "pong", ExistingRun::Resume, other, "seed = 4\n").unwrap();
         assert_eq!(opened, OpenedRun::Resumed);
-        assert_eq!(*run.description(), created);
-        assert_eq!(run.files().config().unwrap(), "seed = 3\n");
+        assert_eq!(run.description, created);
+        assert_eq!(run.files.config().unwrap(), "seed = 3\n");
     }
 
     #[test]
@@ -389,13 +382,13 @@ mod tests {
                 None => assert_eq!(opened, OpenedRun::Created),
                 Some(before) => assert_eq!(opened, OpenedRun::MovedAside(root.join(before))),
             }
-            assert!(!run.files().videos_folder().join("best").exists());
-            fs::write(run.files().videos_folder().join("best"), [number as u8]).unwrap();
+            assert!(!run.files.videos_directory().join("best").exists());
+            fs::write(run.files.videos_directory().join("best"), [number as u8]).unwrap();
         }
         assert_eq!(names(scratch.path()), ["pong", "pong.1", "pong.2"]);
         for (name, number) in [("pong.1", 0), ("pong.2", 1), ("pong", 2)] {
             let run = RunFiles::find(root, name).unwrap();
-            assert_eq!(fs::read(run.videos_folder().join("best")).unwrap(), [number]);
+            assert_eq!(fs::read(run.videos_directory().join("best")).unwrap(), [number]);
             assert_eq!(run.owner(), None);
         }
     }
@@ -405,22 +398,22 @@ mod tests {
         let scratch = tempdir().unwrap();
         let root = scratch.path();
         let (run, opened) = open(root, ExistingRun::Resume).unwrap();
-        fs::write(run.files().metrics_file(), "").unwrap();
-        fs::write(run.files().events_folder().join("events.out.tfevents.1"), "version").unwrap();
+        fs::write(run.files.metrics_file(), "").unwrap();
+        fs::write(run.files.events_directory().join("events.out.tfevents.1"), "version").unwrap();
         run.take_back(&opened).unwrap();
         assert_eq!(names(scratch.path()), Vec::<String>::new());
 
         // The directory existed before.
-        let folder = root.join("pong");
-        fs::create_dir(&folder).unwrap();
+        let directory = root.join("pong");
+        fs::create_dir(&directory).unwrap();
         let (run, opened) = open(root, ExistingRun::Resume).unwrap();
         run.take_back(&opened).unwrap();
-        assert_eq!(names(&folder), Vec::<String>::new());
+        assert_eq!(names(&directory), Vec::<String>::new());
 
         for precious in ["metrics.jsonl", "checkpoints/000000000100", "videos/best.gif", "thesis.tex"] {
             let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
-            fs::write(run.files().folder().join(precious), "precious").unwrap();
-            let path = run.files().folder().join(precious);
+            fs::write(run.files.path.join(precious), "precious").unwrap();
+            let path = run.files.path.join(precious);
             run.take_back(&opened).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
             assert!(path.parent().unwrap().exists() && root.join("pong/run.json").exists());
@@ -433,7 +426,7 @@ mod tests {
         let scratch = tempdir().unwrap();
         let root = scratch.path();
         let (run, _) = open(root, ExistingRun::Resume).unwrap();
-        fs::write(run.files().videos_folder().join("best"), "old").unwrap();
+        fs::write(run.files.videos_directory().join("best"), "old").unwrap();
         drop(run);
         let (run, opened) = open(root, ExistingRun::Resume).unwrap();
         run.take_back(&opened).unwrap();
@@ -457,17 +450,17 @@ mod tests {
     fn saved_stays_recorded() {
         let scratch = tempdir().unwrap();
         let (run, _) = open(scratch.path(), ExistingRun::Resume).unwrap();
-        assert!(!run.description().saved);
-        let created = run.description().clone();
+        assert!(!run.description.saved);
+        let created = run.description.clone();
         run.note_saved().unwrap();
         run.note_saved().unwrap();
         drop(run);
         let (run, _) = open(scratch.path(), ExistingRun::Resume).unwrap();
-        assert_eq!(*run.description(), RunDescription { saved: true, ..created });
+        assert_eq!(run.description, RunDescription { saved: true, ..created });
         // As an older version wrote it.
-        let text = fs::read_to_string(run.files().description_file()).unwrap();
-        fs::write(run.files().description_file(), text.replace(",\n  \"saved\": true", "")).unwrap();
-        assert!(!run.files().description().unwrap().saved);
+        let text = fs::read_to_string(run.files.description_file()).unwrap();
+        fs::write(run.files.description_file(), text.replace(",\n  \"saved\": true", "")).unwrap();
+        assert!(!run.files.description().unwrap().saved);
     }
 
     #[test]
@@ -480,29 +473,29 @@ mod tests {
             .to_string();
         assert_eq!(error, "run `pong` trains pong, not breakout");
         let (run, _) = RunDirectory::open(scratch.path(), "pong", ExistingRun::MoveAside, description, "").unwrap();
-        assert_eq!(run.description().task, "breakout");
+        assert_eq!(run.description.task, "breakout");
     }
 
     #[test]
     fn completes_an_interrupted_creation_but_leaves_other_directories_alone() {
         let scratch = tempdir().unwrap();
-        let folder = scratch.path().join("pong");
-        fs::create_dir_all(folder.join("checkpoints")).unwrap();
+        let directory = scratch.path().join("pong");
+        fs::create_dir_all(directory.join("checkpoints")).unwrap();
         for name in ["lock", "config.toml", "run.json.tmp"] {
-            fs::write(folder.join(name), "{").unwrap();
+            fs::write(directory.join(name), "{").unwrap();
         }
         let (run, opened) = open(scratch.path(), ExistingRun::Resume).unwrap();
         assert_eq!(opened, OpenedRun::Created);
         drop(run);
 
-        fs::remove_file(folder.join("run.json")).unwrap();
+        fs::remove_file(directory.join("run.json")).unwrap();
         for precious in ["checkpoints/000000000100", "metrics.jsonl"] {
-            fs::write(folder.join(precious), "precious").unwrap();
+            fs::write(directory.join(precious), "precious").unwrap();
             for existing in [ExistingRun::Resume, ExistingRun::MoveAside] {
                 let error = open(scratch.path(), existing).unwrap_err().to_string();
                 assert!(error.contains("run.json is missing: restore it"), "{error}");
             }
-            fs::remove_file(folder.join(precious)).unwrap();
+            fs::remove_file(directory.join(precious)).unwrap();
         }
         let strange = scratch.path().join("notes");
         fs::create_dir(&strange).unwrap();
@@ -523,13 +516,13 @@ mod tests {
             root.push("x".repeat(150));
         }
         root.push("x".repeat(longest - "/pong/config.toml.tm".len() - root.as_os_str().len() - 1));
-        let folder = root.join("pong");
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("run.json"), "precious").unwrap();
+        let directory = root.join("pong");
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("run.json"), "precious").unwrap();
         let error = open(&root, ExistingRun::MoveAside).unwrap_err().to_string();
         assert!(error.contains("config.toml can't be written: "), "{error}");
         assert_eq!(names(&root), ["pong"]);
-        assert_eq!(fs::read_to_string(folder.join("run.json")).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(directory.join("run.json")).unwrap(), "precious");
     }
 
     #[test]
@@ -550,7 +543,7 @@ mod tests {
         run.replace_config("seed = 3\n").unwrap();
         run.replace_config("seed = 4\n").unwrap();
         run.replace_config("seed = 5\n").unwrap();
-        let text = |name| fs::read_to_string(run.files().folder().join(name)).unwrap();
+        let text = |name| fs::read_to_string(run.files.path.join(name)).unwrap();
         assert_eq!(text("config.toml"), "seed = 5\n");
         assert_eq!(text("config.toml.1"), "seed = 3\n");
         assert_eq!(text("config.toml.2"), "seed = 4\n");

@@ -42,27 +42,27 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
         let _ = fs::remove_file(&aside);
         return Err(FileError::at("written", path)(cause));
     }
-    sync_folder_of(path)
+    sync_directory_of(path)
 }
 
 /// Syncs the directory of `path`, so that its renames survive a power cut.
-pub(super) fn sync_folder_of(path: &Path) -> Result<(), FileError> {
-    let folder = folder_of(path);
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(FileError::at("synced to disk", folder))
+pub(super) fn sync_directory_of(path: &Path) -> Result<(), FileError> {
+    let directory = directory_of(path);
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(FileError::at("synced to disk", directory))
 }
 
 /// Returns the directory that contains `path`.
-fn folder_of(path: &Path) -> &Path {
+fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Returns the sorted paths of everything in a directory; none if it does not exist.
-pub(super) fn list(folder: &Path) -> Result<Vec<PathBuf>, FileError> {
-    let entries = match fs::read_dir(folder) {
+pub(super) fn list(directory: &Path) -> Result<Vec<PathBuf>, FileError> {
+    let entries = match fs::read_dir(directory) {
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<Vec<_>>>()),
     };
-    let mut paths = entries.map_err(FileError::at("listed", folder))?;
+    let mut paths = entries.map_err(FileError::at("listed", directory))?;
     paths.sort();
     Ok(paths)
 }
@@ -91,14 +91,14 @@ pub(super) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
 pub(super) fn set_aside(path: &Path) -> Result<PathBuf, FileError> {
     let aside = next_free(path)?;
     fs::rename(path, &aside).map_err(FileError::at("renamed", path))?;
-    sync_folder_of(&aside)?;
+    sync_directory_of(&aside)?;
     Ok(aside)
 }
 
 /// Returns the path with `.n` appended, n being one more than the highest that exists.
 pub(super) fn next_free(path: &Path) -> Result<PathBuf, FileError> {
     let prefix = format!("{}.", name_of(path));
-    let existing = list(folder_of(path))?;
+    let existing = list(directory_of(path))?;
     let numbers = existing.iter().filter_map(|path| name_of(path).strip_prefix(&prefix)?.parse::<u32>().ok());
     match numbers.max().unwrap_or(0).checked_add(1) {
         Some(next) => Ok(with_suffix(path, &format!(".{next}"))),
@@ -125,11 +125,11 @@ mod tests {
     #[test]
     fn failed_replacement_keeps_the_target_and_names_it() {
         let scratch = tempdir().unwrap();
-        let path = scratch.path().join("folder");
+        let path = scratch.path().join("directory");
         fs::create_dir(&path).unwrap();
         let error = replace(&path, b"text").unwrap_err();
         assert_eq!(error.path, path);
         assert!(error.to_string().starts_with(&format!("{} can't be written: ", path.display())), "{error}");
-        assert_eq!(names(scratch.path()), ["folder"]);
+        assert_eq!(names(scratch.path()), ["directory"]);
     }
 }

@@ -48,19 +48,20 @@ impl RunDescription {
 /// Paths in a run's directory. Reading needs no lock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunFiles {
-    folder: PathBuf,
+    /// The run's directory.
+    pub path: PathBuf,
 }
 
 impl RunFiles {
     /// The run `name` in `root`, which need not exist.
     pub fn named(root: &Path, name: &str) -> Result<Self, DirectoryError> {
         check_name(name)?;
-        Ok(Self { folder: root.join(name) })
+        Ok(Self { path: root.join(name) })
     }
 
-    /// The run in `folder`, which need not be a run.
-    pub fn in_folder(folder: &Path) -> Self {
-        Self { folder: folder.to_path_buf() }
+    /// The run in `directory`, which need not be a run.
+    pub fn in_directory(directory: &Path) -> Self {
+        Self { path: directory.to_path_buf() }
     }
 
     /// Finds the run `name`, which must exist.
@@ -75,7 +76,7 @@ impl RunFiles {
 
     /// Returns all runs in `root`, which need not exist, sorted by name.
     pub fn all(root: &Path) -> Result<Vec<Self>, FileError> {
-        let runs = durable::list(root)?.into_iter().map(|folder| Self { folder });
+        let runs = durable::list(root)?.into_iter().map(|path| Self { path });
         // A directory whose name is not UTF-8 has no name here.
         Ok(runs.filter(|run| !run.name().is_empty() && run.is_run()).collect())
     }
@@ -90,47 +91,42 @@ impl RunFiles {
 
     /// The run's name.
     pub fn name(&self) -> &str {
-        self.folder.file_name().and_then(|name| name.to_str()).unwrap_or_default()
-    }
-
-    /// The run's directory.
-    pub fn folder(&self) -> &Path {
-        &self.folder
+        self.path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
     }
 
     /// `config.toml`: the effective config.
     pub fn config_file(&self) -> PathBuf {
-        self.folder.join(CONFIG_FILE)
+        self.path.join(CONFIG_FILE)
     }
 
     /// `run.json`: task, preset and seed.
     pub fn description_file(&self) -> PathBuf {
-        self.folder.join("run.json")
+        self.path.join("run.json")
     }
 
     /// `metrics.jsonl`: one line per measurement.
     pub fn metrics_file(&self) -> PathBuf {
-        self.folder.join("metrics.jsonl")
+        self.path.join("metrics.jsonl")
     }
 
     /// `events/`: the same for TensorBoard.
-    pub fn events_folder(&self) -> PathBuf {
-        self.folder.join("events")
+    pub fn events_directory(&self) -> PathBuf {
+        self.path.join("events")
     }
 
     /// `checkpoints/`: everything needed to resume.
-    pub fn checkpoints_folder(&self) -> PathBuf {
-        self.folder.join("checkpoints")
+    pub fn checkpoints_directory(&self) -> PathBuf {
+        self.path.join("checkpoints")
     }
 
     /// `videos/`: recorded episodes.
-    pub fn videos_folder(&self) -> PathBuf {
-        self.folder.join("videos")
+    pub fn videos_directory(&self) -> PathBuf {
+        self.path.join("videos")
     }
 
     /// `lock`: held by the process that trains.
     pub fn lock_file(&self) -> PathBuf {
-        self.folder.join("lock")
+        self.path.join("lock")
     }
 
     /// Reads `run.json`.
@@ -147,7 +143,7 @@ impl RunFiles {
 
     /// Whether it is a run without its `run.json`: it has metrics or checkpoints, which come only after that file.
     pub(super) fn has_lost_description(&self) -> bool {
-        let used = self.metrics_file().exists() || directory::is_filled_folder(&self.checkpoints_folder());
+        let used = self.metrics_file().exists() || directory::is_filled_directory(&self.checkpoints_directory());
         used && !self.description_file().exists()
     }
 
@@ -169,7 +165,7 @@ fn check_name(name: &str) -> Result<(), DirectoryError> {
     match name {
         "" => refuse("it is empty"),
         _ if name.len() > 200 => refuse("it is longer than 200 bytes"),
-        _ if name.contains(['/', '\\']) => refuse("a slash would make it more than one folder"),
+        _ if name.contains(['/', '\\']) => refuse("a slash would make it more than one directory"),
         _ if name.starts_with('.') => refuse("it starts with a dot"),
         _ if name.starts_with('-') => refuse("it starts with a dash, like an option"),
         _ if name.contains(char::is_control) => refuse("it has a control character in it"),
@@ -202,7 +198,7 @@ mod tests {
         assert_eq!(RunFiles::all(&root.join("none")).unwrap(), []);
         for name in ["pong", "catch"] {
             let run = RunFiles::named(root, name).unwrap();
-            fs::create_dir(run.folder()).unwrap();
+            fs::create_dir(&run.path).unwrap();
             let text = serde_json::to_vec(&RunDescription::new(name, "tiny", 7)).unwrap();
             fs::write(run.description_file(), text).unwrap();
         }

@@ -75,12 +75,12 @@ pub enum LockError {
     /// Another process holds it.
     #[error(
         "the run in {} is in use by {}",
-        folder.display(),
+        directory.display(),
         owner.as_ref().map_or("another process".to_owned(), Owner::to_string)
     )]
     Held {
         /// The run's directory.
-        folder: PathBuf,
+        directory: PathBuf,
         /// The owner, if it could be read.
         owner: Option<Owner>,
     },
@@ -122,7 +122,7 @@ impl RunLock {
             let owner = Owner::read(&file);
             let ending = owner.as_ref().is_some_and(Owner::is_ending);
             if start.elapsed() > if ending { EXIT_PATIENCE } else { PATIENCE } {
-                return Err(LockError::Held { folder: path.parent().unwrap_or(path).to_path_buf(), owner });
+                return Err(LockError::Held { directory: path.parent().unwrap_or(path).to_path_buf(), owner });
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -171,8 +171,8 @@ mod tests {
         let lock = RunLock::acquire(&path).unwrap();
         assert_eq!(RunLock::holder(&path).unwrap().pid, process::id());
         let error = RunLock::acquire(&path).unwrap_err().to_string();
-        let folder = scratch.path().display();
-        assert_eq!(error, format!("the run in {folder} is in use by process {} on {}", process::id(), host()));
+        let directory = scratch.path().display();
+        assert_eq!(error, format!("the run in {directory} is in use by process {} on {}", process::id(), host()));
         drop(lock);
         assert_eq!(RunLock::holder(&path), None);
         RunLock::acquire(&path).unwrap();

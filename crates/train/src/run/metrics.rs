@@ -152,14 +152,14 @@ impl MetricsWriter {
     pub fn open(path: &Path, checkpoint: Option<u64>) -> Result<(Self, MetricsRepair), MetricsError> {
         let mut file = AppendFile::open(path)?;
         let found = scan(path, checkpoint)?;
-        let torn_bytes = file.length() - found.whole;
+        let torn_bytes = file.length - found.whole;
         let repair = MetricsRepair { torn_bytes, dropped_rows: found.later_rows, dropped_to: found.latest };
         if found.keep < found.whole {
             let mut dropped = AppendFile::open(&path.with_extension("dropped.jsonl"))?;
             dropped.append(&file.read(found.keep..found.whole)?)?;
             dropped.sync()?;
         }
-        if found.keep < file.length() {
+        if found.keep < file.length {
             file.cut(found.keep)?;
             file.sync()?;
         }
@@ -175,7 +175,7 @@ impl MetricsWriter {
             return Err(MetricsError::Name { name: name.clone() });
         }
         let mut line =
-            serde_json::to_vec(row).map_err(|cause| FileError::at("written", self.file.path())(cause.into()))?;
+            serde_json::to_vec(row).map_err(|cause| FileError::at("written", &self.file.path)(cause.into()))?;
         line.push(b'\n');
         self.file.append(&line)?;
         self.last = row.frames;

@@ -31,7 +31,7 @@ pub(crate) fn other_file_type(path: &Path) -> Option<&'static str> {
     let found = fs::metadata(path).ok()?.file_type();
     match found {
         _ if found.is_file() => None,
-        _ if found.is_dir() => Some("a folder"),
+        _ if found.is_dir() => Some("a directory"),
         // A pipe that a shell has opened, as in `<(zcat x.gz)`, has no path of its own and is read like a file.
         _ if found.is_fifo() => path.canonicalize().is_ok().then_some("a named pipe"),
         _ if found.is_socket() => Some("a socket"),
@@ -71,9 +71,9 @@ mod tests {
         let scratch = tempdir().unwrap();
         let path = |name| scratch.path().join(name);
         make_pipe(&path("pipe"));
-        fs::create_dir(path("folder")).unwrap();
+        fs::create_dir(path("directory")).unwrap();
         let _socket = UnixListener::bind(path("socket")).unwrap();
-        for (name, what) in [("pipe", "a named pipe"), ("folder", "a folder"), ("socket", "a socket")] {
+        for (name, what) in [("pipe", "a named pipe"), ("directory", "a directory"), ("socket", "a socket")] {
             let path = path(name);
             let error = answer(move || read(&path)).unwrap_err();
             assert_eq!(error.to_string(), format!("it is {what}, not a file"));
@@ -97,15 +97,15 @@ mod tests {
     #[test]
     fn named_pipe_in_place_of_a_runs_file_is_reported() {
         let scratch = tempdir().unwrap();
-        let run = RunFiles::in_folder(scratch.path());
-        fs::create_dir(run.checkpoints_folder()).unwrap();
-        let checkpoint = run.checkpoints_folder().join("000000000100");
+        let run = RunFiles::in_directory(scratch.path());
+        fs::create_dir(run.checkpoints_directory()).unwrap();
+        let checkpoint = run.checkpoints_directory().join("000000000100");
         for path in [
             run.description_file(),
             run.config_file(),
             run.metrics_file(),
             run.lock_file(),
-            run.checkpoints_folder().join("best"),
+            run.checkpoints_directory().join("best"),
             checkpoint.clone(),
         ] {
             make_pipe(&path);
@@ -135,7 +135,7 @@ mod tests {
             answer(move || RunLock::acquire(&path).unwrap_err().to_string()),
             message(run.lock_file(), "opened")
         );
-        let checkpoints = Checkpoints::in_folder(&run.checkpoints_folder());
+        let checkpoints = Checkpoints::in_directory(&run.checkpoints_directory());
         let error = answer({
             let checkpoints = checkpoints.clone();
             move || checkpoints.at(100).unwrap_err()

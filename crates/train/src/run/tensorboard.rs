@@ -30,13 +30,13 @@ pub struct EventWriter {
 }
 
 impl EventWriter {
-    /// Starts a new file in `folder`, to resume from a checkpoint with `frames` frames, or to start (`None`).
+    /// Starts a new file in `directory`, to resume from a checkpoint with `frames` frames, or to start (`None`).
     ///
     /// Declares what earlier files hold after the checkpoint void, so that TensorBoard too shows one value per frame
     /// count.
-    pub fn create(folder: &Path, checkpoint: Option<u64>) -> Result<Self, FileError> {
-        fs::create_dir_all(folder).map_err(FileError::at("created", folder))?;
-        let path = unused_name(folder);
+    pub fn create(directory: &Path, checkpoint: Option<u64>) -> Result<Self, FileError> {
+        fs::create_dir_all(directory).map_err(FileError::at("created", directory))?;
+        let path = unused_name(directory);
         let mut writer = Self { file: AppendFile::open(&path)? };
         let now = clock::unix_seconds();
         writer.file.append(&record(&version_event(now)))?;
@@ -52,14 +52,14 @@ impl EventWriter {
 
 /// TensorBoard recognises files by `tfevents` in the name and reads them in the order of their names. The number in the
 /// name is larger than that of every existing file, even if the clock was set back.
-fn unused_name(folder: &Path) -> PathBuf {
+fn unused_name(directory: &Path) -> PathBuf {
     const PREFIX: &str = "events.out.tfevents.";
-    let numbers = fs::read_dir(folder).into_iter().flatten().flatten().filter_map(|entry| {
+    let numbers = fs::read_dir(directory).into_iter().flatten().flatten().filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
         name.strip_prefix(PREFIX)?.split('.').next()?.parse::<u64>().ok()
     });
     let number = numbers.max().map_or(0, |number| number.saturating_add(1)).max(clock::unix_seconds() as u64);
-    folder.join(format!("{PREFIX}{number:010}.{}.{}", lock::host(), process::id()))
+    directory.join(format!("{PREFIX}{number:010}.{}.{}", lock::host(), process::id()))
 }
 
 fn version_event(wall_time: f64) -> Vec<u8> {

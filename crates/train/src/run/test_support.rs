@@ -8,9 +8,9 @@ use agent::Random;
 use rand::RngExt;
 
 /// Returns the names in a directory, sorted.
-pub fn names(folder: &Path) -> Vec<String> {
+pub fn names(directory: &Path) -> Vec<String> {
     let mut names: Vec<_> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     names.sort();
     names
 }

@@ -31,7 +31,7 @@ pub struct Task {
     pub environment: EnvId,
     /// The Python interpreter that runs workers.
     pub python: PathBuf,
-    /// Folder of the package `meme_worker`.
+    /// Directory of the package `meme_worker`.
     pub package: PathBuf,
 }
 

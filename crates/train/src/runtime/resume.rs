@@ -79,11 +79,11 @@ pub fn resume(
     config: &Config,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Resumption, ResumeError> {
-    let files = directory.files();
+    let files = &directory.files;
     let run = || files.name().to_owned();
-    let checkpoints = Checkpoints::in_folder(&files.checkpoints_folder()).for_playing();
+    let checkpoints = Checkpoints::in_directory(&files.checkpoints_directory()).for_playing();
     let saved = checkpoints.list()?;
-    if saved.is_empty() && directory.description().saved {
+    if saved.is_empty() && directory.description.saved {
         return Err(checkpoints.gone().into());
     }
     let mut as_long = known.clone();
@@ -115,8 +115,7 @@ pub fn newest_checkpoint(
     config: &Config,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Option<Checkpoint>, CheckpointError> {
-    let folder = directory.files().checkpoints_folder();
-    let store = CheckpointStore::open(&folder, config.checkpoint.keep_last)?;
+    let store = CheckpointStore::open(&directory.files.checkpoints_directory(), config.checkpoint.keep_last)?;
     let newest = store.resume(warn)?;
     // If the run starts again, the trainer renames the best checkpoint, damaged or not.
     if newest.is_some() {
@@ -132,7 +131,7 @@ fn may_change(
     preset: &str,
     config: &Config,
 ) -> Result<bool, CheckpointError> {
-    let description = directory.description();
+    let description = &directory.description;
     let same = (description.preset.as_str(), description.seed) == (preset, config.run.seed);
     Ok(same && checkpoints.list()?.is_empty() && checkpoints.best()?.is_none())
 }

@@ -114,8 +114,8 @@ impl<'a> Trainer<'a> {
         from: Option<Checkpoint>,
         display: &'a mut dyn ProgressDisplay,
     ) -> Result<Self> {
-        let files = directory.files();
-        let store = CheckpointStore::open(&files.checkpoints_folder(), config.checkpoint.keep_last)?;
+        let files = &directory.files;
+        let store = CheckpointStore::open(&files.checkpoints_directory(), config.checkpoint.keep_last)?;
         let assembly = Assembly::new(task, config, device(config)?, from.as_ref())?;
         let metrics = match &from {
             Some(checkpoint) => contents::metrics(checkpoint)?,
@@ -129,7 +129,7 @@ impl<'a> Trainer<'a> {
         // Rows after the last one in these metrics will be written again.
         let last_row = from.as_ref().map(|_| metrics.last_row());
         let (metrics_file, repair) = MetricsWriter::open(&files.metrics_file(), last_row)?;
-        let events = EventWriter::create(&files.events_folder(), last_row)?;
+        let events = EventWriter::create(&files.events_directory(), last_row)?;
         let saved = from.map(|checkpoint| checkpoint.frames());
         if let Some(message) = start_message(saved, repair.dropped_to) {
             display.say(&message);
@@ -198,7 +198,7 @@ impl<'a> Trainer<'a> {
         match saved {
             Ok(saved) => saved.iter().for_each(|saved| self.report_saved(saved)),
             Err(error) => {
-                let checkpoints = Checkpoints::in_folder(&self.directory.files().checkpoints_folder());
+                let checkpoints = Checkpoints::in_directory(&self.directory.files.checkpoints_directory());
                 // If they cannot be listed either, the failed save is the error to report.
                 let saved = checkpoints.list().unwrap_or_default().last().copied();
                 return Err(TrainError::LastSave { error: Box::new(error), saved });

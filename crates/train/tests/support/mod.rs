@@ -111,7 +111,7 @@ pub fn metrics(root: &Path, name: &str) -> String {
 
 /// Returns the checkpoints of a run, oldest first.
 pub fn checkpoints(root: &Path, name: &str) -> Vec<PathBuf> {
-    let mut paths: Vec<PathBuf> = fs::read_dir(files(root, name).checkpoints_folder())
+    let mut paths: Vec<PathBuf> = fs::read_dir(files(root, name).checkpoints_directory())
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| path.file_name().is_some_and(|name| name.as_encoded_bytes().iter().all(u8::is_ascii_digit)))

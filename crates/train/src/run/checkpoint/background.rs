@@ -23,7 +23,7 @@ impl<S: Send + 'static> BackgroundSave<S> {
         save: impl FnOnce(&CheckpointStore, &mut dyn FnMut(u64)) -> Result<S, CheckpointError> + Send + 'static,
     ) -> Result<Self, CheckpointError> {
         let bytes = Arc::new(AtomicU64::new(0));
-        let folder = store.checkpoints().clone();
+        let directory = store.checkpoints.directory.clone();
         let save = {
             let bytes = Arc::clone(&bytes);
             move || {
@@ -34,7 +34,7 @@ impl<S: Send + 'static> BackgroundSave<S> {
             }
         };
         let thread = thread::Builder::new().name("checkpoint".to_owned()).spawn(save);
-        let thread = thread.map_err(FileError::at("written by a thread of its own", folder.folder()))?;
+        let thread = thread.map_err(FileError::at("written by a thread of its own", &directory))?;
         Ok(Self { thread, frames, bytes })
     }
 

@@ -236,7 +236,7 @@ pub fn final_status(checkpoint: &Checkpoint) -> Result<Option<RunStatus>> {
 /// Its newest checkpoint is then that of an end, with nothing played after it. A run that was killed or failed has
 /// newer rows, or a checkpoint from the midst of training, or none.
 pub fn end_is_saved(run: &RunFiles, played: u64) -> Result<bool> {
-    let checkpoints = Checkpoints::in_folder(&run.checkpoints_folder());
+    let checkpoints = Checkpoints::in_directory(&run.checkpoints_directory());
     let newest = checkpoints.list()?.pop();
     Ok(newest.is_some_and(|frames| frames >= played && checkpoints.has_file(frames, FINAL_STATUS).unwrap_or(false)))
 }
@@ -278,7 +278,7 @@ mod tests {
         let store = CheckpointStore::open(scratch.path(), 1).unwrap();
         let refused = |bytes: &[u8]| {
             store.save(1, &mut |_| {}, |checkpoint| checkpoint.file(STATE, |out| out.write_all(bytes))).unwrap();
-            decode::<EpisodicMemory>(&store.checkpoints().at(1).unwrap(), STATE).unwrap_err().to_string()
+            decode::<EpisodicMemory>(&store.checkpoints.at(1).unwrap(), STATE).unwrap_err().to_string()
         };
         let memory = postcard::to_stdvec(&EpisodicMemory::new(16, 2).unwrap()).unwrap();
         // Capacity for more entries than any machine has room for, of two dimensions, none of them filled.

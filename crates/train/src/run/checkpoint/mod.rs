@@ -74,30 +74,30 @@ pub enum CheckpointError {
         known: Vec<String>,
     },
     /// There is no checkpoint with that frame count.
-    #[error("there is no checkpoint at {frames} frames in {}; {}", folder.display(), listed(known))]
+    #[error("there is no checkpoint at {frames} frames in {}; {}", directory.display(), listed(known))]
     NotFound {
         /// The directory of checkpoints.
-        folder: PathBuf,
+        directory: PathBuf,
         /// The requested frame count.
         frames: u64,
         /// Frame counts of the checkpoints that exist.
         known: Vec<u64>,
     },
     /// There are checkpoints, but none can be used.
-    #[error("none of the {count} checkpoints in {} can be used{}", folder.display(), except_best(*best))]
+    #[error("none of the {count} checkpoints in {} can be used{}", directory.display(), except_best(*best))]
     NoneUsable {
         /// The directory of checkpoints.
-        folder: PathBuf,
+        directory: PathBuf,
         /// Number of checkpoints.
         count: usize,
         /// Whether there is a best checkpoint.
         best: bool,
     },
     /// The run was saved before, but its checkpoints are gone.
-    #[error("the run was saved before, but {} has no checkpoint to resume from{}", folder.display(), except_best(*best))]
+    #[error("the run was saved before, but {} has no checkpoint to resume from{}", directory.display(), except_best(*best))]
     Gone {
         /// The directory of checkpoints.
-        folder: PathBuf,
+        directory: PathBuf,
         /// Whether there is a best checkpoint.
         best: bool,
     },

@@ -17,7 +17,8 @@ const LONGEST_MANIFEST: u64 = 1 << 20;
 /// A verified checkpoint. Its files stay open, so they can be read even after it was removed.
 #[derive(Debug)]
 pub struct Checkpoint {
-    path: PathBuf,
+    /// The directory.
+    pub path: PathBuf,
     manifest: Manifest,
     files: Vec<File>,
 }
@@ -57,11 +58,6 @@ impl Checkpoint {
     /// Evaluation score of a best checkpoint.
     pub fn score(&self) -> Option<f64> {
         self.manifest.score
-    }
-
-    /// The directory.
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Names of the files that can be read, in the order they were written.

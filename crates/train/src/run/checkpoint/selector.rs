@@ -38,7 +38,7 @@ impl FromStr for CheckpointSelector {
 impl CheckpointSelector {
     /// Opens the checkpoint without the files that only training needs. The run may be training.
     pub fn open(self, run: &RunFiles, warn: &mut dyn FnMut(&str)) -> Result<Checkpoint> {
-        let checkpoints = Checkpoints::in_folder(&run.checkpoints_folder()).for_playing();
+        let checkpoints = Checkpoints::in_directory(&run.checkpoints_directory()).for_playing();
         let name = || run.name().to_owned();
         match self {
             Self::Best => checkpoints.best()?.ok_or_else(|| TrainError::NoBest { run: name() }),

@@ -23,14 +23,14 @@ const OLD: &str = ".ckpt";
 /// The checkpoints in a directory, for readers.
 #[derive(Clone, Debug)]
 pub struct Checkpoints {
-    folder: PathBuf,
+    pub(super) directory: PathBuf,
     skipped: &'static [&'static str],
 }
 
 impl Checkpoints {
-    /// The checkpoints in `folder`, which need not exist.
-    pub fn in_folder(folder: &Path) -> Self {
-        Self { folder: folder.to_path_buf(), skipped: &[] }
+    /// The checkpoints in `directory`, which need not exist.
+    pub fn in_directory(directory: &Path) -> Self {
+        Self { directory: directory.to_path_buf(), skipped: &[] }
     }
 
     /// Skips the files that only training needs, which are most of a checkpoint: they are not even verified.
@@ -46,7 +46,7 @@ impl Checkpoints {
     }
 
     fn names(&self) -> Result<Vec<String>, FileError> {
-        Ok(durable::list(&self.folder)?.iter().map(|path| name_of(path)).collect())
+        Ok(durable::list(&self.directory)?.iter().map(|path| name_of(path)).collect())
     }
 
     /// Opens the checkpoint with that frame count.
@@ -54,7 +54,7 @@ impl Checkpoints {
         let path = self.path_of(frames);
         let Some(checkpoint) = found(Checkpoint::open_without(&path, self.skipped))? else {
             self.refuse_old_format()?;
-            return Err(CheckpointError::NotFound { folder: self.folder.clone(), frames, known: self.list()? });
+            return Err(CheckpointError::NotFound { directory: self.directory.clone(), frames, known: self.list()? });
         };
         if checkpoint.frames() != frames {
             let how = format!("it was saved at {} frames, which is not its name", checkpoint.frames());
@@ -102,7 +102,7 @@ impl Checkpoints {
         if count == 0 {
             return Ok(None);
         }
-        Err(CheckpointError::NoneUsable { folder: self.folder.clone(), count, best: self.has_best() })
+        Err(CheckpointError::NoneUsable { directory: self.directory.clone(), count, best: self.has_best() })
     }
 
     /// Opens the checkpoint with the best evaluation, if there is one.
@@ -116,7 +116,7 @@ impl Checkpoints {
 
     /// Returns the error of a run that was saved but has no checkpoint left to resume from.
     pub fn gone(&self) -> CheckpointError {
-        let gone = || CheckpointError::Gone { folder: self.folder.clone(), best: self.has_best() };
+        let gone = || CheckpointError::Gone { directory: self.directory.clone(), best: self.has_best() };
         self.refuse_old_format().err().unwrap_or_else(gone)
     }
 
@@ -124,21 +124,17 @@ impl Checkpoints {
         let names = self.names()?;
         let old = |name: &&String| name.strip_suffix(OLD).is_some_and(is_checkpoint);
         match names.iter().filter(old).max() {
-            Some(name) => Err(CheckpointError::OldFormat { path: self.folder.join(name) }),
+            Some(name) => Err(CheckpointError::OldFormat { path: self.directory.join(name) }),
             None => Ok(()),
         }
     }
 
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     fn path_of(&self, frames: u64) -> PathBuf {
-        self.folder.join(format!("{frames:012}"))
+        self.directory.join(format!("{frames:012}"))
     }
 
     fn best_path(&self) -> PathBuf {
-        self.folder.join(BEST)
+        self.directory.join(BEST)
     }
 
     fn has_best(&self) -> bool {
@@ -148,7 +144,7 @@ impl Checkpoints {
 
 /// Name of the checkpoint that is used in place of damaged ones.
 fn substitute(newest: &Result<Option<Checkpoint>, CheckpointError>) -> Option<String> {
-    newest.as_ref().ok()?.as_ref().map(|checkpoint| name_of(checkpoint.path()))
+    newest.as_ref().ok()?.as_ref().map(|checkpoint| name_of(&checkpoint.path))
 }
 
 /// Renames a damaged checkpoint and returns its new name. An earlier one of the same name stays.
@@ -206,7 +202,8 @@ pub struct SavedCheckpoint {
 /// Saves run one at a time; a save of the best may run beside them.
 #[derive(Clone, Debug)]
 pub struct CheckpointStore {
-    checkpoints: Checkpoints,
+    /// The same directory, for reading.
+    pub checkpoints: Checkpoints,
     keep: usize,
     saving: Arc<Mutex<()>>,
     /// Separate, so that keeping the best does not wait for gigabytes of replay.
@@ -216,12 +213,13 @@ pub struct CheckpointStore {
 impl CheckpointStore {
     /// Opens the directory, which only the owner of the run's lock may do, and removes what a crash left half-written.
     /// Each save keeps the `keep` newest checkpoints, at least one.
-    pub fn open(folder: &Path, keep: usize) -> Result<Self, CheckpointError> {
-        fs::create_dir_all(folder).map_err(FileError::at("created", folder))?;
-        let checkpoints = Checkpoints::in_folder(folder);
+    pub fn open(directory: &Path, keep: usize) -> Result<Self, CheckpointError> {
+        fs::create_dir_all(directory).map_err(FileError::at("created", directory))?;
+        let checkpoints = Checkpoints::in_directory(directory);
         for name in checkpoints.names()? {
-            let path = folder.join(&name);
-            let replaced = name.strip_suffix(REPLACED).filter(|name| is_checkpoint(name)).map(|name| folder.join(name));
+            let path = directory.join(&name);
+            let replaced =
+                name.strip_suffix(REPLACED).filter(|name| is_checkpoint(name)).map(|name| directory.join(name));
             if let Some(original) = replaced.filter(|original| original.symlink_metadata().is_err()) {
                 fs::rename(&path, &original).map_err(FileError::at("renamed", &path))?;
             } else if [ASIDE, REPLACED].iter().any(|end| name.strip_suffix(end).is_some_and(is_checkpoint)) {
@@ -229,11 +227,6 @@ impl CheckpointStore {
             }
         }
         Ok(Self { checkpoints, keep: keep.max(1), saving: Arc::default(), saving_best: Arc::default() })
-    }
-
-    /// The same directory, for reading.
-    pub fn checkpoints(&self) -> &Checkpoints {
-        &self.checkpoints
     }
 
     /// Opens the newest intact checkpoint, to resume from it; `None` for a run without checkpoints.
@@ -356,19 +349,19 @@ impl CheckpointStore {
         progress: &mut dyn FnMut(u64),
         write: impl FnOnce(&mut CheckpointWriter) -> Result<(), CheckpointError>,
     ) -> Result<u64, CheckpointError> {
-        self.restore_folder()?;
+        self.restore_directory()?;
         let mut writer = CheckpointWriter::create(path, durable::with_suffix(path, ASIDE), frames, score, progress)?;
         write(&mut writer)?;
         writer.finish()
     }
 
     /// Creates the directory again if it was removed during the run, but not that of the run itself.
-    fn restore_folder(&self) -> Result<(), FileError> {
-        let folder = &self.checkpoints.folder;
-        match fs::create_dir(folder) {
-            Ok(()) => durable::sync_folder_of(folder),
+    fn restore_directory(&self) -> Result<(), FileError> {
+        let directory = &self.checkpoints.directory;
+        match fs::create_dir(directory) {
+            Ok(()) => durable::sync_directory_of(directory),
             Err(cause) if cause.kind() == ErrorKind::AlreadyExists => Ok(()),
-            Err(cause) => Err(FileError::at("created", folder)(cause)),
+            Err(cause) => Err(FileError::at("created", directory)(cause)),
         }
     }
 

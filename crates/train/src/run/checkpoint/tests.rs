@@ -70,7 +70,7 @@ fn files_come_back_in_order_and_by_name() {
     assert_eq!(names(&saved.path), ["empty", "manifest.json", "networks", "replay"]);
     let sizes = names(&saved.path).iter().map(|name| fs::metadata(saved.path.join(name)).unwrap().len()).sum::<u64>();
     assert_eq!(saved.bytes, sizes);
-    let checkpoint = store.checkpoints().at(4_000_000).unwrap();
+    let checkpoint = store.checkpoints.at(4_000_000).unwrap();
     assert_intact(&checkpoint, 4_000_000);
     assert_eq!(checkpoint.score(), None);
 
@@ -99,7 +99,7 @@ fn tensors_open_with_any_safetensors_reader() {
     let read = SafeTensors::deserialize(&bytes).unwrap();
     assert_eq!(read.tensor("online.a.weight").unwrap().shape(), [2, 3]);
     assert_eq!(read.tensor("online.a.bias").unwrap().data(), [1.0_f32; 3].map(f32::to_le_bytes).concat());
-    assert_eq!(store.checkpoints().at(1).unwrap().file_bytes("weights.safetensors").unwrap(), bytes);
+    assert_eq!(store.checkpoints.at(1).unwrap().file_bytes("weights.safetensors").unwrap(), bytes);
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn large_files_are_streamed_with_progress() {
     assert_eq!(reported.len(), 2 + 3, "{reported:?}");
     assert!(reported.is_sorted());
 
-    let checkpoint = store.checkpoints().at(7).unwrap();
+    let checkpoint = store.checkpoints.at(7).unwrap();
     let mut reader = checkpoint.file("replay").unwrap();
     let mut read = vec![0; block.len()];
     for _ in 0..300 {
@@ -130,7 +130,7 @@ fn large_files_are_streamed_with_progress() {
 /// Saves on a disk that is full while it holds more than `room` checkpoints.
 fn save_on_small_disk(store: &CheckpointStore, frames: u64, room: usize) -> Result<SavedCheckpoint, CheckpointError> {
     store.save(frames, &mut |_| {}, |writer| {
-        if store.checkpoints().list()?.len() > room {
+        if store.checkpoints.list()?.len() > room {
             let full = io::Error::from(io::ErrorKind::StorageFull);
             return Err(FileError { done: "written", path: PathBuf::from("x"), cause: full }.into());
         }
@@ -147,15 +147,15 @@ fn older_checkpoints_make_room_on_a_full_disk() {
     let [oldest, older, _] = saved.map(|saved| saved.path);
     let saved = save_on_small_disk(&store, 400, 1).unwrap();
     assert_eq!(saved.made_room, [oldest, older]);
-    assert_eq!(store.checkpoints().list().unwrap(), [300, 400]);
+    assert_eq!(store.checkpoints.list().unwrap(), [300, 400]);
     // A damaged one is no reason to remove the one before it.
     fs::write(saved.path.join("networks"), b"rubbish").unwrap();
     assert!(save_on_small_disk(&store, 500, 1).is_err());
-    assert_eq!(store.checkpoints().list().unwrap(), [300, 400]);
+    assert_eq!(store.checkpoints.list().unwrap(), [300, 400]);
     // The last intact one stays if there is no room for another.
     save(&store, 600);
     assert!(save_on_small_disk(&store, 700, 0).is_err());
-    assert_eq!(store.checkpoints().list().unwrap(), [600]);
+    assert_eq!(store.checkpoints.list().unwrap(), [600]);
 }
 
 #[test]
@@ -191,18 +191,18 @@ fn keeps_the_newest() {
     for frames in 1..=6 {
         assert!(save(&store, frames * 1000).not_removed.is_empty());
     }
-    assert_eq!(store.checkpoints().list().unwrap(), [4000, 5000, 6000]);
+    assert_eq!(store.checkpoints.list().unwrap(), [4000, 5000, 6000]);
     // Saved again at the same moment, as at Ctrl-C right after a save.
     save(&store, 6000);
-    assert_eq!(store.checkpoints().list().unwrap(), [4000, 5000, 6000]);
+    assert_eq!(store.checkpoints.list().unwrap(), [4000, 5000, 6000]);
     assert_eq!(resume(&store), (Some(6000), vec![]));
 
-    let error = store.checkpoints().at(1000).unwrap_err().to_string();
+    let error = store.checkpoints.at(1000).unwrap_err().to_string();
     assert!(error.starts_with("there is no checkpoint at 1000 frames in "), "{error}");
     assert!(error.ends_with("there are: 4000, 5000, 6000"), "{error}");
     // Keeping none means keeping one.
     save(&CheckpointStore::open(scratch.path(), 0).unwrap(), 7000);
-    assert_eq!(store.checkpoints().list().unwrap(), [7000]);
+    assert_eq!(store.checkpoints.list().unwrap(), [7000]);
 }
 
 #[test]
@@ -229,16 +229,16 @@ fn resumes_from_previous_checkpoint_when_newest_is_damaged() {
     flip(&scratch.path().join("000000000300/networks"), 200);
     fs::remove_file(scratch.path().join("000000000200/replay")).unwrap();
     let mut said = Vec::new();
-    let newest = store.checkpoints().newest_intact(&mut |warning| said.push(warning.to_owned()));
+    let newest = store.checkpoints.newest_intact(&mut |warning| said.push(warning.to_owned()));
     assert_eq!(newest.unwrap().unwrap().frames(), 100);
-    assert_eq!(store.checkpoints().list().unwrap(), [100, 200, 300]);
+    assert_eq!(store.checkpoints.list().unwrap(), [100, 200, 300]);
 
     let (frames, said_again) = resume(&store);
     assert_eq!(frames, Some(100));
-    let folder = scratch.path().display();
+    let directory = scratch.path().display();
     let damage = [("000000000300", "the hash of its networks is wrong"), ("000000000200", "its replay is missing")];
     for (i, (name, how)) in damage.into_iter().enumerate() {
-        let damaged = format!("checkpoint {folder}/{name} is damaged: {how}");
+        let damaged = format!("checkpoint {directory}/{name} is damaged: {how}");
         let instead = "using 000000000100 instead";
         assert_eq!(said[i], format!("{damaged}; {instead}"));
         assert_eq!(said_again[i], format!("{damaged}; renamed it to {name}.damaged, {instead}"));
@@ -273,7 +273,7 @@ fn damaged_best_makes_way_for_the_next_and_is_kept() {
         assert_eq!(warnings(), [format!("{how}; renamed it to {aside}, the next evaluation replaces it")]);
         assert_eq!(fs::read(scratch.path().join(aside).join("networks")).unwrap(), damaged);
         assert!(keep(score).is_some());
-        assert_intact(&store.checkpoints().best().unwrap().unwrap(), 100);
+        assert_intact(&store.checkpoints.best().unwrap().unwrap(), 100);
     }
     assert_eq!(names(scratch.path()), ["best", "best.damaged", "best.damaged.1"]);
 }
@@ -290,7 +290,7 @@ fn unreadable_checkpoint_stops_the_start_and_stays() {
     // A link to itself, which cannot be opened.
     symlink(&path, &path).unwrap();
     let refused = format!("{} can't be opened: ", path.display());
-    for error in [store.resume(&mut |_| {}).unwrap_err(), store.checkpoints().newest_intact(&mut |_| {}).unwrap_err()] {
+    for error in [store.resume(&mut |_| {}).unwrap_err(), store.checkpoints.newest_intact(&mut |_| {}).unwrap_err()] {
         assert!(matches!(error, CheckpointError::File(_)) && error.to_string().starts_with(&refused), "{error}");
     }
     assert_eq!(names(scratch.path()), ["000000000100", "000000000200", "elsewhere"]);
@@ -307,7 +307,7 @@ fn unreadable_checkpoint_stops_the_start_and_stays() {
     assert!(matches!(error, CheckpointError::File(_)), "{error}");
     fs::remove_file(&best).unwrap();
     fs::rename(&elsewhere, &best).unwrap();
-    assert_intact(&store.checkpoints().best().unwrap().unwrap(), 200);
+    assert_intact(&store.checkpoints.best().unwrap().unwrap(), 200);
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn dangling_link_stops_the_start_and_stays() {
     save(&store, 4);
     let link = scratch.path().join("000000000008");
     symlink(scratch.path().join("away"), &link).unwrap();
-    let error = Checkpoints::in_folder(scratch.path()).newest_intact(&mut |said| panic!("{said}")).unwrap_err();
+    let error = Checkpoints::in_directory(scratch.path()).newest_intact(&mut |said| panic!("{said}")).unwrap_err();
     assert!(error.to_string().starts_with(&format!("{} can't be read: ", link.display())), "{error}");
     assert!(link.symlink_metadata().is_ok());
 }
@@ -350,7 +350,7 @@ fn never_starts_over_silently() {
     // A checkpoint under another's name would resume training at the wrong frame.
     flip(&path.join("networks"), 30);
     fs::rename(&path, scratch.path().join("000000000900")).unwrap();
-    let error = store.checkpoints().at(900).unwrap_err().to_string();
+    let error = store.checkpoints.at(900).unwrap_err().to_string();
     assert!(error.ends_with("is damaged: it was saved at 100 frames, which is not its name"), "{error}");
 }
 
@@ -362,11 +362,11 @@ fn other_names_are_left_alone() {
     }
     let before = names(scratch.path());
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
-    assert!(store.checkpoints().list().unwrap().is_empty());
+    assert!(store.checkpoints.list().unwrap().is_empty());
     assert_eq!(names(scratch.path()), before);
     // More than twelve digits are fine.
     save(&store, 10_u64.pow(13));
-    assert_eq!(store.checkpoints().list().unwrap(), [10_u64.pow(13)]);
+    assert_eq!(store.checkpoints.list().unwrap(), [10_u64.pow(13)]);
 }
 
 #[test]
@@ -375,7 +375,7 @@ fn checkpoints_of_the_old_format_are_refused() {
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
     let path = scratch.path().join("000000000100.ckpt");
     fs::write(&path, "MEMECKPT").unwrap();
-    let checkpoints = store.checkpoints();
+    let checkpoints = &store.checkpoints;
     let message = format!(
         "checkpoint {} is in the single-file format of an older version; use the version of meme that wrote it",
         path.display()
@@ -407,15 +407,15 @@ fn opening_removes_what_a_crash_left() {
     fs::create_dir(scratch.path().join("000000000100.replaced")).unwrap();
     let store = CheckpointStore::open(scratch.path(), 2).unwrap();
     assert_eq!(names(scratch.path()), ["000000000100", "best"]);
-    assert_intact(&store.checkpoints().best().unwrap().unwrap(), 100);
+    assert_intact(&store.checkpoints.best().unwrap().unwrap(), 100);
 }
 
 #[test]
 fn replaces_a_checkpoint_without_atomic_exchange() {
     let scratch = tempdir().unwrap();
     let [aside, path] = ["best.tmp", "best"].map(|name| scratch.path().join(name));
-    for folder in [&aside, &path] {
-        fs::create_dir(folder).unwrap();
+    for directory in [&aside, &path] {
+        fs::create_dir(directory).unwrap();
     }
     fs::write(aside.join("new"), "").unwrap();
     writer::exchange_stepwise(&aside, &path).unwrap();
@@ -427,14 +427,14 @@ fn replaces_a_checkpoint_without_atomic_exchange() {
 fn best_is_kept_apart() {
     let scratch = tempdir().unwrap();
     let store = CheckpointStore::open(scratch.path(), 1).unwrap();
-    assert!(store.checkpoints().best().unwrap().is_none());
+    assert!(store.checkpoints.best().unwrap().is_none());
     let offer = |frames, score| store.save_best(frames, score, |writer| write_files(writer, frames)).unwrap();
     assert!(offer(100, f64::NAN).is_none());
     assert!(offer(100, -21.0).is_some());
     assert!(offer(200, -3.5).is_some());
     assert!(offer(300, -3.5).is_none());
     assert!(offer(400, -20.0).is_none());
-    let best = store.checkpoints().best().unwrap().unwrap();
+    let best = store.checkpoints.best().unwrap().unwrap();
     assert_intact(&best, 200);
     assert_eq!(best.score(), Some(-3.5));
     for frames in [500, 600] {
@@ -443,12 +443,12 @@ fn best_is_kept_apart() {
     assert_eq!(names(scratch.path()), ["000000000600", "best"]);
 
     flip(&scratch.path().join("best/replay"), 400);
-    let error = store.checkpoints().best().unwrap_err().to_string();
+    let error = store.checkpoints.best().unwrap_err().to_string();
     assert!(error.contains("best is damaged: "), "{error}");
     fs::remove_dir_all(scratch.path().join("best")).unwrap();
     fs::write(scratch.path().join("best"), "rubbish").unwrap();
     assert!(offer(700, -100.0).is_some());
-    assert_intact(&store.checkpoints().best().unwrap().unwrap(), 700);
+    assert_intact(&store.checkpoints.best().unwrap().unwrap(), 700);
 }
 
 #[test]
@@ -479,7 +479,7 @@ fn saves_in_the_background() {
     let died = store.save_in_background(200, |_| panic!("a test's panic")).unwrap().finish().unwrap_err();
     assert_eq!(died.to_string(), "the thread that saves the checkpoint at 200 frames panicked");
     save(&store, 300);
-    assert_eq!(store.checkpoints().list().unwrap(), [100, 300]);
+    assert_eq!(store.checkpoints.list().unwrap(), [100, 300]);
     assert_eq!(names(scratch.path()), ["000000000100", "000000000300", "best"]);
 }
 
@@ -495,7 +495,7 @@ fn readers_find_a_checkpoint_while_old_ones_are_removed() {
                 store.save_best(frames, frames as f64, |writer| write_files(writer, frames)).unwrap();
             }
         });
-        let reader = Checkpoints::in_folder(scratch.path());
+        let reader = Checkpoints::in_directory(scratch.path());
         let mut last = 0;
         while !writing.is_finished() {
             let newest = reader.newest_intact(&mut |warning| panic!("{warning}")).unwrap().unwrap();
@@ -630,7 +630,7 @@ fn checkpoint_of_a_later_format_stops_the_run() {
             .to_string()
             .ends_with("has format 8, but this program reads format 7; use the version of meme that wrote it")
     );
-    assert_eq!(store.checkpoints().list().unwrap(), [100, 200]);
+    assert_eq!(store.checkpoints.list().unwrap(), [100, 200]);
 }
 
 #[test]
@@ -643,7 +643,7 @@ fn damage_in_a_skipped_file_does_not_matter() {
     };
     store.save(100, &mut |_| {}, write).unwrap();
     let path = store.save(200, &mut |_| {}, write).unwrap().path;
-    let checkpoints = Checkpoints::in_folder(scratch.path()).for_playing();
+    let checkpoints = Checkpoints::in_directory(scratch.path()).for_playing();
     for (name, newest) in [("agent.json", 100), ("replay.bin", 200)] {
         flip(&path.join(name), 250);
         let checkpoint = checkpoints.newest_intact(&mut |_| {}).unwrap().unwrap();

@@ -103,12 +103,12 @@ impl<'a> CheckpointWriter<'a> {
             Ok(text)
         });
         let text = text.map_err(FileError::at("written", &path))?;
-        durable::sync_folder_of(&path)?;
+        durable::sync_directory_of(&path)?;
         let replaces = self.path.symlink_metadata().is_ok();
         let renamed = if replaces { exchange(&self.aside, &self.path) } else { fs::rename(&self.aside, &self.path) };
         renamed.map_err(FileError::at("renamed", &self.aside))?;
         self.finished = true;
-        durable::sync_folder_of(&self.path)?;
+        durable::sync_directory_of(&self.path)?;
         if replaces {
             // A leftover is removed when the run is opened the next time.
             let _ = remove(&self.aside);
