@@ -21,6 +21,7 @@ class GymEnvironment:
     def __init__(self, settings, run_seed, index):
         self.run_seed, self.index = run_seed, index
         self.frames_per_step = 1
+        self.max_frames = settings["max_frames"]
         if settings["module"] is not None:
             import_module(settings["module"])
         try:
@@ -50,6 +51,7 @@ class GymEnvironment:
         self._write(observation, out)
         self.frames += 1
         self.score += reward
+        truncated = truncated or self.frames == self.max_frames
         return reward, TERMINATED if terminated else TRUNCATED if truncated else 0
 
     def save(self):

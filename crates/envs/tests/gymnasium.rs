@@ -56,6 +56,18 @@ fn time_limits_are_truncations() {
 }
 
 #[test]
+fn frame_cap_truncates_sooner_than_the_time_limit() {
+    let capped = envs::WorkerConfig { frame_cap: Some(3), ..config("gym:tests.gym_envs:Flat-v0") };
+    let mut envs = WorkerEnvironments::new(capped).unwrap();
+    envs.reset().unwrap();
+    for _ in 0..2 {
+        let ends = [(); 3].map(|()| step(&mut envs, 1).end);
+        let end = EpisodeEnd { ending: Ending::Truncated, score: -0.75, frames: 3 };
+        assert_eq!(ends, [None, None, Some(end)]);
+    }
+}
+
+#[test]
 fn runs_image_environments_of_user_modules() {
     let mut config = config("gym:tests.gym_envs:Image-v0");
     (config.environments, config.groups) = (4, 2);

@@ -98,6 +98,28 @@ fn stopped_run_resumes_as_if_it_had_not_stopped() {
     }
 }
 
+/// Frames stand still while evaluators play.
+#[test]
+fn run_stopped_during_an_evaluation_repeats_it() {
+    let scratch = tempdir().unwrap();
+    let root = scratch.path();
+    let config = config(&["run.lockstep=true", "run.frames=800"]);
+    train(root, "unbroken", "memory", &config);
+    for least in [100, 400] {
+        let (stop, mut frames_before) = (Stop::new(), 0);
+        let request = |status: &train::runtime::status::RunStatus| {
+            if status.frames >= least && status.frames == std::mem::replace(&mut frames_before, status.frames) {
+                stop.request();
+            }
+        };
+        let (status, _) = train_watched(root, "broken", "memory", &config, &stop, request).unwrap();
+        assert!((least..800).contains(&status.frames), "{status}");
+    }
+    train(root, "broken", "memory", &config);
+    assert_eq!(metrics(root, "unbroken"), metrics(root, "broken"));
+    assert_same_state(root, "unbroken", "broken");
+}
+
 #[test]
 fn resuming_a_finished_run_changes_nothing() {
     let scratch = tempdir().unwrap();

@@ -125,6 +125,31 @@ fn saves_in_quick_succession_do_not_block() {
     });
 }
 
+#[test]
+fn evaluations_have_all_their_episodes_and_begin_again_after_a_resume() {
+    within_patience(|| {
+        let scratch = tempdir().unwrap();
+        let mut settings = ["run.frames=20000", "evaluation.evaluators=3", "evaluation.mean_episodes=7"];
+        for evaluators in ["evaluation.evaluators=3", "evaluation.evaluators=2"] {
+            settings[1] = evaluators;
+            let stop = Stop::new();
+            let mut seen = Vec::new();
+            let watch = |status: &RunStatus| {
+                let evaluated = status.evaluation_frames.filter(|_| status.evaluation_age_seconds.is_some());
+                seen.extend(evaluated.filter(|frames| seen.last() != Some(frames)));
+                if seen.len() == 3 {
+                    stop.request();
+                }
+            };
+            let (status, _) = train_watched(scratch.path(), "run", "catch", &config(&settings), &stop, watch).unwrap();
+            // Three of each of three, four of each of two.
+            let episodes = if evaluators.ends_with('3') { 9 } else { 8 };
+            assert_eq!(status.evaluation_episodes, Some(episodes), "{status}");
+            assert!(seen.is_sorted() && seen.len() == 3, "{seen:?}");
+        }
+    });
+}
+
 /// Stops once something was played.
 fn train_a_moment(root: &Path, config: &Config) -> (RunStatus, Vec<String>) {
     let stop = Stop::new();

@@ -28,6 +28,8 @@ pub struct WorkerConfig {
     pub seed: u64,
     /// Options of Atari games.
     pub ale: AleOptions,
+    /// Frames after which an episode is truncated, if the environment has not ended it before.
+    pub frame_cap: Option<u64>,
     /// Addresses of an Atari game's RAM, 0 to 127, whose bytes each step reports.
     pub ram: Vec<u8>,
     /// Time limits.
@@ -84,6 +86,7 @@ impl WorkerConfig {
             groups: 1,
             seed: 0,
             ale: AleOptions::default(),
+            frame_cap: None,
             ram: Vec::new(),
             limits: Limits::default(),
         }
@@ -143,10 +146,12 @@ impl WorkerConfig {
                 "noop_max": self.ale.noop_max,
                 "sticky": self.ale.sticky,
                 "full_actions": self.ale.full_actions,
-                "max_frames": self.ale.max_frames,
+                "max_frames": self.frame_cap.map_or(self.ale.max_frames, |cap| cap.min(self.ale.max_frames)),
                 "ram": self.ram,
             }),
-            EnvId::Gym { module, id } => json!({ "kind": "gym", "module": module, "id": id }),
+            EnvId::Gym { module, id } => {
+                json!({ "kind": "gym", "module": module, "id": id, "max_frames": self.frame_cap })
+            }
             EnvId::Task(name) => json!({ "kind": "task", "name": name }),
         };
         json!({

@@ -62,7 +62,7 @@ fn run_is_evaluated_repeatably_and_recorded() {
     assert_eq!(named, report);
     let best = parsed(&prints(&runs, &[&eval[..], &["--checkpoint", "best"]].concat()));
     let frames = best["protocol"]["checkpoint_frames"].as_u64().unwrap();
-    assert!((1..=1600).contains(&frames), "{frames}");
+    assert!(frames <= 1600, "{frames}");
     assert_eq!(best["scores"].as_array().unwrap().len(), 19);
 
     let online = parsed(&prints(&runs, &[&eval[..], &["--parameters", "online"]].concat()));

@@ -23,8 +23,8 @@ pub use replay::ReplaySection;
 pub use load::{Effective, PRESETS, Preset, Sources};
 pub use problem::{ConfigError, Fault, Origin, Problem};
 pub use sections::{
-    ActionSet, ActorsConfig, CheckpointConfig, Device, EnvConfig, EvaluationConfig, InferenceConfig, IntrinsicConfig,
-    LearnerConfig, MetricsConfig, RunConfig,
+    ActionSet, ActorsConfig, CheckpointConfig, Device, EnvConfig, EvaluationConfig, EvaluationRefresh, InferenceConfig,
+    IntrinsicConfig, LearnerConfig, MetricsConfig, RunConfig,
 };
 pub use write::{Difference, differences};
 

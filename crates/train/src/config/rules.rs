@@ -54,6 +54,10 @@ impl Rules {
             let (cap, noops) = (env.frame_cap, env.noop_max);
             format!("env.frame_cap is {cap}; it must be above env.noop_max, {noops}, or the agent never acts")
         });
+        self.require(evaluation.frame_cap > env.noop_max, ["evaluation.frame_cap", "env.noop_max"], || {
+            let (cap, noops) = (evaluation.frame_cap, env.noop_max);
+            format!("evaluation.frame_cap is {cap}; it must be above env.noop_max, {noops}, or evaluators never act")
+        });
         let environments = ("actors.environments", actors.environments);
         let per_worker = ("actors.environments_per_worker", actors.environments_per_worker);
         self.multiple_of(environments, per_worker);
@@ -160,6 +164,7 @@ mod tests {
         for (complaint, start) in [
             (complaint(|c| (c.run.lockstep, c.run.device) = (true, Device::Cuda)), "run.lockstep is true"),
             (complaint(|c| c.env.frame_cap = 30), "env.frame_cap is 30; it must be above env.noop_max, 30"),
+            (complaint(|c| c.evaluation.frame_cap = 9), "evaluation.frame_cap is 9; it must be above env.noop_max, 30"),
             (complaint(|c| c.actors.environments = 129), "actors.environments is 129; it must be a multiple"),
             (
                 complaint(|c| (c.actors.environments, c.actors.environments_per_worker) = (129, 3)),

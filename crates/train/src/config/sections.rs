@@ -165,8 +165,33 @@ config_schema::section! {
     pub struct EvaluationConfig {
         /// Number of environments that are played for evaluation.
         evaluators: usize = 5, integer(0, 4096).unit("environments").paper();
-        /// Number of last episodes whose mean is the evaluation score, which also decides the best checkpoint.
+        /// Number of episodes whose mean is the evaluation score, rounded up so that every evaluator plays as many.
         mean_episodes: usize = 10, integer(1, 100_000).unit("episodes");
+        /// When evaluators get new parameters.
+        refresh: EvaluationRefresh = EvaluationRefresh::During, choice::<EvaluationRefresh>().paper();
+        /// Length after which an evaluator's episode is truncated, also in a Gymnasium environment; at most
+        /// `env.frame_cap` in an Atari game.
+        frame_cap: u32 = 108_000, integer(4, 100_000_000).unit("emulator frames").paper();
+        /// Largest share of the time that evaluators play. They play as fast as they can, and rest between two
+        /// evaluations.
+        share: f64 = 0.5, above(0.0, 1.0);
+    }
+}
+
+config_schema::choice! {
+    /// When evaluators get new parameters.
+    pub enum EvaluationRefresh {
+        /// Before each evaluation: all of its episodes are played with the same parameters.
+        Between = "between",
+        /// Whenever the learner publishes some, also during an episode.
+        During = "during",
+    }
+}
+
+impl EvaluationConfig {
+    /// Returns how many episodes of each evaluator count in an evaluation.
+    pub fn episodes_each(&self) -> usize {
+        self.mean_episodes.div_ceil(self.evaluators.max(1))
     }
 }
 

@@ -75,6 +75,8 @@ const PAPER: &str = r#"
     intrinsic = { rnd_scale = 0.5, rnd_clip = 5.0 }
     learner.batch_size = 64
     evaluation.evaluators = 5
+    evaluation.refresh = "during"
+    evaluation.frame_cap = 108_000
     [replay]
     capacity = 200_000
     shards = 8

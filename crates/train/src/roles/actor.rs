@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use agent::acting::ObservationRows;
+use agent::intrinsic::DistanceMean;
 use envs::{EnvError, Environments, Step};
 use replay::{ReplayError, Writer, WriterState};
 use serde::{Deserialize, Serialize};
@@ -68,6 +69,39 @@ impl Actor {
         Ok(Self::between_steps(environments, env_actors, observations))
     }
 
+    /// An evaluator, which plays from [`restart`](Self::restart) on. Its environments have begun this many episodes
+    /// before; those without a number have begun none.
+    pub fn evaluator(
+        mut environments: Box<dyn Environments>,
+        env_actors: Vec<EnvActor>,
+        observations: ObservationRows,
+        episodes_begun: &[u64],
+    ) -> Self {
+        let size = environments.group_size();
+        for (i, &begun) in episodes_begun.iter().take(env_actors.len()).enumerate() {
+            environments.skip_episodes(i / size, i % size, begun);
+        }
+        Self::between_steps(environments, env_actors, observations)
+    }
+
+    /// Begins new episodes in all environments, none of which may be stepping, with this d²_m.
+    pub fn restart(&mut self, distances: DistanceMean, bandit: &CentralBandit) -> Result<()> {
+        self.environments.reset()?;
+        self.env_actors.iter_mut().for_each(|env_actor| env_actor.restart(distances, bandit));
+        Ok(())
+    }
+
+    /// Number of episodes that each environment has begun.
+    pub fn episodes_begun(&self) -> Vec<u64> {
+        let size = self.environments.group_size();
+        (0..self.env_actors.len()).map(|i| self.environments.episodes_begun(i / size, i % size)).collect()
+    }
+
+    /// Number of environments.
+    pub fn environments(&self) -> usize {
+        self.env_actors.len()
+    }
+
     fn between_steps(
         environments: Box<dyn Environments>,
         env_actors: Vec<EnvActor>,
@@ -119,11 +153,6 @@ impl Actor {
     /// Agent steps so far, summed over the environments.
     pub fn steps(&self) -> u64 {
         self.steps
-    }
-
-    /// Agent steps of each environment so far.
-    pub fn steps_each(&self) -> u64 {
-        self.steps / self.env_actors.len().max(1) as u64
     }
 
     /// Asks the networks for a group's actions and starts its environments.

@@ -246,6 +246,13 @@ impl EnvActor {
         Ok(report)
     }
 
+    /// Forgets the current episode and begins the next one with this d²_m, as an evaluator does for an evaluation.
+    pub fn restart(&mut self, distances: DistanceMean, bandit: &CentralBandit) {
+        self.state.pending = None;
+        self.state.novelty.take_distances(distances);
+        self.next_episode(bandit);
+    }
+
     /// Abandons the current episode, which its environment can't continue. An episode that has just ended is kept.
     pub fn abandon(&mut self, bandit: &CentralBandit) -> Result<()> {
         if self.state.first && self.state.pending.is_none() {

@@ -1,5 +1,6 @@
-//! The thread that drives one actor.
+//! The thread that drives one actor or evaluator.
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
@@ -19,16 +20,21 @@ use crate::runtime::timesheet::{Activity, Stopwatch};
 /// What the other threads send to the learner's.
 pub(crate) enum ThreadMessage {
     Event(Event),
-    /// An actor's copy for a checkpoint, made during the pause of this number.
+    /// An actor's or evaluator's copy for a checkpoint, made during the pause of this number.
     Saved {
         pause: u64,
-        role: Role,
         index: usize,
-        actor: SavedActor,
-        writers: Vec<WriterState>,
+        copy: ThreadCopy,
     },
     /// The thread has failed. After an environment's failure it still answers every pause.
     Failed(TrainError),
+}
+
+/// What a checkpoint keeps of a thread.
+pub(crate) enum ThreadCopy {
+    Actor(SavedActor, Vec<WriterState>),
+    /// The number of episodes that each environment has begun.
+    Evaluator(Vec<u64>),
 }
 
 /// An actor or evaluator on its own thread.
@@ -36,6 +42,8 @@ pub(crate) struct ActorThread {
     pub(crate) role: Role,
     /// Index among the threads of its role.
     pub(crate) index: usize,
+    /// Episodes of each environment in an evaluation.
+    pub(crate) episodes_each: usize,
     pub(crate) actor: Actor,
     pub(crate) client: InferenceClient,
     pub(crate) bandit: Arc<CentralBandit>,
@@ -63,7 +71,10 @@ impl ActorThread {
     /// Plays until the run stops.
     pub(crate) fn run(mut self) {
         // The learner's thread waits for every actor when it makes a copy, so it must learn of a panic too.
-        let played = catch_unwind(AssertUnwindSafe(|| self.play()));
+        let played = catch_unwind(AssertUnwindSafe(|| match self.role {
+            Role::Actor => self.play(),
+            Role::Evaluator => self.evaluate(),
+        }));
         if let Err(error) = played.unwrap_or(Err(TrainError::Panicked { role: "an actor" }))
             && !self.control.is_stopping()
         {
@@ -78,54 +89,103 @@ impl ActorThread {
     fn play(&mut self) -> Result<()> {
         loop {
             for group in 0..self.actor.groups() {
-                self.absorb(group)?;
+                self.absorb_as_actor(group)?;
                 if let Some(pause) = self.control.wanted_pause() {
                     for group in 0..self.actor.groups() {
-                        self.absorb(group)?;
+                        self.absorb_as_actor(group)?;
                     }
                     self.send_copy(pause);
                 }
                 if self.control.is_stopping() {
                     return Ok(());
                 }
-                let (client, stopwatch) = (&mut self.client, &mut self.stopwatch);
-                self.actor.decide(group, &mut TimedClient { client, stopwatch })?;
-                self.stopwatch.lap(Activity::Working);
-                // Evaluators have nothing to insert.
-                if self.role == Role::Actor {
-                    let continues = self.flush()?;
-                    self.stopwatch.lap(Activity::WaitingForReplay);
-                    if !continues {
-                        return Ok(());
-                    }
+                self.decide(group)?;
+                let continues = self.flush()?;
+                self.stopwatch.lap(Activity::WaitingForReplay);
+                if !continues {
+                    return Ok(());
                 }
             }
-            if self.role == Role::Actor {
-                continue;
-            }
-            let away = self.client.away();
-            while self.control.is_ahead(self.actor.steps_each()) {
-                if self.control.wanted_pause().is_some() || self.control.is_stopping() {
-                    break;
-                }
-            }
-            drop(away);
-            self.stopwatch.lap(Activity::WaitingForActors);
         }
     }
 
-    fn absorb(&mut self, group: usize) -> Result<()> {
-        let steps_before = self.actor.steps();
-        self.stopwatch.lap(Activity::Working);
-        let messages = &self.messages;
-        let mut send = |event| drop(messages.send(ThreadMessage::Event(event)));
-        self.actor.wait(group, &mut send)?;
-        self.stopwatch.lap(Activity::WaitingForEnvironments);
-        self.actor.absorb(group, &self.bandit, &mut send)?;
-        if self.role == Role::Actor {
-            self.control.count_actor_steps(self.actor.steps() - steps_before);
+    /// Plays one evaluation after another until the run stops.
+    fn evaluate(&mut self) -> Result<()> {
+        let mut number = 0;
+        while !self.control.is_stopping() {
+            let away = self.client.away();
+            let begun = self.control.await_evaluation(number);
+            drop(away);
+            self.stopwatch.lap(Activity::BetweenEvaluations);
+            if let Some(begun) = begun {
+                number = begun.number;
+                self.actor.restart(begun.distances, &self.bandit)?;
+                self.play_evaluation()?;
+            } else if let Some(pause) = self.control.wanted_pause() {
+                self.send_copy(pause);
+            }
         }
         Ok(())
+    }
+
+    /// Plays until every environment has finished as many episodes as count, or the run stops.
+    fn play_evaluation(&mut self) -> Result<()> {
+        let mut played = BTreeMap::new();
+        let each = self.episodes_each;
+        let is_complete =
+            |played: &BTreeMap<_, usize>, of: usize| played.values().filter(|&&count| count >= each).count() == of;
+        while !is_complete(&played, self.actor.environments()) && !self.control.is_stopping() {
+            for group in 0..self.actor.groups() {
+                self.absorb_as_evaluator(group, &mut played)?;
+                if let Some(pause) = self.control.wanted_pause() {
+                    self.send_copy(pause);
+                }
+                self.decide(group)?;
+            }
+        }
+        // Episodes that do not count end here.
+        (0..self.actor.groups()).try_for_each(|group| self.absorb_as_evaluator(group, &mut played))
+    }
+
+    fn decide(&mut self, group: usize) -> Result<()> {
+        let (client, stopwatch) = (&mut self.client, &mut self.stopwatch);
+        self.actor.decide(group, &mut TimedClient { client, stopwatch })?;
+        self.stopwatch.lap(Activity::Working);
+        Ok(())
+    }
+
+    fn absorb_as_actor(&mut self, group: usize) -> Result<()> {
+        let steps_before = self.actor.steps();
+        self.absorb(group, |_| true)?;
+        self.control.count_actor_steps(self.actor.steps() - steps_before);
+        Ok(())
+    }
+
+    /// Counts the episodes that each environment has finished, and sends only as many as count.
+    fn absorb_as_evaluator(&mut self, group: usize, played: &mut BTreeMap<usize, usize>) -> Result<()> {
+        let each = self.episodes_each;
+        self.absorb(group, |event| match event {
+            Event::Episode(report) => {
+                let played = played.entry(report.environment).or_default();
+                *played += 1;
+                *played <= each
+            }
+            _ => true,
+        })
+    }
+
+    /// Waits for a group, takes its outcomes and sends the events that are wanted.
+    fn absorb(&mut self, group: usize, mut is_wanted: impl FnMut(&Event) -> bool) -> Result<()> {
+        self.stopwatch.lap(Activity::Working);
+        let messages = &self.messages;
+        let mut send = |event| {
+            if is_wanted(&event) {
+                drop(messages.send(ThreadMessage::Event(event)));
+            }
+        };
+        self.actor.wait(group, &mut send)?;
+        self.stopwatch.lap(Activity::WaitingForEnvironments);
+        self.actor.absorb(group, &self.bandit, &mut send)
     }
 
     /// Inserts sequences into replay, however long that takes; returns false if the run stops.
@@ -151,8 +211,11 @@ impl ActorThread {
 
     /// Sends a copy to the learner's thread and sleeps until the pause is over.
     fn send_copy(&mut self, pause: u64) {
-        let (actor, writers) = (self.actor.save(), self.actor.writers());
-        drop(self.messages.send(ThreadMessage::Saved { pause, role: self.role, index: self.index, actor, writers }));
+        let copy = match self.role {
+            Role::Actor => ThreadCopy::Actor(self.actor.save(), self.actor.writers()),
+            Role::Evaluator => ThreadCopy::Evaluator(self.actor.episodes_begun()),
+        };
+        drop(self.messages.send(ThreadMessage::Saved { pause, index: self.index, copy }));
         let away = self.client.away();
         self.control.wait_out_pause(pause);
         drop(away);

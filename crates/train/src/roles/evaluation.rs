@@ -51,7 +51,7 @@ impl EvaluationSetup {
         playing.run.seed = seed;
         playing.actors.environments_per_worker = ENVIRONMENTS_PER_WORKER;
         playing.actors.groups = 1;
-        let sets = make_sets(task, &playing, FIRST_INDEX, environments)?;
+        let sets = make_sets(task, &playing, FIRST_INDEX, environments, None)?;
         let spec = sets.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
         let (observation, actions, device) = (observation_spec(&spec), spec.actions(), device(config)?);
         let TrainedAgent { mut published, has_online, bandit, distances } =
@@ -165,7 +165,7 @@ impl Evaluation {
                         played.push(report);
                     }
                 }
-                Event::Positions(_) | Event::Update(_) => {}
+                Event::Positions(_) | Event::Update(_) | Event::Evaluation(_) => {}
             };
             actor.wait(0, &mut on_event)?;
             actor.absorb(0, bandit, &mut on_event)?;

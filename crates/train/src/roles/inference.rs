@@ -24,10 +24,12 @@ pub struct Inference {
     online: ActingNetwork,
     average: ActingNetwork,
     states: RecurrentStates,
+    actors: usize,
     version: u64,
     /// Whether greedy actions follow the policies, and not the values.
     by_policy: bool,
-    rnd_errors: Moments,
+    /// Of the actors' parameters and of the evaluators'.
+    rnd_errors: [Moments; 2],
     rnd_scale: f64,
     rnd_clip: f64,
 }
@@ -41,7 +43,7 @@ pub struct RoleSizes {
     pub evaluators: usize,
 }
 
-/// Every environment's recurrent state, as a checkpoint keeps it.
+/// The recurrent state of every actor environment, as a checkpoint keeps it.
 #[derive(Serialize, Deserialize)]
 pub struct SavedStates(Vec<Vec<f32>>);
 
@@ -64,13 +66,15 @@ impl Inference {
             online,
             average,
             states,
+            actors,
             version: 0,
             by_policy: agent.acts_by_policy(),
-            rnd_errors: published.rnd_errors.clone(),
+            rnd_errors: [published.rnd_errors.clone(), published.rnd_errors.clone()],
             rnd_scale: intrinsic.rnd_scale,
             rnd_clip: intrinsic.rnd_clip,
         };
         inference.refresh(published)?;
+        inference.refresh_evaluators(published)?;
         inference.online.prepare(actors, &inference.states)?;
         inference.average.prepare(evaluators, &inference.states)?;
         Ok(inference)
@@ -86,19 +90,26 @@ impl Inference {
         Ok(self.online.observation_rows(environments)?)
     }
 
-    /// Takes over newer parameters, once the learner's device has finished them.
+    /// Takes over newer parameters for actors, once the learner's device has finished them.
     pub fn refresh(&mut self, published: &PublishedParameters) -> Result<()> {
         published.wait()?;
         self.online.refresh(&published.online)?;
-        self.average.refresh(&published.average)?;
-        self.rnd_errors = published.rnd_errors.clone();
+        self.rnd_errors[Role::Actor as usize] = published.rnd_errors.clone();
         self.version = published.version;
         Ok(())
     }
 
-    /// Returns every environment's recurrent state.
+    /// Takes over newer parameters for evaluators, once the learner's device has finished them.
+    pub fn refresh_evaluators(&mut self, published: &PublishedParameters) -> Result<()> {
+        published.wait()?;
+        self.average.refresh(&published.average)?;
+        self.rnd_errors[Role::Evaluator as usize] = published.rnd_errors.clone();
+        Ok(())
+    }
+
+    /// Returns the recurrent state of every actor environment.
     pub fn save(&self) -> Result<SavedStates> {
-        let states = (0..self.states.environments()).map(|slot| self.states.read(slot));
+        let states = (0..self.actors).map(|slot| self.states.read(slot));
         Ok(SavedStates(states.collect::<agent::Result<_>>()?))
     }
 
@@ -143,8 +154,10 @@ impl Inference {
             // Both networks start before either is waited for.
             let acting = self.online.begin(&rows(&actors)?, &mut self.states)?;
             let evaluating = self.average.begin(&rows(&evaluators)?, &mut self.states)?;
-            for (chosen, output) in [(actors, acting.finish()?), (evaluators, evaluating.finish()?)] {
-                for (i, decision) in chosen.into_iter().zip(self.decisions(output)) {
+            for (role, chosen, output) in
+                [(Role::Actor, actors, acting.finish()?), (Role::Evaluator, evaluators, evaluating.finish()?)]
+            {
+                for (i, decision) in chosen.into_iter().zip(self.decisions(role, output)) {
                     decisions[i] = Some(decision);
                 }
             }
@@ -152,7 +165,8 @@ impl Inference {
         Ok(decisions.into_iter().flatten().collect())
     }
 
-    fn decisions(&self, output: ActingOutput) -> Vec<Decision> {
+    fn decisions(&self, role: Role, output: ActingOutput) -> Vec<Decision> {
+        let rnd_errors = &self.rnd_errors[role as usize];
         let rows = output.rnd_error.len().max(1);
         let (actions, embedding) = (output.q.len() / rows, output.embedding.len() / rows);
         let part = |values: &[f32], i: usize, length: usize| values[i * length..(i + 1) * length].to_vec();
@@ -162,7 +176,7 @@ impl Inference {
                 preferences: part(output.preferences(self.by_policy), i, actions),
                 q: part(&output.q, i, actions),
                 embedding: part(&output.embedding, i, embedding),
-                rnd: multiplier_of_error(error, &self.rnd_errors, self.rnd_scale, self.rnd_clip) as f32,
+                rnd: multiplier_of_error(error, rnd_errors, self.rnd_scale, self.rnd_clip) as f32,
                 state: state.clone(),
                 version: self.version,
             }

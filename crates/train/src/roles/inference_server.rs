@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use crate::config::InferenceConfig;
+use crate::config::{EvaluationRefresh, InferenceConfig};
 use crate::error::{Result, TrainError};
 use crate::roles::inference::{Decide, Inference, SavedStates};
 use crate::roles::messages::{ActRequests, Decision, Role};
@@ -20,6 +20,7 @@ enum ServerRequest {
     Leave(Role),
     Decide(PendingRequest),
     Refresh(Box<PublishedParameters>),
+    RefreshEvaluators(Box<PublishedParameters>),
     Save(Sender<Result<SavedStates>>),
 }
 
@@ -53,7 +54,14 @@ pub struct AwayGuard<'a> {
 
 impl InferenceServer {
     /// Starts the thread, which records its time with `stopwatch`.
-    pub fn start(inference: Inference, config: &InferenceConfig, stopwatch: Stopwatch) -> Result<Self> {
+    ///
+    /// With `EvaluationRefresh::During`, evaluators get every refresh that actors get.
+    pub fn start(
+        inference: Inference,
+        config: &InferenceConfig,
+        evaluators: EvaluationRefresh,
+        stopwatch: Stopwatch,
+    ) -> Result<Self> {
         // Fixes the caller's number of libtorch threads: until it is read, it follows what another thread sets.
         tch::get_num_threads();
         let (sender, inbox) = channel();
@@ -63,6 +71,7 @@ impl InferenceServer {
             max_batch: config.max_batch,
             max_wait: Duration::from_micros(config.max_wait_microseconds),
             present: [0; 2],
+            evaluators,
             published: None,
             failure: None,
             stopwatch,
@@ -83,7 +92,12 @@ impl InferenceServer {
         self.inbox.send(ServerRequest::Refresh(Box::new(published))).map_err(|_| gone())
     }
 
-    /// Returns every environment's recurrent state.
+    /// Hands over the parameters that evaluators play with from their next request on.
+    pub fn refresh_evaluators(&self, published: PublishedParameters) -> Result<()> {
+        self.inbox.send(ServerRequest::RefreshEvaluators(Box::new(published))).map_err(|_| gone())
+    }
+
+    /// Returns the recurrent state of every actor environment.
     pub fn save(&self) -> Result<SavedStates> {
         let (reply, states) = channel();
         self.inbox.send(ServerRequest::Save(reply)).map_err(|_| gone())?;
@@ -145,6 +159,7 @@ struct ServerThread {
     max_wait: Duration,
     /// Clients that may send requests: actors and evaluators.
     present: [usize; 2],
+    evaluators: EvaluationRefresh,
     /// The newest parameters, until they are taken over.
     published: Option<Box<PublishedParameters>>,
     /// Why newer parameters could not be taken over; reported to the next client, since a refresh has no reply.
@@ -191,6 +206,10 @@ impl ServerThread {
                 self.refresh();
                 self.published = Some(published);
             }
+            ServerRequest::RefreshEvaluators(published) => {
+                let refreshed = self.inference.refresh_evaluators(&published);
+                self.failure = refreshed.err().map(|error| error.to_string()).or(self.failure.take());
+            }
             ServerRequest::Save(reply) => drop(reply.send(self.inference.save())),
         }
     }
@@ -207,7 +226,10 @@ impl ServerThread {
     fn refresh(&mut self) {
         let Some(published) = self.published.take() else { return };
         let refreshed = match published.is_complete() {
-            Ok(true) => self.inference.refresh(&published),
+            Ok(true) => self.inference.refresh(&published).and_then(|()| match self.evaluators {
+                EvaluationRefresh::Between => Ok(()),
+                EvaluationRefresh::During => self.inference.refresh_evaluators(&published),
+            }),
             Ok(false) => {
                 self.published = Some(published);
                 return;
@@ -277,8 +299,8 @@ mod tests {
         let Config { agent, intrinsic, .. } = config;
         let roles = RoleSizes { actors: slots, evaluators: 0 };
         let inference = Inference::new(agent, intrinsic, &observation(), 2, roles, Device::Cpu, published).unwrap();
-        InferenceServer::start(inference, &config.inference, Stopwatch::new(&Arc::default(), ThreadRole::Inference))
-            .unwrap()
+        let stopwatch = Stopwatch::new(&Arc::default(), ThreadRole::Inference);
+        InferenceServer::start(inference, &config.inference, EvaluationRefresh::Between, stopwatch).unwrap()
     }
 
     /// Sends the request of an environment's first observation; returns the number of decisions.
@@ -316,6 +338,36 @@ mod tests {
         assert_eq!(ask().unwrap(), 1);
         drop(client);
         server.finish().unwrap();
+    }
+
+    #[test]
+    fn evaluators_keep_their_parameters_unless_they_follow_the_learner() {
+        let config = config(&[]);
+        let learner = |seed| Learner::new(&config.agent, &observation(), 2, seed, Device::Cpu).unwrap();
+        for (evaluators, follows) in [(EvaluationRefresh::Between, false), (EvaluationRefresh::During, true)] {
+            let first = published(&config);
+            let roles = RoleSizes { actors: 1, evaluators: 1 };
+            let (agent, intrinsic) = (&config.agent, &config.intrinsic);
+            let inference = Inference::new(agent, intrinsic, &observation(), 2, roles, Device::Cpu, &first).unwrap();
+            let stopwatch = Stopwatch::new(&Arc::default(), ThreadRole::Inference);
+            let server = InferenceServer::start(inference, &config.inference, evaluators, stopwatch).unwrap();
+            let mut client = server.client(Role::Evaluator);
+            let mut values = || {
+                let previous = PreviousStep::zeros(config.agent.network.intrinsic.embedding);
+                let (slot, role, first, row, policy) = (1, Role::Evaluator, true, 0, 0);
+                let (last_observation, wants_state) = (None, false);
+                let request = ActRequest { slot, role, first, last_observation, row, policy, wants_state, previous };
+                let observations = ObservationRows::on_host(1, observation().bytes());
+                client.decide(&mut ActRequests { requests: vec![request], observations }).unwrap()[0].q.clone()
+            };
+            let before = values();
+            server.refresh(PublishedParameters::of(&learner(2)).unwrap()).unwrap();
+            assert_eq!(values() != before, follows);
+            server.refresh_evaluators(PublishedParameters::of(&learner(3)).unwrap()).unwrap();
+            assert_ne!(values(), before);
+            drop(client);
+            server.finish().unwrap();
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod bandit;
 pub(crate) mod batch_prefetch;
 pub mod demonstration;
 pub mod evaluation;
+pub mod evaluation_rounds;
 pub mod inference;
 pub(crate) mod inference_server;
 pub mod learner_loop;

@@ -21,6 +21,7 @@ use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::learner_loop::LearnerLoop;
 use crate::roles::messages::Role;
 use crate::roles::training_agent::{NeighbourDistances, TrainingAgent};
+use crate::run::checkpoint::contents::EvaluatorStates;
 use crate::run::checkpoint::{Checkpoint, contents};
 use crate::runtime::published_parameters::PublishedParameters;
 
@@ -47,6 +48,8 @@ pub struct Assembly {
     pub actors: Vec<Actor>,
     /// Evaluators, one per worker.
     pub evaluators: Vec<Actor>,
+    /// What the checkpoint had of the evaluators.
+    pub evaluator_states: EvaluatorStates,
 }
 
 /// Purpose of a seed; each has its own random numbers.
@@ -67,8 +70,12 @@ impl Assembly {
     /// Assembles a new run, or one that resumes from a checkpoint.
     pub fn new(task: &Task, config: &Config, device: Device, checkpoint: Option<&Checkpoint>) -> Result<Self> {
         let seed = |purpose| seed_for(config.run.seed, purpose);
-        let actors = make_sets(task, config, 0, config.actors.environments)?;
-        let evaluators = make_sets(task, config, config.actors.environments, config.evaluation.evaluators)?;
+        let actors = make_sets(task, config, 0, config.actors.environments, None)?;
+        let mut evaluating = config.clone();
+        // Evaluators mostly wait for the networks, which decide for one large group faster than for two.
+        evaluating.actors.groups = 1;
+        let cap = Some(config.evaluation.frame_cap);
+        let evaluators = make_sets(task, &evaluating, config.actors.environments, config.evaluation.evaluators, cap)?;
         let spec = actors.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
         let (observation, actions) = (observation_spec(&spec), spec.actions());
         let (learner, saved) = match checkpoint {
@@ -103,10 +110,10 @@ impl Assembly {
         let roles = RoleSizes { actors: config.actors.environments, evaluators: config.evaluation.evaluators };
         let mut inference =
             Inference::new(&config.agent, &config.intrinsic, &observation, actions, roles, device, &published)?;
-        let (bandit, distances, saved_actors, saved_evaluators) = match saved {
+        let (bandit, distances, saved_actors, evaluator_states) = match saved {
             None => {
                 let bandit = CentralBandit::new(config.agent.policies.count, &config.bandit, seed(Purpose::Bandit));
-                (bandit, NeighbourDistances::default(), Vec::new(), Vec::new())
+                (bandit, NeighbourDistances::default(), Vec::new(), EvaluatorStates::default())
             }
             Some((agent, state)) => {
                 inference.restore(&state.roles.recurrent)?;
@@ -117,10 +124,10 @@ impl Assembly {
         let mut rows = inference.observation_rows(&sizes)?;
         let evaluator_rows = rows.split_off(actors.len());
         let builder = ActorBuilder { config, embedding, replay: &replay, bandit: &bandit };
-        let actors = builder.actors(actors, rows, Role::Actor, saved_actors, writers)?;
-        let evaluators = builder.actors(evaluators, evaluator_rows, Role::Evaluator, saved_evaluators, Vec::new())?;
+        let actors = builder.actors(actors, rows, saved_actors, writers)?;
+        let evaluators = builder.evaluators(evaluators, evaluator_rows, &evaluator_states.episodes)?;
         let agent = TrainingAgent { learner_loop, bandit: Arc::new(bandit), distances };
-        Ok(Self { agent, inference, published, actors, evaluators })
+        Ok(Self { agent, inference, published, actors, evaluators, evaluator_states })
     }
 }
 
@@ -137,12 +144,14 @@ pub(crate) fn environments(set: &dyn Environments) -> usize {
     set.groups() * set.group_size()
 }
 
-/// Makes `count` environments whose indices start at `first`, one set per worker.
+/// Makes `count` environments whose indices start at `first`, one set per worker. Their episodes are truncated after
+/// `frame_cap` frames.
 pub(crate) fn make_sets(
     task: &Task,
     config: &Config,
     first: usize,
     count: usize,
+    frame_cap: Option<u32>,
 ) -> Result<Vec<Box<dyn Environments>>> {
     let per_worker = config.actors.environments_per_worker;
     let worker = |made: usize| {
@@ -156,6 +165,7 @@ pub(crate) fn make_sets(
             groups: if environments.is_multiple_of(config.actors.groups) { config.actors.groups } else { 1 },
             seed: seed_for(config.run.seed, Purpose::Environments),
             ale: config.env.ale_options(),
+            frame_cap: frame_cap.map(u64::from),
             ram: config.env.ram.clone(),
             limits: config.env.limits(),
         }
@@ -213,31 +223,52 @@ impl ActorBuilder<'_> {
         &self,
         sets: Vec<Box<dyn Environments>>,
         rows: Vec<ObservationRows>,
-        role: Role,
         saved: Vec<SavedActor>,
         writers: Vec<WriterState>,
     ) -> Result<Vec<Actor>> {
         let mut writers = writers.into_iter();
-        let mut writer = |spec: &EnvActorSpec| match (role, writers.next()) {
-            (Role::Evaluator, _) => Ok(None),
-            (Role::Actor, Some(state)) => Writer::resume(self.replay, state).map(Some),
-            (Role::Actor, None) => Ok(Some(Writer::new(self.replay, spec.environment as u32))),
+        let mut writer = |environment: usize| match writers.next() {
+            Some(state) => Writer::resume(self.replay, state),
+            None => Ok(Writer::new(self.replay, environment as u32)),
         };
         if saved.is_empty() {
             return new_actors(sets, rows, |environment| {
-                let spec = self.spec(role, environment);
-                let seed = mix(seed_for(self.config.run.seed, Purpose::Exploration) ^ spec.slot as u64);
-                EnvActor::new(spec, &self.config.intrinsic, self.embedding, seed, writer(&spec)?, self.bandit)
+                self.env_actor(Role::Actor, environment, Some(writer(environment)?))
             });
         }
         let mut environment = 0;
         let mut resume = |state| {
-            let spec = self.spec(role, environment);
+            let spec = self.spec(Role::Actor, environment);
+            let env_actor = EnvActor::resume(spec, state, Some(writer(environment)?));
             environment += 1;
-            Ok(EnvActor::resume(spec, state, writer(&spec)?))
+            Ok(env_actor)
         };
         let restored = restore(sets, saved)?.into_iter().zip(rows);
         restored.map(|(set, observations)| Actor::resume(set, observations, self.bandit, &mut resume)).collect()
+    }
+
+    /// Builds one evaluator per set, whose environments have begun this many episodes.
+    fn evaluators(
+        &self,
+        sets: Vec<Box<dyn Environments>>,
+        rows: Vec<ObservationRows>,
+        mut begun: &[u64],
+    ) -> Result<Vec<Actor>> {
+        let mut indices = 0..;
+        let evaluator = |(set, observations): (Box<dyn Environments>, ObservationRows)| {
+            let count = environments(set.as_ref());
+            let env_actor = |environment| self.env_actor(Role::Evaluator, environment, None);
+            let env_actors = indices.by_ref().take(count).map(env_actor).collect::<Result<_>>()?;
+            let own = begun.split_off(..count.min(begun.len())).unwrap_or_default();
+            Ok(Actor::evaluator(set, env_actors, observations, own))
+        };
+        sets.into_iter().zip(rows).map(evaluator).collect()
+    }
+
+    fn env_actor(&self, role: Role, environment: usize, writer: Option<Writer>) -> Result<EnvActor> {
+        let spec = self.spec(role, environment);
+        let seed = mix(seed_for(self.config.run.seed, Purpose::Exploration) ^ spec.slot as u64);
+        EnvActor::new(spec, &self.config.intrinsic, self.embedding, seed, writer, self.bandit)
     }
 
     fn spec(&self, role: Role, environment: usize) -> EnvActorSpec {

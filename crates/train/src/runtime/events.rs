@@ -1,5 +1,6 @@
 //! Events from the roles to the trainer.
 
+use crate::roles::evaluation_rounds::EvaluationReport;
 use crate::roles::learner_loop::LearnerUpdate;
 use crate::roles::messages::{EpisodeReport, Position};
 
@@ -11,6 +12,8 @@ pub enum Event {
     Positions(Vec<Position>),
     /// The learner finished an update.
     Update(LearnerUpdate),
+    /// Evaluators have finished an evaluation.
+    Evaluation(EvaluationReport),
     /// Something failed and was recovered from, such as a lost worker; in words.
     Fault(String),
 }

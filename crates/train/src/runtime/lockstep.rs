@@ -7,9 +7,12 @@ use replay::Snapshot;
 use crate::config::Config;
 use crate::error::Result;
 use crate::roles::actor::Actor;
+use crate::roles::bandit::CentralBandit;
 use crate::roles::batch_prefetch::{BatchPrefetch, PrefetchedBatch};
+use crate::roles::evaluation_rounds::EvaluationRounds;
+use crate::roles::inference::Inference;
 use crate::roles::training_agent::TrainingAgent;
-use crate::run::checkpoint::contents::{RoleStates, TrainingSnapshot};
+use crate::run::checkpoint::contents::{EvaluatorStates, RoleStates, TrainingSnapshot};
 use crate::runtime::assembly::Assembly;
 use crate::runtime::events::Event;
 use crate::runtime::timesheet::ActivityTimes;
@@ -20,6 +23,9 @@ pub struct Lockstep {
     assembly: Assembly,
     prefetch: BatchPrefetch,
     batch: PrefetchedBatch,
+    evaluations: EvaluationRounds,
+    /// State of the evaluators before the evaluation in progress: a checkpoint in between repeats it.
+    before_evaluation: EvaluatorStates,
 }
 
 impl Lockstep {
@@ -28,7 +34,57 @@ impl Lockstep {
         let learner_loop = &assembly.agent.learner_loop;
         let prefetch = BatchPrefetch::new(learner_loop.replay(), 1, learner_loop.learner())?;
         let batch = prefetch.memory(config.learner.batch_size)?;
-        Ok(Self { prefetch, batch, assembly })
+        let before_evaluation = assembly.evaluator_states.clone();
+        let evaluations = EvaluationRounds::new(&config.evaluation, before_evaluation.due);
+        Ok(Self { prefetch, batch, assembly, evaluations, before_evaluation })
+    }
+
+    fn evaluator_states(&self) -> EvaluatorStates {
+        let evaluators = &self.assembly.evaluators;
+        EvaluatorStates {
+            episodes: evaluators.iter().flat_map(Actor::episodes_begun).collect(),
+            steps: self.assembly.evaluator_states.steps + evaluators.iter().map(Actor::steps).sum::<u64>(),
+            due: self.evaluations.due(),
+        }
+    }
+
+    /// Steps of all roles so far, which are the clock of evaluations.
+    fn steps(&self) -> f64 {
+        let actors = self.assembly.actors.iter().map(Actor::steps).sum::<u64>();
+        (actors + self.evaluator_states().steps) as f64
+    }
+
+    /// Begins an evaluation if it is due; while one is in progress, steps every evaluator once. Returns whether one is.
+    fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<bool> {
+        let now = self.steps();
+        if self.evaluations.is_due(now) {
+            self.before_evaluation = self.evaluator_states();
+            let frames = self.frames();
+            let Assembly { inference, agent, evaluators, .. } = &mut self.assembly;
+            inference.refresh_evaluators(&agent.learner_loop.published()?)?;
+            self.evaluations.begin(now, frames, agent)?;
+            for evaluator in evaluators {
+                evaluator.restart(agent.distances.mean(), &agent.bandit)?;
+            }
+        }
+        if !self.evaluations.is_playing() {
+            return Ok(false);
+        }
+        let Assembly { inference, agent, evaluators, .. } = &mut self.assembly;
+        let TrainingAgent { bandit, distances, .. } = agent;
+        let evaluations = &mut self.evaluations;
+        let mut record = |event| {
+            if let Event::Episode(report) = &event {
+                evaluations.record(report);
+            }
+            distances.record(&event);
+            on_event(event);
+        };
+        evaluators.iter_mut().try_for_each(|evaluator| step(evaluator, inference, bandit, &mut record))?;
+        let (now, frames) = (self.steps(), self.frames());
+        let finished = self.evaluations.finish(now, frames, &self.assembly.agent)?;
+        finished.map(Event::Evaluation).into_iter().for_each(on_event);
+        Ok(true)
     }
 
     /// Makes one update, if the rate limiter allows it; returns whether it did.
@@ -45,22 +101,35 @@ impl Lockstep {
     }
 }
 
+/// Steps every environment of an actor once.
+fn step(
+    actor: &mut Actor,
+    inference: &mut Inference,
+    bandit: &CentralBandit,
+    on_event: &mut dyn FnMut(Event),
+) -> Result<()> {
+    for group in 0..actor.groups() {
+        actor.decide(group, inference)?;
+        actor.wait(group, on_event)?;
+        actor.absorb(group, bandit, on_event)?;
+    }
+    Ok(())
+}
+
 impl TrainingRuntime for Lockstep {
-    /// One step of every environment, then as many updates as the rate limiter allows.
+    /// One step of every evaluator while an evaluation is in progress; otherwise one step of every actor environment,
+    /// then as many updates as the rate limiter allows.
     fn advance(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<()> {
-        let Assembly { inference, agent, actors, evaluators, .. } = &mut self.assembly;
+        if self.evaluate(on_event)? {
+            return Ok(());
+        }
+        let Assembly { inference, agent, actors, .. } = &mut self.assembly;
         let TrainingAgent { bandit, distances, .. } = agent;
         let mut record = |event| {
             distances.record(&event);
             on_event(event);
         };
-        for actor in actors.iter_mut().chain(evaluators) {
-            for group in 0..actor.groups() {
-                actor.decide(group, inference)?;
-                actor.wait(group, &mut record)?;
-                actor.absorb(group, bandit, &mut record)?;
-            }
-        }
+        actors.iter_mut().try_for_each(|actor| step(actor, inference, bandit, &mut record))?;
         loop {
             let mut all_inserted = true;
             for actor in &mut self.assembly.actors {
@@ -88,12 +157,14 @@ impl TrainingRuntime for Lockstep {
     /// Copies without a pause: nothing moves outside `advance`.
     fn copy(&mut self, _: AfterCopy, _: &mut dyn FnMut(Event)) -> Result<TrainingSnapshot> {
         let frames = self.frames();
-        let Assembly { agent, inference, published, actors, evaluators } = &mut self.assembly;
+        let evaluators =
+            if self.evaluations.is_playing() { self.before_evaluation.clone() } else { self.evaluator_states() };
+        let Assembly { agent, inference, published, actors, .. } = &mut self.assembly;
         let writers = actors.iter().flat_map(Actor::writers).collect();
         let roles = RoleStates {
             recurrent: inference.save()?,
             actors: actors.iter_mut().map(Actor::save).collect(),
-            evaluators: evaluators.iter_mut().map(Actor::save).collect(),
+            evaluators,
         };
         let replay = Snapshot::take(agent.learner_loop.replay(), writers);
         TrainingSnapshot::new(frames, agent, agent.bandit.state(), roles, replay)?.with_acting(published)

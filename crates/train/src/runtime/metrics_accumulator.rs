@@ -1,7 +1,7 @@
 //! Counters and means behind the metrics rows.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agent::learner::StepReport;
 use agent::loss::statistics::PolicyStatistics;
@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{ActorsConfig, Config};
 use crate::roles::bandit::CentralBandit;
+use crate::roles::evaluation_rounds::{EvaluationReport, MeanScore};
 use crate::roles::learner_loop::LearnerUpdate;
 use crate::roles::messages::{EpisodeReport, NoveltySums, Position, Role};
 use crate::run::{EVALUATION_SCORE, Row};
@@ -29,13 +30,9 @@ const MAX_POSITIONS: usize = 1 << 20;
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MetricsAccumulator {
     recent: VecDeque<EpisodeReport>,
-    /// Scores of the evaluators' last episodes, at most as many as an evaluation has.
-    evaluation: VecDeque<f64>,
-    evaluation_episodes: usize,
+    evaluation: Option<LastEvaluation>,
     /// Evaluator episodes so far.
     evaluated: u64,
-    /// Evaluator episodes at the time of the last [`new_evaluation`](Self::new_evaluation).
-    judged: u64,
     episodes: u64,
     by_policy: Vec<VecDeque<f64>>,
     /// Scores by the actor's band of ε, the most random first.
@@ -54,6 +51,18 @@ pub struct MetricsAccumulator {
     last_update: u64,
     last_loss: Option<f64>,
     last_row: u64,
+}
+
+/// The last evaluation.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct LastEvaluation {
+    /// Its score.
+    pub score: MeanScore,
+    /// Actors' frames when its parameters were taken.
+    pub frames: u64,
+    /// When its parameters were taken; unknown after a resume.
+    #[serde(skip)]
+    pub began: Option<Instant>,
 }
 
 /// Means of named values.
@@ -102,7 +111,6 @@ impl MetricsAccumulator {
             epsilons[actor * bands / environments].push(epsilon);
         }
         Self {
-            evaluation_episodes: config.evaluation.mean_episodes,
             by_policy: vec![VecDeque::new(); config.agent.policies.count],
             by_epsilon: vec![VecDeque::new(); bands],
             epsilon: epsilons.into_iter().map(|band| mean(band.into_iter())).collect(),
@@ -111,12 +119,16 @@ impl MetricsAccumulator {
         }
     }
 
-    /// Counts an event; faults are not counted.
+    /// Counts an event, except for a fault.
     pub fn record(&mut self, event: &Event) {
         match event {
             Event::Episode(report) => self.record_episode(report),
             Event::Positions(positions) => self.record_positions(positions),
             Event::Update(update) => self.record_update(update),
+            Event::Evaluation(EvaluationReport { scores, frames, began, .. }) => {
+                let score = MeanScore::of(scores);
+                self.evaluation = Some(LastEvaluation { score, frames: *frames, began: Some(*began) });
+            }
             Event::Fault(_) => {}
         }
     }
@@ -131,10 +143,7 @@ impl MetricsAccumulator {
                     scores.into_iter().for_each(|scores| push_bounded(scores, report.score, RECENT_EACH));
                 }
             }
-            Role::Evaluator => {
-                self.evaluated += 1;
-                push_bounded(&mut self.evaluation, report.score, self.evaluation_episodes);
-            }
+            Role::Evaluator => self.evaluated += 1,
         }
     }
 
@@ -194,18 +203,9 @@ impl MetricsAccumulator {
         self.seconds
     }
 
-    /// Mean score of the last evaluation, once it has enough episodes.
-    pub fn evaluation(&self) -> Option<f64> {
-        (self.evaluation.len() == self.evaluation_episodes).then(|| mean(self.evaluation.iter().copied()))
-    }
-
-    /// Mean score of the last evaluation, if all of its episodes are newer than the last call.
-    pub fn new_evaluation(&mut self) -> Option<f64> {
-        if self.evaluated < self.judged + self.evaluation_episodes as u64 {
-            return None;
-        }
-        self.judged = self.evaluated;
-        self.evaluation()
+    /// The last evaluation.
+    pub fn evaluation(&self) -> Option<&LastEvaluation> {
+        self.evaluation.as_ref()
     }
 
     /// Mean score of the actors' recent episodes.
@@ -225,11 +225,6 @@ impl MetricsAccumulator {
     /// Score of the actors' last episode.
     pub fn last_actor_score(&self) -> Option<f64> {
         self.recent.back().map(|report| report.score)
-    }
-
-    /// Score of the evaluators' last episode.
-    pub fn last_evaluation_score(&self) -> Option<f64> {
-        self.evaluation.back().copied()
     }
 
     /// Loss of the last update.
@@ -278,8 +273,10 @@ impl MetricsAccumulator {
                 row.scalar("actor/episode_positions", positions);
             }
         }
-        if let Some(score) = self.evaluation() {
-            row.scalar(EVALUATION_SCORE, score);
+        if let Some(LastEvaluation { score, frames, .. }) = self.evaluation {
+            row.scalar(EVALUATION_SCORE, score.mean);
+            row.scalar("evaluation/standard_error", score.standard_error);
+            row.scalar("evaluation/frames", frames as f64);
         }
         row.scalar("evaluation/episodes", self.evaluated as f64);
         let (arms, pulls) = bandit.arms();

@@ -1,8 +1,10 @@
-//! Stop and pause signals of a run's threads, and the actors' step count.
+//! Signals to a run's threads: stop, pause, evaluate; and the actors' step count.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use agent::intrinsic::DistanceMean;
 
 /// How long a role waits before it looks for a stop or pause signal again.
 pub(crate) const POLL: Duration = Duration::from_millis(50);
@@ -10,29 +12,37 @@ pub(crate) const POLL: Duration = Duration::from_millis(50);
 /// State that all threads of a run share.
 pub(crate) struct RunControl {
     stopping: AtomicBool,
-    pause: Mutex<Pause>,
+    signals: Mutex<Signals>,
     changed: Condvar,
     actor_steps: AtomicU64,
-    actor_environments: u64,
 }
 
-/// Whether all threads pause, so that everything can be copied.
 #[derive(Clone, Copy, Default)]
-struct Pause {
-    wanted: bool,
+struct Signals {
+    /// Whether all threads pause, so that everything can be copied.
+    pausing: bool,
     /// Tells pauses apart: a thread that sleeps through the end of one must notice that the next has begun.
-    number: u64,
+    pause: u64,
+    evaluation: BegunEvaluation,
+}
+
+/// An evaluation that evaluators are to play.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct BegunEvaluation {
+    /// Counted from 1.
+    pub(crate) number: u64,
+    /// The d²_m that its episodes begin with.
+    pub(crate) distances: DistanceMean,
 }
 
 impl RunControl {
     /// Control of a run whose actors' environments have made `actor_steps` steps in all.
-    pub(crate) fn new(actor_steps: u64, actor_environments: u64) -> Self {
+    pub(crate) fn new(actor_steps: u64) -> Self {
         Self {
             stopping: AtomicBool::new(false),
-            pause: Mutex::default(),
+            signals: Mutex::default(),
             changed: Condvar::new(),
             actor_steps: AtomicU64::new(actor_steps),
-            actor_environments,
         }
     }
 
@@ -49,66 +59,69 @@ impl RunControl {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    fn pause(&self) -> MutexGuard<'_, Pause> {
-        // A pause is consistent after every statement, so a thread that panicked with the lock left it usable.
-        self.pause.lock().unwrap_or_else(PoisonError::into_inner)
+    fn signals(&self) -> MutexGuard<'_, Signals> {
+        // They are consistent after every statement, so a thread that panicked with the lock left them usable.
+        self.signals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sleeps until the signals satisfy `condition` or the run stops, and returns them.
+    fn sleep_until(&self, condition: impl Fn(&Signals) -> bool) -> Signals {
+        let mut signals = self.signals();
+        while !condition(&signals) && !self.is_stopping() {
+            signals = self.changed.wait(signals).unwrap_or_else(PoisonError::into_inner);
+        }
+        *signals
     }
 
     /// The number of the current pause.
     pub(crate) fn wanted_pause(&self) -> Option<u64> {
-        let pause = self.pause();
-        pause.wanted.then_some(pause.number)
+        let signals = self.signals();
+        signals.pausing.then_some(signals.pause)
     }
 
     /// Begins a pause and returns its number.
     pub(crate) fn begin_pause(&self) -> u64 {
-        let mut pause = self.pause();
-        let number = pause.number + 1;
-        *pause = Pause { wanted: true, number };
-        drop(pause);
+        let mut signals = self.signals();
+        (signals.pausing, signals.pause) = (true, signals.pause + 1);
         self.changed.notify_all();
-        number
+        signals.pause
     }
 
     pub(crate) fn end_pause(&self) {
-        self.pause().wanted = false;
+        self.signals().pausing = false;
         self.changed.notify_all();
     }
 
     /// Sleeps until the pause of this number ends or the run stops.
     pub(crate) fn wait_out_pause(&self, number: u64) {
-        let mut pause = self.pause();
-        while pause.wanted && pause.number == number && !self.is_stopping() {
-            pause = self.changed.wait(pause).unwrap_or_else(PoisonError::into_inner);
-        }
+        self.sleep_until(|signals| !(signals.pausing && signals.pause == number));
     }
 
     /// Sleeps until a pause begins, and returns its number, or until the run stops.
     pub(crate) fn await_pause(&self) -> Option<u64> {
-        let mut pause = self.pause();
-        while !self.is_stopping() {
-            if pause.wanted {
-                return Some(pause.number);
-            }
-            pause = self.changed.wait(pause).unwrap_or_else(PoisonError::into_inner);
-        }
-        None
+        let signals = self.sleep_until(|signals| signals.pausing);
+        (!self.is_stopping()).then_some(signals.pause)
     }
 
-    /// Whether an evaluator with this many steps per environment is ahead of the actors, whose pace it keeps. Sleeps a
-    /// little if so.
-    pub(crate) fn is_ahead(&self, steps: u64) -> bool {
-        let ahead = || steps > self.actor_steps() / self.actor_environments;
-        if ahead() {
-            drop(self.changed.wait_timeout(self.pause(), POLL));
-        }
-        ahead()
+    /// Begins the next evaluation.
+    pub(crate) fn begin_evaluation(&self, distances: DistanceMean) {
+        let mut signals = self.signals();
+        signals.evaluation = BegunEvaluation { number: signals.evaluation.number + 1, distances };
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until an evaluation after that of this number begins, and returns it; `None` if a pause begins or the run
+    /// stops before.
+    pub(crate) fn await_evaluation(&self, after: u64) -> Option<BegunEvaluation> {
+        let signals = self.sleep_until(|signals| signals.pausing || signals.evaluation.number > after);
+        let is_wanted = !signals.pausing && !self.is_stopping();
+        is_wanted.then_some(signals.evaluation)
     }
 
     pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         // Under the lock, so that no thread misses the signal between checking and sleeping.
-        drop(self.pause());
+        drop(self.signals());
         self.changed.notify_all();
     }
 }
@@ -123,7 +136,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_sleeps_through_the_end_of_a_pause_notices_the_next() {
-        let control = Arc::new(RunControl::new(0, 1));
+        let control = Arc::new(RunControl::new(0));
         control.begin_pause();
         let first = control.wanted_pause().unwrap();
         control.end_pause();

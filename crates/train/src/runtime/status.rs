@@ -118,8 +118,12 @@ pub struct RunStatus {
     pub intrinsic_return: Option<f64>,
     /// Mean score of the last evaluation.
     pub evaluation_score: Option<f64>,
-    /// Score of the evaluators' last episode.
-    pub last_evaluation_score: Option<f64>,
+    /// Episodes of the last evaluation.
+    pub evaluation_episodes: Option<u64>,
+    /// Frames at which the parameters of the last evaluation were taken.
+    pub evaluation_frames: Option<u64>,
+    /// Seconds since then; unknown if the run resumed since.
+    pub evaluation_age_seconds: Option<f64>,
     /// Human-normalised score of the last evaluation, for an Atari game.
     pub human_normalised: Option<f64>,
     /// Loss of the last update.
@@ -155,7 +159,9 @@ impl RunStatus {
         let fill = config.replay.minimum_fill as u64;
         let waits_for = (accounting.inserted < fill)
             .then(|| format!("{fill} sequences before learning begins, of which {} are there", accounting.inserted));
-        let evaluation_score = metrics.evaluation().map(rounded);
+        let evaluation = metrics.evaluation();
+        let evaluation_score = evaluation.map(|evaluation| rounded(evaluation.score.mean));
+        let age = evaluation.and_then(|evaluation| evaluation.began).map(|began| began.elapsed().as_secs_f64());
         Self {
             frames: runtime.frames(),
             budget: config.run.frames,
@@ -173,7 +179,10 @@ impl RunStatus {
             last_actor_score: metrics.last_actor_score().map(rounded),
             intrinsic_return: metrics.intrinsic_return(),
             evaluation_score,
-            last_evaluation_score: metrics.last_evaluation_score().map(rounded),
+            evaluation_episodes: evaluation.map(|evaluation| evaluation.score.episodes),
+            evaluation_frames: evaluation.map(|evaluation| evaluation.frames),
+            // In lockstep nothing depends on the clock.
+            evaluation_age_seconds: age.filter(|_| !config.run.lockstep),
             human_normalised: evaluation_score.zip(game).map(|(score, game)| game.normalised(score)),
             loss: metrics.last_loss(),
             favourite_policy: runtime.agent().bandit.greedy(),
@@ -206,10 +215,11 @@ impl RunStatus {
         if let (Some(mean), Some(last)) = (self.actor_score, self.last_actor_score) {
             scores.push(format!("score {} (last {})", fixed(mean, 2), fixed(last, 2)));
         }
-        if let Some(last) = self.last_evaluation_score {
-            let mean = self.evaluation_score.map_or(String::new(), |mean| fixed(mean, 2) + " ");
+        if let (Some(mean), Some(episodes)) = (self.evaluation_score, self.evaluation_episodes) {
+            let age = self.evaluation_age_seconds.map_or(String::new(), |age| format!(", {} old", duration(age)));
             let human = self.human_normalised.map_or(String::new(), |human| format!(", {} of human", fixed(human, 2)));
-            scores.push(format!("evaluation {mean}(last {}{human})", fixed(last, 2)));
+            let plural = if episodes == 1 { "" } else { "s" };
+            scores.push(format!("evaluation {} ({episodes} episode{plural}{age}{human})", fixed(mean, 2)));
         }
         if let Some(intrinsic) = self.intrinsic_return {
             scores.push(format!("intrinsic {}", fixed(intrinsic, 2)));
@@ -263,7 +273,9 @@ mod tests {
             last_actor_score: None,
             intrinsic_return: None,
             evaluation_score: None,
-            last_evaluation_score: None,
+            evaluation_episodes: None,
+            evaluation_frames: None,
+            evaluation_age_seconds: None,
             human_normalised: None,
             loss: None,
             favourite_policy: 4,
@@ -280,7 +292,6 @@ mod tests {
             actor_score: Some(1.0),
             last_actor_score: Some(2.0),
             intrinsic_return: Some(12.5),
-            last_evaluation_score: Some(3.0),
             loss: Some(0.25),
             waits_for: None,
             saving: Some(1_234_000_000),
@@ -291,10 +302,14 @@ mod tests {
         };
         let [progress, scores, learner] = status.lines();
         assert_eq!(progress, "250 frames (25 %), 5 frames/s, 2 min left, saving (1234 MB so far)");
-        assert_eq!(scores, "score 1.00 (last 2.00), evaluation (last 3.00), intrinsic 12.50, policy 4");
+        assert_eq!(scores, "score 1.00 (last 2.00), intrinsic 12.50, policy 4");
         assert_eq!(learner, "update 7 (0.0/s), loss 0.250, 6.0 samples per insert, replay 3 of 10 (2 MB)");
-        status = RunStatus { evaluation_score: Some(4.0), human_normalised: Some(0.5), ..status };
-        assert!(status.lines()[1].contains("evaluation 4.00 (last 3.00, 0.50 of human)"));
+        status = RunStatus { evaluation_score: Some(4.0), evaluation_episodes: Some(1), ..status };
+        assert!(status.lines()[1].contains("evaluation 4.00 (1 episode),"), "{status}");
+        let evaluation_age_seconds = Some(125.0);
+        status =
+            RunStatus { evaluation_episodes: Some(10), human_normalised: Some(0.5), evaluation_age_seconds, ..status };
+        assert!(status.lines()[1].contains("evaluation 4.00 (10 episodes, 2 min old, 0.50 of human)"), "{status}");
         status = RunStatus { actor_score: Some(-0.001), frames: 1000, ..status };
         let [progress, scores, _] = status.lines();
         assert_eq!(progress, "1000 frames (100 %), 5 frames/s, saving (1234 MB so far)");

@@ -3,19 +3,21 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use replay::Snapshot;
 
 use crate::config::Config;
 use crate::error::{Result, TrainError};
 use crate::roles::actor::Actor;
-use crate::roles::actor_thread::{ActorThread, ThreadMessage};
+use crate::roles::actor_thread::{ActorThread, ThreadCopy, ThreadMessage};
 use crate::roles::batch_prefetch::{BatchPrefetch, PrefetchedBatch};
+use crate::roles::evaluation_rounds::EvaluationRounds;
 use crate::roles::inference_server::InferenceServer;
 use crate::roles::messages::Role;
 use crate::roles::prefetch_thread::PrefetchThread;
 use crate::roles::training_agent::TrainingAgent;
-use crate::run::checkpoint::contents::{RoleStates, TrainingSnapshot};
+use crate::run::checkpoint::contents::{EvaluatorStates, RoleStates, TrainingSnapshot};
 use crate::runtime::assembly::Assembly;
 use crate::runtime::events::Event;
 use crate::runtime::run_control::{POLL, RunControl};
@@ -33,6 +35,8 @@ pub struct Threads {
     /// Absent when the run stops, which ends the sampler's waits.
     batches: Option<BatchChannels>,
     frames_per_step: u64,
+    evaluations: EvaluationRounds,
+    started: Instant,
     timesheet: Arc<Timesheet>,
     stopwatch: Stopwatch,
 }
@@ -46,10 +50,10 @@ struct BatchChannels {
 impl Threads {
     /// Starts all threads.
     pub fn start(assembly: Assembly, config: &Config) -> Result<Self> {
-        let Assembly { agent, inference, actors, evaluators, published: _ } = assembly;
+        let Assembly { agent, inference, actors, evaluators, .. } = assembly;
         let frames_per_step = actors.first().map_or(1, |actor| u64::from(actor.spec().frames_per_step));
         let steps = actors.iter().map(Actor::steps).sum();
-        let control = Arc::new(RunControl::new(steps, config.actors.environments as u64));
+        let control = Arc::new(RunControl::new(steps));
         let timesheet = Arc::new(Timesheet::default());
         // Large allocations come first: if one fails, there is no thread to end yet.
         let (empty, empty_batches) = channel();
@@ -61,7 +65,9 @@ impl Threads {
             let _ = empty.send(prefetch.memory(config.learner.batch_size)?);
         }
         let stopwatch = |role| Stopwatch::new(&timesheet, role);
-        let server = InferenceServer::start(inference, &config.inference, stopwatch(ThreadRole::Inference))?;
+        let stopwatch_of_server = stopwatch(ThreadRole::Inference);
+        let server =
+            InferenceServer::start(inference, &config.inference, config.evaluation.refresh, stopwatch_of_server)?;
         let (sender, messages) = channel();
         // From here on an error drops this, which ends the threads that have started.
         let mut threads = Self {
@@ -73,6 +79,8 @@ impl Threads {
             messages,
             batches: Some(BatchChannels { filled, empty }),
             frames_per_step,
+            evaluations: EvaluationRounds::new(&config.evaluation, 0.0),
+            started: Instant::now(),
             stopwatch: stopwatch(ThreadRole::Learner),
             timesheet: Arc::clone(&timesheet),
         };
@@ -83,6 +91,7 @@ impl Threads {
                 let actor = ActorThread {
                     role,
                     index,
+                    episodes_each: config.evaluation.episodes_each(),
                     actor,
                     client: threads.server()?.client(role),
                     bandit: Arc::clone(&threads.agent.bandit),
@@ -111,7 +120,26 @@ impl Threads {
 
     fn pass_on(&mut self, event: Event, on_event: &mut dyn FnMut(Event)) {
         self.agent.distances.record(&event);
+        if let Event::Episode(report) = &event
+            && report.role == Role::Evaluator
+        {
+            self.evaluations.record(report);
+        }
         on_event(event);
+    }
+
+    /// Reports an evaluation that is complete, and begins the next one when its time has come.
+    fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<()> {
+        let (now, frames) = (self.started.elapsed().as_secs_f64(), self.frames());
+        let finished = self.evaluations.finish(now, frames, &self.agent)?;
+        finished.map(Event::Evaluation).into_iter().for_each(on_event);
+        if self.evaluations.is_due(now) {
+            let published = self.agent.learner_loop.published()?;
+            self.evaluations.begin(now, frames, &self.agent)?;
+            self.server()?.refresh_evaluators(published)?;
+            self.control.begin_evaluation(self.agent.distances.mean());
+        }
+        Ok(())
     }
 
     /// Passes on the events that have arrived.
@@ -141,6 +169,7 @@ impl Threads {
 impl TrainingRuntime for Threads {
     fn advance(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<()> {
         self.pass_on_all(on_event)?;
+        self.evaluate(on_event)?;
         self.stopwatch.lap(Activity::Bookkeeping);
         let Some(batches) = &self.batches else { return Err(TrainError::Gone { role: "the sampler" }) };
         let filled = batches.filled.recv_timeout(POLL);
@@ -191,9 +220,7 @@ impl TrainingRuntime for Threads {
         while saved.len() < self.actors.len() {
             match self.messages.recv().map_err(|_| TrainError::Gone { role: "the actors" })? {
                 ThreadMessage::Event(event) => self.pass_on(event, on_event),
-                ThreadMessage::Saved { pause, role, index, actor, writers } if pause == this_pause => {
-                    saved.push((role, index, actor, writers));
-                }
+                ThreadMessage::Saved { pause, index, copy } if pause == this_pause => saved.push((index, copy)),
                 // From a pause that an error ended.
                 ThreadMessage::Saved { .. } => {}
                 // Its copy is still to come.
@@ -206,15 +233,18 @@ impl TrainingRuntime for Threads {
             Some(error) => on_event(Event::Fault(error.to_string())),
             None => {}
         }
-        saved.sort_by_key(|(role, index, ..)| (*role == Role::Evaluator, *index));
-        let mut roles = RoleStates { recurrent: self.server()?.save()?, actors: Vec::new(), evaluators: Vec::new() };
+        saved.sort_by_key(|(index, _)| *index);
+        let evaluators = EvaluatorStates::default();
+        let mut roles = RoleStates { recurrent: self.server()?.save()?, actors: Vec::new(), evaluators };
         let bandit = self.agent.bandit.state();
         let mut writers = Vec::new();
-        for (role, _, actor, own) in saved {
-            writers.extend(own);
-            match role {
-                Role::Actor => roles.actors.push(actor),
-                Role::Evaluator => roles.evaluators.push(actor),
+        for (_, copy) in saved {
+            match copy {
+                ThreadCopy::Actor(actor, own) => {
+                    roles.actors.push(actor);
+                    writers.extend(own);
+                }
+                ThreadCopy::Evaluator(episodes) => roles.evaluators.episodes.extend(episodes),
             }
         }
         let replay = Snapshot::take(self.agent.learner_loop.replay(), writers);

@@ -32,8 +32,8 @@ pub enum Activity {
     WaitingForEnvironments,
     /// The rate limiter blocks inserts.
     WaitingForReplay,
-    /// Evaluators keep the actors' pace and are ahead of them.
-    WaitingForActors,
+    /// Evaluators rest between two evaluations.
+    BetweenEvaluations,
     /// The rate limiter blocks sampling.
     WaitingForInserts,
     /// The learner has enough batches prefetched.
@@ -54,7 +54,7 @@ const ACTIVITIES: [&str; 11] = [
     "waiting_for_inference",
     "waiting_for_environments",
     "waiting_for_replay",
-    "waiting_for_actors",
+    "between_evaluations",
     "waiting_for_inserts",
     "waiting_for_learner",
     "waiting",
@@ -68,7 +68,7 @@ const ROLES: [(&str, &[Activity]); 5] = {
     use Activity::*;
     [
         ("actor", &[Working, WaitingForInference, WaitingForEnvironments, WaitingForReplay, Resting]),
-        ("evaluator", &[Working, WaitingForInference, WaitingForEnvironments, WaitingForActors, Resting]),
+        ("evaluator", &[Working, WaitingForInference, WaitingForEnvironments, BetweenEvaluations, Resting]),
         ("inference", &[Working, Gathering, Waiting]),
         ("sampler", &[Working, WaitingForInserts, WaitingForLearner]),
         ("learner", &[Working, Waiting, Bookkeeping]),

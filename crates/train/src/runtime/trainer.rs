@@ -7,7 +7,8 @@ use envs::games::Game;
 
 use crate::config::{Config, Device};
 use crate::error::{Result, TrainError};
-use crate::run::checkpoint::contents::{self, BestSnapshot, TrainingSnapshot};
+use crate::roles::evaluation_rounds::{EvaluationReport, MeanScore};
+use crate::run::checkpoint::contents::{self, TrainingSnapshot};
 use crate::run::checkpoint::{
     BackgroundSave, Checkpoint, CheckpointError, CheckpointStore, Checkpoints, SavedCheckpoint,
 };
@@ -94,14 +95,24 @@ struct Trainer<'a> {
     last_times: ActivityTimes,
     last_save: Instant,
     saving: Option<BackgroundSave>,
+    /// An evaluation that may be the best so far.
+    evaluated: Option<EvaluationReport>,
     keeping: Option<BackgroundSave<Option<SavedCheckpoint>>>,
 }
 
-/// Passes faults to the display and counts everything else.
-fn recorder<'a>(metrics: &'a mut MetricsAccumulator, display: &'a mut dyn ProgressDisplay) -> impl FnMut(Event) + 'a {
-    move |event| match event {
-        Event::Fault(message) => display.say(&message),
-        event => metrics.record(&event),
+/// Passes faults to the display, sets evaluations aside and counts everything.
+fn recorder<'a>(
+    metrics: &'a mut MetricsAccumulator,
+    display: &'a mut dyn ProgressDisplay,
+    evaluated: &'a mut Option<EvaluationReport>,
+) -> impl FnMut(Event) + 'a {
+    move |event| {
+        metrics.record(&event);
+        match event {
+            Event::Fault(message) => display.say(&message),
+            Event::Evaluation(report) => *evaluated = Some(report),
+            _ => {}
+        }
     }
 }
 
@@ -156,6 +167,7 @@ impl<'a> Trainer<'a> {
             last_times: ActivityTimes::default(),
             last_save: now,
             saving: None,
+            evaluated: None,
             keeping: None,
         };
         if saved.is_some() {
@@ -168,10 +180,10 @@ impl<'a> Trainer<'a> {
     fn run(&mut self, stop: &Stop) -> Result<()> {
         while self.runtime.frames() < self.config.run.frames && !stop.is_requested() {
             let before = self.runtime.frames();
-            self.runtime.advance(&mut recorder(&mut self.metrics, self.display))?;
+            self.runtime.advance(&mut recorder(&mut self.metrics, self.display, &mut self.evaluated))?;
+            self.keep_best();
             if self.is_row_due(before) {
                 self.write_row();
-                self.keep_best();
             }
             self.finish_saving(false);
             self.finish_keeping(false);
@@ -189,6 +201,7 @@ impl<'a> Trainer<'a> {
         self.finish_saving(true);
         // Nothing continues after this copy.
         let copied = self.copy(AfterCopy::StayPaused)?;
+        self.keep_best();
         self.close_metrics();
         let status = self.status();
         let saved = self.begin_save(copied.ending(&status)).and_then(|saving| {
@@ -224,7 +237,7 @@ impl<'a> Trainer<'a> {
         played && self.last_row.elapsed().as_secs_f64() >= self.config.metrics.interval_seconds
     }
 
-    /// Writes a row for the end of the run, unless the last one is that, and keeps the parameters if they are the best.
+    /// Writes a row for the end of the run, unless the last one is that.
     ///
     /// In lockstep the row is out of turn, so the accumulator forgets it: a resumed run overwrites it, and has the same
     /// rows as one that never stopped.
@@ -234,10 +247,6 @@ impl<'a> Trainer<'a> {
         }
         let metrics = self.metrics.clone();
         self.write_row();
-        // A resumed run in lockstep keeps what one that never stopped would.
-        if !self.config.run.lockstep || self.runtime.frames() >= self.config.run.frames {
-            self.keep_best();
-        }
         if self.config.run.lockstep {
             self.metrics = metrics;
         }
@@ -290,26 +299,24 @@ impl<'a> Trainer<'a> {
         self.metrics.add_time(time)
     }
 
-    /// Keeps the averaged parameters if they have the best evaluation so far. A failure is reported, and training
-    /// continues.
+    /// Keeps the agent that was evaluated last, if it is the best so far. A failure is reported, and training continues.
     fn keep_best(&mut self) {
-        let Some(score) = self.metrics.new_evaluation().filter(|_| self.config.checkpoint.keep_best) else { return };
+        let Some(evaluated) = self.evaluated.take().filter(|_| self.config.checkpoint.keep_best) else { return };
         self.finish_keeping(true);
-        match self.begin_keeping(score) {
+        match self.begin_keeping(evaluated) {
             Ok(keeping) => self.keeping = keeping,
             Err(error) => self.display.say(&not_kept(&error)),
         }
     }
 
-    fn begin_keeping(&self, score: f64) -> Result<Option<BackgroundSave<Option<SavedCheckpoint>>>> {
+    fn begin_keeping(&self, evaluated: EvaluationReport) -> Result<Option<BackgroundSave<Option<SavedCheckpoint>>>> {
         self.directory.check_held()?;
-        let store = &self.store;
+        let EvaluationReport { scores, frames, agent, .. } = evaluated;
+        let (store, score) = (&self.store, MeanScore::of(&scores).lower_bound());
         if !store.would_be_best(score)? {
             return Ok(None);
         }
-        let copied = BestSnapshot::new(self.runtime.agent())?;
-        let frames = self.runtime.frames();
-        Ok(Some(store.save_best_in_background(frames, score, move |checkpoint| copied.write(checkpoint))?))
+        Ok(Some(store.save_best_in_background(frames, score, move |checkpoint| agent.write(checkpoint))?))
     }
 
     fn finish_keeping(&mut self, wait: bool) {
@@ -334,7 +341,7 @@ impl<'a> Trainer<'a> {
 
     /// Copies everything, which fails only as training itself does.
     fn copy(&mut self, after: AfterCopy) -> Result<TrainingSnapshot> {
-        let copied = self.runtime.copy(after, &mut recorder(&mut self.metrics, self.display))?;
+        let copied = self.runtime.copy(after, &mut recorder(&mut self.metrics, self.display, &mut self.evaluated))?;
         if !self.config.run.lockstep {
             self.add_time();
         }

@@ -76,12 +76,23 @@ impl AgentScalars {
 /// State of actors, evaluators and inference.
 #[derive(Serialize, Deserialize)]
 pub struct RoleStates {
-    /// Every environment's recurrent state.
+    /// The recurrent state of every actor environment.
     pub recurrent: SavedStates,
     /// The actors.
     pub actors: Vec<SavedActor>,
     /// The evaluators.
-    pub evaluators: Vec<SavedActor>,
+    pub evaluators: EvaluatorStates,
+}
+
+/// What a checkpoint keeps of evaluators. An evaluation that is cut off begins again.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct EvaluatorStates {
+    /// Number of episodes that each environment has begun; none of them is played again.
+    pub episodes: Vec<u64>,
+    /// In lockstep, the steps of all evaluators, and the steps of all roles before the next evaluation begins.
+    pub steps: u64,
+    /// See `steps`.
+    pub due: f64,
 }
 
 /// The contents of `state.bin`.
