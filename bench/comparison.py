@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Prints the table of `compare.sh` from the measurements: `comparison.py FOLDER MEME_VERSION`.
+"""Prints the table of `compare.sh` from the measurements: `comparison.py DIRECTORY MEME_VERSION`.
 
-FOLDER holds ROUND.NAME.json for the names below, the same names in every round.
+DIRECTORY holds ROUND.NAME.json for the names below, the same names in every round.
 """
 
 import datetime
@@ -111,7 +111,7 @@ def table(rounds, meme, date):
 
 def main():
     if len(sys.argv) != 3:
-        sys.exit("usage: comparison.py FOLDER MEME_VERSION")
+        sys.exit("usage: comparison.py DIRECTORY MEME_VERSION")
     try:
         print(table(read_rounds(sys.argv[1]), sys.argv[2], datetime.date.today().isoformat()))
     except Missing as missing:

@@ -1,6 +1,6 @@
 //! `catch`: move a paddle under a falling ball. The first thing an agent should learn.
 
-use super::task::{ImpossibleState, Outcome, Task};
+use super::task::{Outcome, Task};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::SplitMix64;
 
@@ -68,31 +68,12 @@ impl Task for Catch {
             image[left..left + CELL_WIDTH].fill(value);
         }
     }
-
-    fn save(&self) -> Vec<u32> {
-        vec![self.ball_row as u32, self.ball_column as u32, self.paddle as u32]
-    }
-
-    fn restore(&mut self, saved: &[u32]) -> Result<(), ImpossibleState> {
-        let &[ball_row, ball_column, paddle] = saved else {
-            return Err(ImpossibleState);
-        };
-        let state = Self { ball_row: ball_row as usize, ball_column: ball_column as usize, paddle: paddle as usize };
-        let possible = state.ball_row < ROWS - 1
-            && state.ball_column < COLUMNS
-            && state.paddle.abs_diff(COLUMNS / 2) <= state.ball_row.min(COLUMNS / 2);
-        if !possible {
-            return Err(ImpossibleState);
-        }
-        *self = state;
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks::tests::{Scored, Scores, image, mean_score, play};
+    use crate::tasks::tests::{Scored, Scores, assert_repeats, image, mean_score, play};
 
     impl Scored for Catch {
         fn scores(&self) -> Scores {
@@ -148,8 +129,7 @@ mod tests {
 
     #[test]
     fn image_shows_ball_and_paddle() {
-        let mut task = Catch::new();
-        task.restore(&[3, 4, 1]).unwrap();
+        let task = Catch { ball_row: 3, ball_column: 4, paddle: 1 };
         let image = image(&task);
         let lit: Vec<_> = (0..100).filter(|&at| image[at] != 0).map(|at| (at / 10, at % 10, image[at])).collect();
         assert_eq!(lit, [(3, 8, 255), (3, 9, 255), (9, 2, 128), (9, 3, 128)]);
@@ -168,10 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_impossible_states() {
-        let mut task = Catch::new();
-        for saved in [&[9, 0, 2][..], &[0, 5, 2], &[0, 0, 3], &[8, 0, 5], &[1, 1], &[]] {
-            assert_eq!(task.restore(saved), Err(ImpossibleState), "{saved:?}");
-        }
+    fn seed_and_actions_repeat_an_episode() {
+        assert_repeats(Catch::new);
     }
 }

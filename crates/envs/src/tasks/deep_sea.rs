@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::task::{ImpossibleState, Outcome, Task};
+use super::task::{Outcome, Task};
 use super::{cell_size, fill_cell};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::SplitMix64;
@@ -90,27 +90,12 @@ impl Task for DeepSea {
             fill_cell(image, self.n, self.row, self.column, DIVER);
         }
     }
-
-    fn save(&self) -> Vec<u32> {
-        vec![self.row as u32, self.column as u32]
-    }
-
-    fn restore(&mut self, saved: &[u32]) -> Result<(), ImpossibleState> {
-        let &[row, column] = saved else {
-            return Err(ImpossibleState);
-        };
-        if row as usize >= self.n || column > row {
-            return Err(ImpossibleState);
-        }
-        (self.row, self.column) = (row as usize, column as usize);
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks::tests::{Scored, Scores, image, mean_score, play};
+    use crate::tasks::tests::{Scored, Scores, assert_repeats, image, mean_score, play};
 
     impl Scored for DeepSea {
         fn scores(&self) -> Scores {
@@ -182,9 +167,9 @@ mod tests {
         for n in [2, 3, 9, 10, 14] {
             let mut task = DeepSea::new(n);
             let mut images = std::collections::HashSet::new();
-            for row in 0..n as u32 {
+            for row in 0..n {
                 for column in 0..=row {
-                    task.restore(&[row, column]).unwrap();
+                    (task.row, task.column) = (row, column);
                     let drawn = image(&task);
                     assert!(drawn.len() >= 100);
                     assert!(images.insert(drawn), "size {n}, cell {row}, {column}");
@@ -194,10 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_impossible_states() {
-        let mut task = DeepSea::new(10);
-        for saved in [&[10, 0][..], &[3, 4], &[0], &[0, 0, 0], &[u32::MAX, 0]] {
-            assert_eq!(task.restore(saved), Err(ImpossibleState), "{saved:?}");
-        }
+    fn seed_and_actions_repeat_an_episode() {
+        assert_repeats(|| DeepSea::new(10));
     }
 }

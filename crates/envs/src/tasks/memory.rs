@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use super::task::{ImpossibleState, Outcome, Task};
+use super::task::{Outcome, Task};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::SplitMix64;
 
@@ -84,28 +84,12 @@ impl Task for Memory {
             image[..QUESTION_ROWS * SIDE].fill(LIT);
         }
     }
-
-    fn save(&self) -> Vec<u32> {
-        vec![self.time as u32, u32::from(self.cue_is_left)]
-    }
-
-    fn restore(&mut self, saved: &[u32]) -> Result<(), ImpossibleState> {
-        let &[time, cue_is_left @ (0 | 1)] = saved else {
-            return Err(ImpossibleState);
-        };
-        if time as usize > self.delay + 1 {
-            return Err(ImpossibleState);
-        }
-        self.time = time as usize;
-        self.cue_is_left = cue_is_left == 1;
-        Ok(())
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tasks::tests::{Scored, Scores, image, mean_score, play};
+    use crate::tasks::tests::{Scored, Scores, assert_repeats, image, mean_score, play};
 
     impl Scored for Memory {
         fn scores(&self) -> Scores {
@@ -237,10 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_impossible_states() {
-        let mut task = Memory::new(8);
-        for saved in [&[10, 0][..], &[0, 2], &[0], &[0, 0, 0], &[u32::MAX, 1]] {
-            assert_eq!(task.restore(saved), Err(ImpossibleState), "{saved:?}");
-        }
+    fn seed_and_actions_repeat_an_episode() {
+        assert_repeats(|| Memory::new(8));
     }
 }

@@ -21,12 +21,6 @@ pub trait Task: Send {
 
     /// Draws the current state, one byte per pixel, row by row; writes all bytes of `image`.
     fn draw(&self, image: &mut [u8]);
-
-    /// Returns the state of the episode as a few numbers for [`restore`](Self::restore).
-    fn save(&self) -> Vec<u32>;
-
-    /// Continues from a saved state of the same task; an impossible one changes nothing.
-    fn restore(&mut self, saved: &[u32]) -> Result<(), ImpossibleState>;
 }
 
 /// The outcome of one action.
@@ -54,10 +48,6 @@ impl Outcome {
         Self { reward, ending: Some(Ending::Truncated) }
     }
 }
-
-/// The saved numbers are not a state of a running episode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ImpossibleState;
 
 /// Why a built-in task could not be made.
 #[derive(Debug, thiserror::Error, PartialEq)]

@@ -34,17 +34,20 @@ struct Slot {
     last_observation: Vec<u8>,
 }
 
-/// Everything saved of one environment, besides the state of its task.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// Everything saved of one environment. Seed and actions determine the state of its task.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct TaskProgress {
     run_seed: u64,
     /// Index of the environment in the whole run.
     environment: u64,
     /// Episodes begun, including the current one.
     episodes_begun: u64,
-    /// Frames of the current episode so far.
-    frames: u64,
+    /// Seed of the current episode.
+    seed: u64,
+    /// Actions of the current episode so far.
+    actions: Vec<usize>,
     /// Score of the current episode so far.
+    #[serde(skip)]
     score: f64,
 }
 
@@ -67,7 +70,7 @@ impl TaskEnvironments {
             Ok(Slot {
                 task: make(&spec.name)?.1,
                 is_playing: false,
-                progress: TaskProgress { run_seed: config.seed, environment, episodes_begun: 0, frames: 0, score: 0.0 },
+                progress: TaskProgress { run_seed: config.seed, environment, ..TaskProgress::default() },
                 last_observation: vec![0; spec.observation_bytes()],
             })
         };
@@ -92,24 +95,40 @@ impl TaskEnvironments {
 
 impl Slot {
     fn begin_episode(&mut self) {
-        let TaskProgress { run_seed, environment, episodes_begun, .. } = self.progress;
-        self.task.reset(episode_seed(run_seed, environment, episodes_begun));
+        let progress = &mut self.progress;
+        progress.seed = episode_seed(progress.run_seed, progress.environment, progress.episodes_begun);
+        progress.episodes_begun += 1;
+        progress.actions.clear();
+        progress.score = 0.0;
+        self.task.reset(progress.seed);
         self.is_playing = true;
-        self.progress.episodes_begun += 1;
-        (self.progress.frames, self.progress.score) = (0, 0.0);
     }
 
     fn step(&mut self, action: usize) -> Step {
         let Outcome { reward, ending } = self.task.step(action);
         self.progress.score += reward;
-        self.progress.frames += 1;
+        self.progress.actions.push(action);
         let end = ending.map(|ending| {
-            let end = EpisodeEnd { ending, score: self.progress.score, frames: self.progress.frames };
+            let frames = self.progress.actions.len() as u64;
+            let end = EpisodeEnd { ending, score: self.progress.score, frames };
             self.task.draw(&mut self.last_observation);
             self.begin_episode();
             end
         });
         Step { reward, end }
+    }
+}
+
+impl TaskProgress {
+    /// Plays the episode again from its start; `false` if it cannot have taken this course.
+    fn replay(&mut self, task: &mut dyn Task) -> bool {
+        task.reset(self.seed);
+        let mut step = |&action: &usize| {
+            let outcome = (action < task.action_names().len()).then(|| task.step(action));
+            self.score += outcome.map_or(0.0, |outcome| outcome.reward);
+            outcome.is_some_and(|outcome| outcome.ending.is_none())
+        };
+        self.actions.iter().all(&mut step)
     }
 }
 
@@ -179,7 +198,7 @@ impl Environments for TaskEnvironments {
         if !slot.is_playing {
             return Err(self.spec.out_of_turn("save", group, "no episode has begun"));
         }
-        let content = postcard::to_stdvec(&(slot.progress, slot.task.save()));
+        let content = postcard::to_stdvec(&slot.progress);
         Ok(saved::seal(&saved::label(&self.spec), &content.expect("numbers always serialize")))
     }
 
@@ -189,14 +208,14 @@ impl Environments for TaskEnvironments {
         let spec = &self.spec;
         let foreign = |reason| EnvError::Foreign { name: spec.name.clone(), reason };
         let content = saved::open(&saved::label(spec), saved).map_err(foreign)?;
-        let (progress, state): (TaskProgress, Vec<u32>) =
+        let mut progress: TaskProgress =
             postcard::from_bytes(content).map_err(|error| foreign(format!("it is malformed ({error})")))?;
-        let slot = &mut self.slots[slot];
-        let plausible = progress.episodes_begun > 0 && progress.score.is_finite();
-        if !plausible || slot.task.restore(&state).is_err() {
+        let (_, mut task) = make(&spec.name)?;
+        if progress.episodes_begun == 0 || !progress.replay(task.as_mut()) {
             return Err(foreign("its state is impossible".to_owned()));
         }
-        (slot.progress, slot.is_playing) = (progress, true);
+        let slot = &mut self.slots[slot];
+        (slot.task, slot.progress, slot.is_playing) = (task, progress, true);
         Ok(())
     }
 
@@ -422,12 +441,11 @@ mod tests {
         assert_eq!(other.save(0, 0).unwrap(), before);
 
         let label = saved::label(sea.spec());
-        type Saved = (TaskProgress, Vec<u32>);
-        let progress: Saved = postcard::from_bytes(saved::open(&label, &of_the_sea).unwrap()).unwrap();
-        let changes: [fn(&mut Saved); 3] = [
-            |(_, state)| *state = vec![3, 4],
-            |(progress, _)| progress.episodes_begun = 0,
-            |(progress, _)| progress.score = f64::NAN,
+        let progress: TaskProgress = postcard::from_bytes(saved::open(&label, &of_the_sea).unwrap()).unwrap();
+        let changes: [fn(&mut TaskProgress); 3] = [
+            |progress| progress.episodes_begun = 0,
+            |progress| progress.actions[1] = 2,
+            |progress| progress.actions = vec![0; 10],
         ];
         for change in changes {
             let mut impossible = progress.clone();

@@ -1,5 +1,8 @@
 //! Tests of the table of tasks, and what the tests of single tasks share: playing one, and its documented scores.
 
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::SplitMix64;
+
 use super::*;
 use crate::environments::Ending;
 use crate::seeds::episode_seed;
@@ -39,6 +42,26 @@ pub fn play(task: &mut dyn Task, seed: u64, mut policy: impl FnMut(&[u8], usize)
 pub fn mean_score(task: &mut dyn Task, episodes: u64, mut policy: impl FnMut(&[u8], usize) -> usize) -> f64 {
     let scores = (0..episodes).map(|episode| play(task, episode_seed(0, 0, episode), &mut policy).score);
     scores.sum::<f64>() / episodes as f64
+}
+
+/// Plays episodes twice, the second time in a task that has played another episode before.
+pub fn assert_repeats<T: Task>(new: impl Fn() -> T) {
+    for seed in 0..20 {
+        let mut random = SplitMix64::seed_from_u64(seed);
+        let (mut one, mut other) = (new(), new());
+        play(&mut other, seed + 1, |_, _| 0);
+        one.reset(seed);
+        other.reset(seed);
+        for step in 0.. {
+            assert_eq!(image(&one), image(&other), "seed {seed}, step {step}");
+            let action = random.random_range(0..one.action_names().len() as u64) as usize;
+            let outcome = one.step(action);
+            assert_eq!(outcome, other.step(action), "seed {seed}, step {step}");
+            if outcome.ending.is_some() {
+                break;
+            }
+        }
+    }
 }
 
 /// A task with known scores.

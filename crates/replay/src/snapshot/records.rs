@@ -3,18 +3,18 @@
 //! A chunk is written where it first occurs and named by its number elsewhere, so shared chunks are written once and
 //! are shared again when read.
 //!
-//! The blocks below detect damage. The checks here make sure that the values of an intact file fit together, so that a
+//! The hash at the end detects damage. The checks make sure that the values before it fit together, so that a damaged or
 //! foreign file can neither ask for absurd memory nor break an invariant later.
 
 use std::collections::HashMap;
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::SnapshotError;
-use super::blocks::{BlockReader, BlockWriter, Parsed};
 use crate::chunk::Chunk;
 use crate::columns::{ChunkColumns, OwnedStep};
 use crate::config::{Layout, ReplayConfig};
@@ -22,8 +22,14 @@ use crate::sequence::Sequence;
 use crate::tiles;
 use crate::writer::{OpenEpisode, OpenSequence, WriterState};
 
-pub(super) struct RecordWriter<W> {
-    blocks: BlockWriter<W>,
+/// Bytes read or written at once.
+const BUFFER: usize = 1 << 20;
+
+pub(super) type Parsed<T> = Result<T, SnapshotError>;
+
+pub(super) struct RecordWriter<W: Write> {
+    file: BufWriter<W>,
+    hash: Xxh3,
     /// Numbers of the chunks written so far, by address; the snapshot keeps all of them alive.
     chunks: HashMap<*const Chunk, usize>,
     record: Vec<u8>,
@@ -31,18 +37,23 @@ pub(super) struct RecordWriter<W> {
 
 impl<W: Write> RecordWriter<W> {
     pub(super) fn new(file: W) -> Self {
-        Self { blocks: BlockWriter::new(file), chunks: HashMap::new(), record: Vec::new() }
+        let file = BufWriter::with_capacity(BUFFER, file);
+        Self { file, hash: Xxh3::new(), chunks: HashMap::new(), record: Vec::new() }
     }
 
-    pub(super) fn finish(self) -> io::Result<W> {
-        self.blocks.finish()
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        self.file.write_all(&self.hash.digest().to_le_bytes())?;
+        self.file.flush()
     }
 
     pub(super) fn put(&mut self, value: &impl Serialize) -> io::Result<()> {
         self.record.clear();
         self.record = postcard::to_extend(value, std::mem::take(&mut self.record)).map_err(io::Error::other)?;
-        self.blocks.put(&(self.record.len() as u32).to_le_bytes())?;
-        self.blocks.put(&self.record)
+        for bytes in [&(self.record.len() as u32).to_le_bytes()[..], &self.record] {
+            self.hash.update(bytes);
+            self.file.write_all(bytes)?;
+        }
+        Ok(())
     }
 
     pub(super) fn sequence(&mut self, sequence: &Sequence) -> io::Result<()> {
@@ -74,7 +85,8 @@ impl<W: Write> RecordWriter<W> {
 }
 
 pub(super) struct RecordReader<R> {
-    blocks: BlockReader<R>,
+    file: BufReader<R>,
+    hash: Xxh3,
     layout: Layout,
     shards: usize,
     chunks: Vec<Arc<Chunk>>,
@@ -83,21 +95,32 @@ pub(super) struct RecordReader<R> {
 
 impl<R: Read> RecordReader<R> {
     pub(super) fn new(file: R, config: &ReplayConfig) -> Self {
-        let blocks = BlockReader::new(file);
-        Self { blocks, layout: config.layout, shards: config.shards, chunks: Vec::new(), record: Vec::new() }
+        let (file, hash) = (BufReader::with_capacity(BUFFER, file), Xxh3::new());
+        Self { file, hash, layout: config.layout, shards: config.shards, chunks: Vec::new(), record: Vec::new() }
     }
 
-    pub(super) fn finish(self) -> Parsed<()> {
-        self.blocks.finish()
+    /// Compares the hash, and refuses a file that continues.
+    pub(super) fn finish(mut self) -> Parsed<()> {
+        let mut hash = [0; 8];
+        self.file.read_exact(&mut hash).map_err(unreadable)?;
+        if u64::from_le_bytes(hash) != self.hash.digest() {
+            return Err(SnapshotError::Hash);
+        }
+        match self.file.read(&mut [0]).map_err(unreadable)? {
+            0 => Ok(()),
+            _ => Err(SnapshotError::Trailing),
+        }
     }
 
     pub(super) fn get<T: DeserializeOwned>(&mut self) -> Parsed<T> {
         let mut length = [0; 4];
-        self.blocks.take(&mut length)?;
+        self.file.read_exact(&mut length).map_err(unreadable)?;
+        self.hash.update(&length);
         let length = u32::from_le_bytes(length) as usize;
         check("length of a record", length, length <= most_record(&self.layout))?;
         self.record.resize(length, 0);
-        self.blocks.take(&mut self.record)?;
+        self.file.read_exact(&mut self.record).map_err(unreadable)?;
+        self.hash.update(&self.record);
         match postcard::take_from_bytes(&self.record) {
             Ok((value, [])) => Ok(value),
             _ => Err(SnapshotError::Record { bytes: length }),
@@ -203,6 +226,10 @@ impl<R: Read> RecordReader<R> {
         sequence.chunks = self.chunks(closed as usize)?;
         Ok(OpenSequence { first, sequence })
     }
+}
+
+fn unreadable(error: io::Error) -> SnapshotError {
+    if error.kind() == ErrorKind::UnexpectedEof { SnapshotError::CutOff } else { SnapshotError::Read(error) }
 }
 
 /// The longest valid record: an open chunk of incompressible frames, with varints at their longest, or a sequence.

@@ -207,11 +207,12 @@ fn names_the_reason_of_a_refusal() {
     assert_eq!(refusal(b"PK\x03\x04 something else", &config), "not a replay snapshot");
     let mut newer = whole.clone();
     newer[8] = 9;
-    assert_eq!(refusal(&newer, &config), "the replay snapshot has version 9, expected 3");
-    assert_eq!(refusal(&whole[..whole.len() - 1], &config), "the replay snapshot is cut off in block 1");
+    assert_eq!(refusal(&newer, &config), "the replay snapshot has version 9, expected 4");
+    assert_eq!(refusal(&whole[..whole.len() - 1], &config), "the replay snapshot is cut off");
     let mut flipped = whole.clone();
-    flipped[500] ^= 4;
-    assert_eq!(refusal(&flipped, &config), "the replay snapshot is damaged: wrong checksum of block 0");
+    let last = flipped.len() - 1;
+    flipped[last] ^= 4;
+    assert_eq!(refusal(&flipped, &config), "the replay snapshot is damaged: its hash is wrong");
     let mut longer = whole.clone();
     longer.push(0);
     assert_eq!(refusal(&longer, &config), "the replay snapshot continues after its end");

@@ -15,7 +15,7 @@ use agent::Random;
 use rand::{RngExt, SeedableRng};
 use tempfile::tempdir;
 
-const FOLDER: &str = "MEME_TEST_FOLDER";
+const DIRECTORY: &str = "MEME_TEST_DIRECTORY";
 
 fn open(root: &Path) -> (RunDirectory, OpenedRun) {
     RunDirectory::open(root, "pong", ExistingRun::Resume, RunDescription::new("pong", "tiny", 1), "seed = 1\n").unwrap()
@@ -71,7 +71,7 @@ fn train(root: &Path) -> ! {
 #[test]
 fn newest_checkpoint_is_intact_after_every_kill() {
     if child_role().is_some() {
-        train(Path::new(&env::var_os(FOLDER).unwrap()));
+        train(Path::new(&env::var_os(DIRECTORY).unwrap()));
     }
     let scratch = tempdir().unwrap();
     let root = scratch.path();
@@ -81,7 +81,7 @@ fn newest_checkpoint_is_intact_after_every_kill() {
     let mut advances = 0;
     for kill in 0..kills {
         let mut command = child(&[], module_path!(), "newest_checkpoint_is_intact_after_every_kill", "train");
-        let mut process = command.env(FOLDER, root).stdout(Stdio::piped()).spawn().unwrap();
+        let mut process = command.env(DIRECTORY, root).stdout(Stdio::piped()).spawn().unwrap();
         // The test runner's first line: the run starts now.
         let mut said = BufReader::new(process.stdout.take().unwrap());
         while !{
