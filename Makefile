@@ -1,12 +1,12 @@
 # Two commands are enough: `make train` trains an agent, `make test` runs the tests. Each sets up what it needs first.
-.PHONY: train test test-all lint build setup bundle golden all-games help
+.PHONY: train test test-all test-python lint build setup wheel bundle golden all-games help
 .DEFAULT_GOAL := help
 
-cuda := $(if $(MEME_CUDA),$(MEME_CUDA),$(shell scripts/has_gpu.sh && echo 1 || echo 0))
-cargo_flags := --release --locked $(if $(filter 1,$(cuda)),--features meme/cuda)
+gpu := $(shell scripts/has_gpu.sh && echo 1 || echo 0)
+cargo_flags := --release --locked
 
 # Without a GPU, the default is a task that is learned in minutes; with one, an Atari game.
-GAME ?= $(if $(filter 1,$(cuda)),pong,catch)
+GAME ?= $(if $(filter 1,$(gpu)),pong,catch)
 # Without a PRESET, `meme` chooses one.
 PRESET ?=
 ARGS ?=
@@ -25,6 +25,9 @@ test-all: setup ## run all tests at full length: 57 games, minutes of load
 	MEME_TEST_ALL=1 cargo test --workspace --all-targets $(cargo_flags)
 	.venv/bin/python -B -m unittest discover --start-directory bench
 
+test-python: wheel ## install the wheel in a virtual environment without the checkout, and test it there
+	@scripts/test_python.sh
+
 lint: setup ## check formatting, clippy and documentation warnings
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets $(cargo_flags) -- -D warnings
@@ -36,7 +39,10 @@ build: setup ## set up and build target/release/meme
 setup:
 	@scripts/setup.sh
 
-bundle: setup ## build dist/: a directory and a tarball for a GPU machine without Rust
+wheel: setup ## build dist/meme_rl-*.whl, which pip installs on machines without Rust
+	@scripts/wheel.sh
+
+bundle: setup ## build dist/: the wheel's contents with benchmarks and GPU checks, for a machine without a network
 	@scripts/bundle.sh
 
 golden: ## regenerate the golden files with PyTorch and compare

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares the PyTorch peer with the golden files: `.venv-golden/bin/python bench/check_torch_peer.py`.
+"""Compares the PyTorch peer with the golden files: `.venv-python/bin/python bench/check_torch_peer.py`.
 
 Gives the peer the parameters and the batch of tests/golden, on the CPU in f32, and compares loss, priorities, moments
 and every gradient. `make golden` runs it; `--mode compile` takes minutes to compile.

@@ -1,7 +1,6 @@
 //! Build script of every crate whose binaries or tests link libtorch.
 //!
-//! It makes them find libtorch at run time without `LD_LIBRARY_PATH`, and with the `cuda` feature it keeps
-//! libtorch_cuda in the binary: nothing refers to its symbols directly, so the linker would drop it.
+//! It makes them find libtorch at run time without `LD_LIBRARY_PATH`.
 
 use std::env;
 
@@ -14,7 +13,8 @@ fn main() {
     }
     println!("cargo:rustc-link-arg=-Wl,-rpath,{libtorch}/lib");
     println!("cargo:rustc-link-arg=-Wl,--allow-shlib-undefined");
-    if env::var_os("CARGO_FEATURE_CUDA").is_some() {
+    // The tests that need a GPU ask libtorch for it without a word to `torch-ext`, which would load the CUDA part first.
+    if env::var_os("CARGO_FEATURE_GPU_TESTS").is_some() {
         println!("cargo:rustc-link-search=native={libtorch}/lib");
         println!("cargo:rustc-link-arg=-Wl,--no-as-needed,-ltorch_cuda,-lc10_cuda,--as-needed");
     }

@@ -85,9 +85,9 @@ part_tests() {
     local tests="$root/bin/gpu_tests" status=0
     if [ -x "$tests" ]; then
         # The launcher finds libtorch.
-        MEME_PROGRAM=gpu_tests "$MEME" --test-threads=1 --nocapture >"$OUT/tests.txt" 2>&1 || status=$?
+        MEME_PROGRAM="$tests" "$MEME" --test-threads=1 --nocapture >"$OUT/tests.txt" 2>&1 || status=$?
     else
-        (cd "$root" && cargo test --release --locked -p agent --features cuda --test gpu -- \
+        (cd "$root" && cargo test --release --locked -p agent --features gpu-tests --test gpu -- \
             --test-threads=1 --nocapture) >"$OUT/tests.txt" 2>&1 || status=$?
     fi
     check "tests: $(grep '^test result' "$OUT/tests.txt" || echo 'no result')" [ "$status" -eq 0 ]

@@ -131,7 +131,7 @@ mod tests {
         }
         let host = advised(torch_ext::Error::HostMemory("8 bytes".to_owned()));
         assert!(host.unwrap().contains("learner.prefetch"));
-        assert_eq!(advised(torch_ext::Error::NotBuilt), None);
+        assert_eq!(advised(torch_ext::Error::NoDriver), None);
     }
 
     #[test]

@@ -15,8 +15,6 @@ use crate::{install, output};
 const TORCH: &str = "2.11";
 /// The ale-py version that the tests cover.
 const ALE: &str = "0.12.1";
-/// What to do about a missing Python package.
-const INSTALL_PACKAGES: &str = "run `make build`, or install python/requirements/worker.txt into the Python above";
 
 /// Arguments of `meme doctor`.
 #[derive(Args)]
@@ -89,18 +87,17 @@ fn libtorch() -> Finding {
     let library =
         maps.lines().filter_map(|line| line.split_once('/')).map(|(_, path)| PathBuf::from(format!("/{path}")));
     let Some(library) = library.into_iter().find(|path| path.ends_with("libtorch_cpu.so")) else {
-        return Finding::missing("libtorch", "libtorch_cpu.so is not loaded", "run `make build`");
+        return Finding::missing("libtorch", "libtorch_cpu.so is not loaded", install::repair());
     };
     let directory = library.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
     match torch_version(&directory.join("version.py")) {
         Some(version) if version.starts_with(TORCH) => {
-            let part = if cfg!(feature = "cuda") { "" } else { " (this build uses its CPU part only)" };
-            Finding::found("libtorch", format!("{version} in {}{part}", directory.display()))
+            Finding::found("libtorch", format!("{version} in {}", directory.display()))
         }
         version => Finding::missing(
             "libtorch",
             format!("{} in {}", version.as_deref().unwrap_or("unknown version"), directory.display()),
-            format!("version {TORCH} is required: run `make build`"),
+            format!("version {TORCH} is required: {}", install::repair()),
         ),
     }
 }
@@ -114,20 +111,19 @@ fn torch_version(file: &Path) -> Option<String> {
 
 fn gpu() -> Finding {
     let gpus = lines_of("nvidia-smi", &["--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"]);
-    let built = cfg!(feature = "cuda");
-    match gpus {
-        None => Finding::optional("GPU", "none found by nvidia-smi", "training uses the CPU, which is far slower"),
-        Some(gpus) if !built => Finding::optional(
-            "GPU",
-            gpus.join("; "),
-            "this build has no CUDA support: run `make build` on this machine",
-        ),
-        Some(gpus) if !tch::Cuda::is_available() => Finding::missing(
+    let Some(gpus) = gpus else {
+        return Finding::optional("GPU", "none found by nvidia-smi", "training uses the CPU, which is far slower");
+    };
+    match torch_ext::gpu() {
+        Ok(_) => Finding::found("GPU", gpus.join("; ")),
+        Err(error @ torch_ext::Error::Library { .. }) => {
+            Finding::missing("GPU", gpus.join("; "), format!("{error}: install torch {TORCH} with CUDA"))
+        }
+        Err(_) => Finding::missing(
             "GPU",
             gpus.join("; "),
             "libtorch cannot use it: install a driver that supports CUDA 13.0 (version 580 or newer)",
         ),
-        Some(gpus) => Finding::found("GPU", gpus.join("; ")),
     }
 }
 
@@ -153,7 +149,7 @@ fn python() -> Vec<Finding> {
             roms(report.roms, &report.missing_roms),
         ],
         Err(error) => {
-            let mend = "run `make build`, or set MEME_PYTHON to Python 3.11 or newer";
+            let mend = format!("{}, or set MEME_PYTHON to Python 3.11 or newer", install::repair());
             vec![Finding::missing("Python", format!("{error:#}"), mend)]
         }
     }
@@ -172,7 +168,7 @@ fn python_report() -> Result<PythonReport> {
 
 fn package_finding(name: &'static str, version: Option<String>, wanted: Option<&str>) -> Finding {
     match (version, wanted) {
-        (None, _) => Finding::missing(name, "not installed", INSTALL_PACKAGES),
+        (None, _) => Finding::missing(name, "not installed", install::repair()),
         (Some(version), Some(wanted)) if version != wanted => {
             Finding::optional(name, version, format!("tested with {wanted}: games may behave differently"))
         }
@@ -186,7 +182,7 @@ fn roms(found: usize, missing: &[String]) -> Finding {
         Finding::found("ROMs", what)
     } else {
         let what = if found == 0 { what } else { format!("{what}, without {}", missing.join(", ")) };
-        Finding::missing("ROMs", what, format!("they come with ale-py: {INSTALL_PACKAGES}"))
+        Finding::missing("ROMs", what, format!("they come with ale-py: {}", install::repair()))
     }
 }
 

@@ -3,36 +3,37 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use envs::{EnvId, WorkerConfig};
 use train::runtime::assembly::Task;
 
-/// The directory that contains `python/meme_worker`: the checkout or the unpacked bundle.
-fn root() -> Result<PathBuf> {
-    if let Some(root) = env::var_os("MEME_HOME") {
-        let root = PathBuf::from(root);
-        if !contains_worker(&root) {
-            bail!("MEME_HOME is {}, which does not contain python/meme_worker", root.display());
-        }
-        return Ok(root);
+/// Where the Python packages lie below an installation: a checkout or bundle, or Python's own packages.
+const PACKAGES: [&str; 2] = ["python", ""];
+
+/// The directory of the Python packages that belong to this program, `meme_worker` and `meme_rl`.
+pub fn packages() -> Result<PathBuf> {
+    if let Some(home) = env::var_os("MEME_HOME") {
+        let home = PathBuf::from(home);
+        return packages_in(&home)
+            .with_context(|| format!("MEME_HOME is {}, which does not contain python/meme_worker", home.display()));
     }
     let binary = env::current_exe().context("cannot find the path of this program")?;
-    match binary.ancestors().skip(1).find(|directory| contains_worker(directory)) {
-        Some(directory) => Ok(directory.to_path_buf()),
-        None => bail!(
+    binary.ancestors().skip(1).find_map(packages_in).with_context(|| {
+        format!(
             "found no python/meme_worker next to or above {}; set MEME_HOME to the checkout or bundle that contains it",
             binary.display()
-        ),
-    }
+        )
+    })
 }
 
-fn contains_worker(directory: &Path) -> bool {
-    directory.join("python/meme_worker/__main__.py").is_file()
+fn packages_in(directory: &Path) -> Option<PathBuf> {
+    let packages = PACKAGES.iter().map(|inner| directory.join(inner));
+    packages.into_iter().find(|packages| packages.join("meme_worker/__main__.py").is_file())
 }
 
 /// The Python package that runs environments in worker processes.
 pub fn worker_package() -> Result<PathBuf> {
-    Ok(root()?.join("python/meme_worker"))
+    Ok(packages()?.join("meme_worker"))
 }
 
 /// The Python for workers: `MEME_PYTHON`, the local virtual environment's, or `python3`.
@@ -40,8 +41,15 @@ pub fn python() -> Result<PathBuf> {
     if let Some(python) = env::var_os("MEME_PYTHON") {
         return Ok(PathBuf::from(python));
     }
-    let local = root()?.join(".venv/bin/python");
+    let packages = packages()?;
+    let local = packages.parent().unwrap_or(&packages).join(".venv/bin/python");
     Ok(if local.exists() { local } else { PathBuf::from("python3") })
+}
+
+/// What restores this installation.
+pub fn repair() -> &'static str {
+    let in_checkout = packages().is_ok_and(|packages| packages.with_file_name("Cargo.toml").is_file());
+    if in_checkout { "run `make build`" } else { "install the package meme-rl again with pip" }
 }
 
 /// The task of training or playing in an environment.

@@ -191,11 +191,11 @@ impl TrainPlan {
     }
 }
 
-/// Says why a build for a GPU uses the CPU.
+/// Says why a machine that has a GPU uses the CPU.
 fn warn_if_on_cpu(device: Device) {
-    if cfg!(feature = "cuda")
-        && device == Device::Auto
+    if device == Device::Auto
         && let Err(reason) = torch_ext::gpu()
+        && reason != torch_ext::Error::NoDriver
     {
         console::warn(format_args!("the networks run on the CPU: {reason}"));
     }

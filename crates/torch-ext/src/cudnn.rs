@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use crate::error::{Error, Result};
 use crate::library::library;
+use crate::shim;
 use crate::stream::Stream;
 
 library! {
@@ -35,9 +36,7 @@ mod kind {
 
 fn cudnn() -> Result<&'static Cudnn> {
     static CUDNN: OnceLock<Result<Cudnn>> = OnceLock::new();
-    if cfg!(not(feature = "cuda")) {
-        return Err(Error::NotBuilt);
-    }
+    shim::functions()?;
     CUDNN.get_or_init(Cudnn::open).as_ref().map_err(Clone::clone)
 }
 

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use crate::error::{Error, Result};
 use crate::library::library;
+use crate::shim;
 
 const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
 const COMPUTE_CAPABILITY_MINOR: c_int = 76;
@@ -41,9 +42,7 @@ library! {
 /// Returns the driver, loaded once.
 pub(crate) fn driver() -> Result<&'static Driver> {
     static DRIVER: OnceLock<Result<Driver>> = OnceLock::new();
-    if cfg!(not(feature = "cuda")) {
-        return Err(Error::NotBuilt);
-    }
+    shim::functions()?;
     DRIVER.get_or_init(Driver::open).as_ref().map_err(Clone::clone)
 }
 

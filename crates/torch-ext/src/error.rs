@@ -9,9 +9,9 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// An error of libtorch or the GPU.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The program was built without the `cuda` feature.
-    #[error("this build has no CUDA; run `make build` on a machine with a GPU")]
-    NotBuilt,
+    /// The machine has no NVIDIA GPU, or its driver is not installed.
+    #[error("this machine has no NVIDIA GPU, or no driver for it")]
+    NoDriver,
     /// There is no usable GPU or driver.
     #[error("no usable GPU ({0}); run `meme doctor`")]
     NoGpu(String),

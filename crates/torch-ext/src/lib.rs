@@ -1,6 +1,7 @@
 //! What libtorch's Rust bindings lack: streams, CUDA graphs, custom kernels, and the fused operations of the learner.
 //!
-//! Streams, graphs and kernels need an NVIDIA GPU and the `cuda` feature; [`available`] tells whether both are present.
+//! Streams, graphs and kernels need an NVIDIA GPU and libtorch's CUDA part, which is loaded when both are there;
+//! [`available`] tells whether they are.
 //! Each fused operation has a plain version in the `agent` crate, which runs on any device and serves as its reference
 //! in tests. Uploads, signals and messages of fatal errors work everywhere. All unsafe code is here, except for the
 //! shared memory of `envs`.
@@ -59,9 +60,7 @@ pub fn silently<T>(work: impl FnOnce() -> T) -> T {
 
 /// Returns the GPU, or why there is no usable one.
 pub fn gpu() -> Result<tch::Device> {
-    if cfg!(not(feature = "cuda")) {
-        return Err(Error::NotBuilt);
-    }
+    shim::functions()?;
     if !tch::Cuda::is_available() {
         // A request for memory makes libtorch say why not.
         driver::adopt_context()?;
@@ -69,9 +68,9 @@ pub fn gpu() -> Result<tch::Device> {
     Ok(tch::Device::Cuda(0))
 }
 
-/// Returns whether this build has CUDA and this machine has a GPU that the kernels support.
+/// Returns whether this machine has a GPU that the kernels support, and libtorch its CUDA part.
 pub fn available() -> bool {
-    cfg!(feature = "cuda")
+    shim::functions().is_ok()
         && tch::Cuda::is_available()
         && driver::driver().and_then(|d| d.compute_capability()).is_ok_and(|found| found >= module::LEAST_CAPABILITY)
 }

@@ -1,11 +1,19 @@
-//! The functions of `shim.cpp`. In a build without CUDA they all fail.
+//! The functions of `shim.cpp`, a library inside the program that is loaded where there is a GPU. Elsewhere they all
+//! fail, so that one program serves machines with and without CUDA.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::FromRawFd;
+use std::path::Path;
+use std::sync::OnceLock;
 
+use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use tch::Tensor;
 use torch_sys_types::RawTensor;
 
 use crate::error::{Error, Result};
+use crate::library::{self, unusable};
 
 /// Stands in for tch's tensor type, which is not exported; only addresses matter.
 pub(crate) mod torch_sys_types {
@@ -24,23 +32,45 @@ pub type FreeText = extern "C" fn(*mut c_char);
 pub type End = extern "C" fn(*const c_char);
 
 macro_rules! shim {
-    ($($(#[$attribute:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
-        #[cfg(feature = "cuda")]
-        unsafe extern "C" {
-            $($(#[$attribute])* pub fn $name($($argument: $type),*) -> *const c_char;)*
+    ($(fn $name:ident($($argument:ident: $type:ty),* $(,)?);)* $(free $free:ident;)*) => {
+        /// The functions of the loaded shim.
+        pub struct Functions {
+            $($name: unsafe extern "C" fn($($type),*) -> *const c_char,)*
+            $($free: unsafe extern "C" fn(*mut c_void),)*
         }
-        #[cfg(not(feature = "cuda"))]
-        mod absent {
-            use super::*;
-            $(
-                #[allow(unused_variables, clippy::too_many_arguments, clippy::missing_safety_doc)]
-                pub unsafe fn $name($($argument: $type),*) -> *const c_char {
-                    c"this build has no CUDA".as_ptr()
+
+        impl Functions {
+            fn of(shim: &Library) -> Result<Self> {
+                Ok(Self {
+                    // SAFETY: shim.cpp defines these functions with these signatures.
+                    $($name: *unsafe { shim.get(concat!(stringify!($name), "\0").as_bytes()) }
+                        .map_err(|error| unusable(NAME, &error))?,)*
+                    // SAFETY: as above.
+                    $($free: *unsafe { shim.get(concat!(stringify!($free), "\0").as_bytes()) }
+                        .map_err(|error| unusable(NAME, &error))?,)*
+                })
+            }
+        }
+
+        $(
+            #[allow(clippy::too_many_arguments, clippy::missing_safety_doc)]
+            pub unsafe fn $name($($argument: $type),*) -> *const c_char {
+                match functions() {
+                    // SAFETY: guaranteed by the caller.
+                    Ok(functions) => unsafe { (functions.$name)($($argument),*) },
+                    Err(_) => c"the shim is not loaded".as_ptr(),
                 }
-            )*
-        }
-        #[cfg(not(feature = "cuda"))]
-        pub use absent::*;
+            }
+        )*
+        $(
+            /// Frees an object, which cannot exist without the shim.
+            pub unsafe fn $free(object: *mut c_void) {
+                if let Ok(functions) = functions() {
+                    // SAFETY: guaranteed by the caller.
+                    unsafe { (functions.$free)(object) }
+                }
+            }
+        )*
     };
 }
 
@@ -79,31 +109,54 @@ shim! {
     fn tx_prefer_speed();
     fn tx_release_unused_memory();
     fn tx_memory(allocated: *mut u64, peak_allocated: *mut u64, reserved: *mut u64, peak_reserved: *mut u64);
+    free tx_stream_free;
+    free tx_event_free;
+    free tx_graph_free;
 }
 
-macro_rules! release {
-    ($($name:ident)*) => {
-        #[cfg(feature = "cuda")]
-        unsafe extern "C" {
-            $(pub fn $name(object: *mut c_void);)*
-        }
-        $(
-            /// Does nothing: a build without CUDA has no such object.
-            #[cfg(not(feature = "cuda"))]
-            pub unsafe fn $name(_: *mut c_void) {}
-        )*
-    };
+/// What loader messages call the shim.
+const NAME: &str = "the CUDA part of meme";
+/// The shared library that the build script makes of `shim.cpp`.
+const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim.so"));
+/// Files that exist where NVIDIA's driver is loaded; the second is that of WSL.
+const DRIVER_DEVICES: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
+
+/// Returns the shim, loaded once, or why it can't be.
+///
+/// libtorch looks for its CUDA part once, at its first question about a GPU, so this comes before any such question.
+pub fn functions() -> Result<&'static Functions> {
+    static FUNCTIONS: OnceLock<Result<Functions>> = OnceLock::new();
+    FUNCTIONS.get_or_init(load).as_ref().map_err(Clone::clone)
 }
-release! { tx_stream_free tx_event_free tx_graph_free }
+
+fn load() -> Result<Functions> {
+    // Without a GPU, a second of loading would be for nothing.
+    if !DRIVER_DEVICES.iter().any(|file| Path::new(file).exists()) {
+        return Err(Error::NoDriver);
+    }
+    // Found by way of this program's own search path, which the shim does not share.
+    library::open("libtorch_cuda.so")?;
+    let failed = |error: io::Error| Error::Library { library: NAME, reason: error.to_string() };
+    // SAFETY: a terminated name and no flags.
+    let descriptor = unsafe { libc::memfd_create(c"meme_shim".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return Err(failed(io::Error::last_os_error()));
+    }
+    // SAFETY: a new descriptor without another owner.
+    let mut file = unsafe { File::from_raw_fd(descriptor) };
+    file.write_all(LIBRARY).map_err(failed)?;
+    // SAFETY: loading the shim runs no code but C++'s own; it is never unloaded.
+    let shim = unsafe { Library::open(Some(format!("/proc/self/fd/{descriptor}")), RTLD_NOW | RTLD_LOCAL) };
+    let shim = shim.map_err(|error| unusable(NAME, &error))?;
+    Functions::of(Box::leak(Box::new(shim)))
+}
 
 /// Converts the return value of a function of the shim.
 pub fn check(text: *const c_char) -> Result<()> {
     if text.is_null() {
         return Ok(());
     }
-    if cfg!(not(feature = "cuda")) {
-        return Err(Error::NotBuilt);
-    }
+    functions()?;
     // SAFETY: the shim returns null or a text that lives until this thread's next call.
     Err(Error::from_libtorch(&unsafe { CStr::from_ptr(text) }.to_string_lossy()))
 }

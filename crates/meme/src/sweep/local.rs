@@ -20,7 +20,7 @@ const REFRESH: Duration = Duration::from_millis(200);
 
 /// Returns where runs can go at the same time: the GPUs, or `jobs` times the CPU.
 pub fn places(jobs: Option<usize>) -> Vec<Option<String>> {
-    let gpus = if cfg!(feature = "cuda") { usize::try_from(tch::Cuda::device_count()).unwrap_or(0) } else { 0 };
+    let gpus = usize::try_from(tch::Cuda::device_count()).unwrap_or(0);
     places_on(gpus, env::var("CUDA_VISIBLE_DEVICES").ok().as_deref(), jobs)
 }
 

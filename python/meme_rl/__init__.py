@@ -1,0 +1,1 @@
+"""Trains human-level Atari agents, and plays what was trained."""

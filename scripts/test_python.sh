@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Installs dist/meme_rl-*.whl in .venv-python, twice, since an update installs over another version, and runs the tests of
+# python/tests against the installed package.
+set -euo pipefail
+cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
+
+scripts/python_venv.sh
+for option in --upgrade --force-reinstall; do
+    .venv-python/bin/python -m pip install --quiet --disable-pip-version-check --no-deps "$option" dist/meme_rl-*.whl
+done
+.venv-python/bin/python -m pip check --disable-pip-version-check
+.venv-python/bin/python -m mypy --config-file python/pyproject.toml --package meme_rl
+# From another directory, so that the checkout's own packages are not found.
+tests=$PWD/python/tests
+python=$PWD/.venv-python/bin/python
+cd "$(mktemp -d)"
+"$python" -B -m unittest discover --start-directory "$tests"
