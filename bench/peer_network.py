@@ -15,7 +15,7 @@ import math
 import torch
 import torch.nn.functional as F
 
-from network_reference import RELU_GAIN, rescale, standardised_kernel
+from meme_rl.networks import RELU_GAIN, rescale, standardised_kernel
 
 # The streams with an output per action, then those with an output per policy.
 STREAMS = ("extrinsic.advantage", "intrinsic.advantage", "policy", "extrinsic.value", "intrinsic.value")

@@ -1,4 +1,5 @@
-"""The agent in plain PyTorch: returns, losses and one learner step, on the networks of `network_reference.py`.
+"""The agent in plain PyTorch: returns, losses and one learner step, on the networks of
+`python/meme_rl/networks.py`.
 
 Written to be compared with the equations, not to be fast: every quantity has one line, time is a loop, gradients come
 from autograd and the optimizers are PyTorch's own. Everything follows the dtype of the parameters; the same call in
@@ -8,11 +9,25 @@ Shapes: B sequences, T observations per sequence, N policies, A actions.
 """
 
 import math
+import sys
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 
-from network_reference import RESCALING_EPSILON, action_prediction, rescale, rescale_inverse, rl_network, rnd_error
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python"))
+
+from meme_rl.networks import (
+    RESCALING_EPSILON,
+    action_prediction,
+    beta_ladder,
+    combine,
+    pixels,
+    rescale,
+    rescale_inverse,
+    rl_network,
+    rnd_error,
+)
 
 # The paper's values. A golden case overrides some of them and records the result in cases.json.
 LEARNER = {
@@ -55,19 +70,6 @@ LEARNER = {
 }
 
 # ---------------------------------------------------------------------------------------------------------- ladders
-
-
-def beta_ladder(policies, beta_im):
-    """β_0 = 0, β_{N-1} = β_IM, else β_i = β_IM sigmoid(8 (2i-(N-2)) / (N-2))."""
-
-    def beta(i):
-        if i == 0:
-            return 0.0
-        if i == policies - 1:
-            return beta_im
-        return beta_im / (1 + math.exp(-8 * (2 * i - (policies - 2)) / (policies - 2)))
-
-    return [beta(i) for i in range(policies)]
 
 
 def gamma_ladder(policies, gamma_max, gamma_min):
@@ -286,9 +288,7 @@ def loss_of_outputs(config, beta, gamma, out_online, out_target, batch, sigma_ru
     def combined(out):
         if "q_intrinsic" not in out:
             return out["q_extrinsic"]
-        if config["q_combination"] == "returns":
-            return rescale(rescale_inverse(out["q_extrinsic"]) + beta[:, None] * rescale_inverse(out["q_intrinsic"]))
-        return out["q_extrinsic"] + beta[:, None] * out["q_intrinsic"]
+        return combine(config["q_combination"], out["q_extrinsic"], out["q_intrinsic"], beta)
 
     q, q_target = combined(out_online), combined(out_target)
     dtype, trace = q.dtype, q.shape[1]
@@ -367,7 +367,7 @@ def intrinsic_loss(config, network, p, batch):
     """Action prediction on the last valid transitions and RND on the last valid observations of each sequence."""
     dtype = p["action_prediction.conv1.weight"].dtype
     sequences, trace = batch["observations"].shape[:2]
-    frames = batch["observations"].to(dtype)
+    frames = pixels(batch["observations"], dtype)
     used_transition = torch.zeros(sequences, trace, dtype=torch.bool)
     used_observation = torch.zeros(sequences, trace, dtype=torch.bool)
     for b in range(sequences):

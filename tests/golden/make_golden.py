@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 import agent_reference as agent
 import golden_checks as checks
 import golden_inputs as inputs
-import network_reference as nets
+from meme_rl import networks as nets
 
 STEPS = 10
 
@@ -135,12 +135,12 @@ def forward_torso(golden, file, seed, network):
     def compute(dtype):
         p = agent.leaves(parameters, dtype)
         if dqn:
-            output = nets.dqn_torso(p, network["torso"], frames.to(dtype))
+            output = nets.dqn_torso(p, network["torso"], nets.pixels(frames, dtype))
             outputs = {}
         else:
             keep = given["keep"].to(dtype).repeat_interleave(trace, dim=1)
-            output = nets.nfnet_torso(p, network["torso"], frames.to(dtype), keep)
-            acting = nets.nfnet_torso(p, network["torso"], frames.to(dtype), torch.ones_like(keep))
+            output = nets.nfnet_torso(p, network["torso"], nets.pixels(frames, dtype), keep)
+            acting = nets.nfnet_torso(p, network["torso"], nets.pixels(frames, dtype), None)
             outputs = {"output_acting": acting.detach().reshape(sequences, trace, -1)}
         outputs["output"] = output.detach().reshape(sequences, trace, -1)
         (output * given["probe"].to(dtype).flatten(0, 1)).sum().backward()
@@ -175,7 +175,7 @@ def forward_action_prediction(golden, file, seed):
 
     def compute(dtype):
         p = {name: x.to(dtype) for name, x in parameters.items()}
-        frames, frames_next = given["observations"].to(dtype), given["observations_next"].to(dtype)
+        frames, frames_next = (nets.pixels(x, dtype) for x in given.values())
         return {
             "embedding": nets.action_embedding(p, network, frames),
             "logits": nets.action_prediction(p, network, frames, frames_next),
@@ -194,7 +194,7 @@ def forward_rnd(golden, file, seed):
 
     def compute(dtype):
         p = {name: x.to(dtype) for name, x in parameters.items()}
-        frames = given["observations"].to(dtype)
+        frames = nets.pixels(given["observations"], dtype)
         return {
             "output_target": nets.rnd_output(p, network, "target", frames),
             "output_predictor": nets.rnd_output(p, network, "predictor", frames),

@@ -1,5 +1,7 @@
 //! Libraries that are loaded at run time, so that neither building nor starting without a GPU needs them.
 
+use std::error::Error as _;
+
 use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_NOW};
 
 use crate::error::{Error, Result};
@@ -13,7 +15,9 @@ pub(crate) fn open(library: &'static str) -> Result<&'static Library> {
 
 /// Makes the error of a library or function that cannot be used.
 pub(crate) fn unusable(library: &'static str, error: &libloading::Error) -> Error {
-    Error::Library { library, reason: error.to_string() }
+    // The error's own text names only the call; its source is the loader's message.
+    let reason = error.source().map_or_else(|| error.to_string(), ToString::to_string);
+    Error::Library { library, reason }
 }
 
 /// Declares a struct of functions of a library, each with its name there and its signature.
