@@ -18,9 +18,9 @@ use rand_xoshiro::SplitMix64;
 use serde::{Deserialize, Serialize};
 
 use super::measure::{Quartiles, thread_cpu};
+use super::text;
 use crate::child::KillOnDrop;
 use crate::console::ProgressLine;
-use crate::output::{self, grouped, plural};
 use crate::{install, options};
 
 /// Arguments of `meme bench envs`.
@@ -124,7 +124,8 @@ pub fn run(args: &EnvsArgs) -> Result<()> {
     }
     progress.clear();
     let frames_per_step = players[0].environments.spec().frames_per_step;
-    output::print_report(args.json, &report(args, frames_per_step, &ours, &plain), text)
+    let title = "CPU time of environment workers, next to a plain ale-py loop in one process";
+    text::print(args.json, title, &report(args, frames_per_step, &ours, &plain))
 }
 
 fn report(args: &EnvsArgs, frames_per_step: u32, ours: &[WorkerRound], plain: &[LoopRound]) -> EnvsReport {
@@ -147,31 +148,6 @@ fn report(args: &EnvsArgs, frames_per_step: u32, ours: &[WorkerRound], plain: &[
         rust_cpu_us_per_step: Quartiles::of(per_step(|round| round.rust_cpu)),
         bare_loop_cpu_us_per_step: Quartiles::of(plain),
     }
-}
-
-fn text(report: &EnvsReport) -> String {
-    let row = |name: &str, Quartiles { lower, median, upper }, digits: usize| {
-        let range = format!("{lower:.digits$} to {upper:.digits$}");
-        [name.to_owned(), format!("{median:.digits$}"), range]
-    };
-    let rows = [
-        ["", "median", "middle half"].map(str::to_owned),
-        row("worker, CPU µs per step", report.worker_cpu_us_per_step, 1),
-        row("Rust side, with a copy of the observation", report.rust_cpu_us_per_step, 1),
-        row("plain ale-py loop in one process", report.bare_loop_cpu_us_per_step, 1),
-        row("worker / plain loop", report.ratio, 3),
-    ];
-    format!(
-        "{}: {} environments in {} worker{}, {} agent steps in {} rounds, {} frames/s\n\n{}",
-        report.game,
-        report.environments,
-        report.workers,
-        plural(report.workers),
-        grouped(report.agent_steps as u64),
-        report.rounds,
-        grouped(report.frames_per_second as u64),
-        output::table(&rows, &[0]),
-    )
 }
 
 /// A worker's environments and their actions in a round.

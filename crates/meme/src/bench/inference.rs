@@ -24,11 +24,10 @@ use tch::Device;
 use train::config::Config;
 
 use super::measure::{median, milliseconds};
-use super::{BenchDevice, peak_gpu_bytes};
+use super::{BenchDevice, peak_gpu_bytes, text};
 use crate::config::ConfigArgs;
 use crate::console::ProgressLine;
 use crate::options;
-use crate::output::{self, Column, grouped};
 
 /// Arguments of `meme bench inference`. The default preset is paper.
 #[derive(Args)]
@@ -100,7 +99,9 @@ pub fn run(args: &InferenceArgs) -> Result<()> {
     if let Some(learner) = learner {
         learner.finish()?;
     }
-    output::print_report(args.json, &rows, |rows| table(args, &preset, device, rows))
+    let beside = if args.beside_learner { ", next to a learner" } else { "" };
+    let title = format!("inference, preset {preset}, 210x160, {} actions, {device:?}{beside}", args.actions);
+    text::print(args.json, &title, &rows)
 }
 
 /// The networks to measure.
@@ -293,27 +294,4 @@ impl BackgroundLearner {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().map_err(|_| anyhow!("the learner thread panicked"))?
     }
-}
-
-fn table(args: &InferenceArgs, preset: &str, device: Device, rows: &[InferenceTimes]) -> String {
-    let columns: [Column<InferenceTimes>; 9] = [
-        ("environments", |row| row.environments.to_string()),
-        ("device ms", |row| row.milliseconds.map_or("-".to_owned(), |ms| format!("{ms:.3}"))),
-        ("round trip ms", |row| format!("{:.3}", row.round_trip_milliseconds)),
-        ("p95 ms", |row| format!("{:.3}", row.round_trip_p95_milliseconds)),
-        ("slowest ms", |row| format!("{:.3}", row.slowest_milliseconds)),
-        ("frames/s", |row| grouped(row.frames_per_second as u64)),
-        ("TFLOP/s", |row| format!("{:.1}", row.teraflops_per_second)),
-        ("GPU memory", |row| {
-            row.peak_gpu_bytes.map_or("-".to_owned(), |bytes| format!("{:.1} GB", bytes as f64 / 1e9))
-        }),
-        ("updates/s", |row| row.updates_per_second.map_or("-".to_owned(), |rate| format!("{rate:.2}"))),
-    ];
-    let beside = if args.beside_learner { ", next to a learner" } else { "" };
-    format!(
-        "inference, preset {preset}, observations of 210x160, {} actions, {device:?}{beside}; {} steps\n\n{}",
-        args.actions,
-        args.steps,
-        output::table_of(rows, &columns, &[])
-    )
 }

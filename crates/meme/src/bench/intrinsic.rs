@@ -12,7 +12,7 @@ use rand_distr::StandardNormal;
 use serde::Serialize;
 
 use super::measure::{median, milliseconds};
-use crate::output::{self, Column, grouped};
+use super::text;
 
 const CAPACITY: usize = 30_000;
 const DIMENSIONS: usize = 32;
@@ -65,7 +65,10 @@ struct FillTimes {
 pub fn run(args: &IntrinsicArgs) -> Result<()> {
     let bandwidth = read_bandwidth(BANDWIDTH_BYTES);
     let fills = FILLS.into_iter().map(|entries| measure(entries, SAMPLES, bandwidth)).collect::<Result<_>>()?;
-    output::print_report(args.json, &report(bandwidth, fills), table)
+    let title = "episodic memory: the nearest neighbours of an embedding, one core, medians\n\
+                 in turn: environments query their memories one after the other\n\
+                 read: all entries once at the memory bandwidth of one core (512 MiB, best of 5)";
+    text::print(args.json, title, &report(bandwidth, fills))
 }
 
 fn report(read_gigabytes_per_second: f64, fills: Vec<FillTimes>) -> IntrinsicReport {
@@ -153,30 +156,6 @@ fn read_bandwidth(bytes: usize) -> f64 {
     bytes as f64 / fastest / 1e9
 }
 
-fn table(report: &IntrinsicReport) -> String {
-    let columns: [Column<FillTimes>; 8] = [
-        ("entries", |fill| grouped(fill.entries as u64)),
-        ("query", |fill| format!("{:.1} µs", fill.query_microseconds)),
-        ("in turn", |fill| format!("{:.1} µs", fill.query_in_turn_microseconds)),
-        ("scan", |fill| format!("{:.1} µs", fill.scan_microseconds)),
-        ("scan / query", |fill| format!("{:.1}", fill.scan_microseconds / fill.query_microseconds)),
-        ("insertion", |fill| format!("{:.0} ns", fill.insert_nanoseconds)),
-        ("read", |fill| format!("{:.1} µs", fill.read_microseconds)),
-        ("read / in turn", |fill| format!("{:.0} %", 100.0 * fill.share_of_bandwidth)),
-    ];
-    format!(
-        "episodic memory: the {} nearest of up to {} embeddings of {} f32, one core, medians\n\
-         in turn: {} environments query one after the other\n\
-         read: all entries once at {:.1} GB/s, the memory bandwidth of one core (512 MiB, best of 5)\n\n{}",
-        report.neighbours,
-        grouped(report.capacity as u64),
-        report.dimensions,
-        report.environments,
-        report.read_gigabytes_per_second,
-        output::table_of(&report.fills, &columns, &[])
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -193,10 +172,7 @@ mod tests {
             fill.share_of_bandwidth,
         ];
         assert!(times.iter().all(|time| time.is_finite() && *time > 0.0), "{fill:?}");
-        let text = table(&report(10.0, vec![fill]));
-        assert_eq!(text.lines().count(), 6);
-        assert!(text.contains("10 nearest of up to 30 000"), "{text}");
-        let (header, row) = (text.lines().nth(4).unwrap(), text.lines().nth(5).unwrap());
-        assert_eq!(header.chars().count(), row.chars().count(), "{text}");
+        let json = serde_json::to_value(report(10.0, vec![fill])).unwrap();
+        assert_eq!((&json["neighbours"], &json["fills"][0]["entries"]), (&10.into(), &100.into()), "{json}");
     }
 }

@@ -16,11 +16,10 @@ use tch::Device;
 use train::runtime::usage::peak_resident_bytes;
 
 use super::measure::{median, milliseconds};
-use super::{BenchDevice, peak_gpu_bytes};
+use super::{BenchDevice, peak_gpu_bytes, text};
 use crate::config::ConfigArgs;
 use crate::console::ProgressLine;
 use crate::options;
-use crate::output::{self, grouped};
 
 /// Arguments of `meme bench learner`. The default preset is tiny.
 #[derive(Args)]
@@ -151,7 +150,8 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
         peak_host_bytes: peak_resident_bytes().context("no VmHWM in /proc/self/status")?,
         peak_gpu_bytes: peak_gpu_bytes(device)?,
     };
-    output::print_report(args.json, &report, table)
+    let title = "learner updates on random sequences, medians; parts are timed in separate updates";
+    text::print(args.json, title, &report)
 }
 
 /// Measures complete updates, as training runs them, and then parts. Returns the milliseconds of each update and part.
@@ -228,38 +228,6 @@ fn parse_image(text: &str) -> Result<(usize, usize), String> {
     text.split_once('x')
         .and_then(|(height, width)| Some((height.parse().ok()?, width.parse().ok()?)))
         .ok_or_else(|| "expected HEIGHTxWIDTH, for example 210x160".to_owned())
-}
-
-fn table(report: &LearnerReport) -> String {
-    let [height, width] = report.image;
-    let row = |part: &UpdatePartReport| {
-        [part.part.to_owned(), format!("{:.2} ms", part.milliseconds), format!("{:.1} %", 100.0 * part.share)]
-    };
-    let mut rows: Vec<_> = report.parts.iter().map(row).collect();
-    rows.push(["complete update".to_owned(), format!("{:.2} ms", report.milliseconds), String::new()]);
-    let gpu = report.peak_gpu_bytes.map(|bytes| format!(", {:.1} GB on the GPU", bytes as f64 / 1e9));
-    format!(
-        "learner, preset {} ({} parameters), batch of {} x {} observations of {height}x{width}, {} actions, {}, {} \
-         threads\n\
-         medians of {} updates; parts are timed in separate updates; frames are sampled observations\n\n\
-         {}\n\
-         {:.2} updates/s (fastest {:.2} ms), {} frames/s, {:.2} TFLOP/s, peak memory {:.0} MB{}\n",
-        report.preset,
-        grouped(report.parameters as u64),
-        report.batch,
-        report.trace,
-        report.actions,
-        report.device,
-        report.threads,
-        report.updates,
-        output::table(&rows, &[0]),
-        report.updates_per_second,
-        report.fastest_milliseconds,
-        grouped(report.frames_per_second as u64),
-        report.teraflops_per_second,
-        report.peak_host_bytes as f64 / 1e6,
-        gpu.unwrap_or_default(),
-    )
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ mod learner;
 mod measure;
 mod replay;
 mod system;
+mod text;
 
 use anyhow::{Context, Result};
 use clap::{Subcommand, ValueEnum};

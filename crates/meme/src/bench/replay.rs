@@ -21,8 +21,8 @@ use train::runtime::usage;
 use self::recording::Recording;
 use self::ring::RingBuffer;
 use super::measure::{median, milliseconds, thread_cpu};
+use super::text;
 use crate::console::ProgressLine;
-use crate::output::{self, grouped, plural};
 use crate::{install, options};
 
 /// Arguments of `meme bench replay`.
@@ -153,7 +153,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         forecast: forecast.to_string(),
         fill: args.fill.map(|sequences| measure_fill(args, &recording, config, sequences)).transpose()?,
     };
-    output::print_report(args.json, &report, text)
+    text::print(args.json, "replay, next to an uncompressed ring buffer of the same steps", &report)
 }
 
 /// The paper's replay, with a rate limiter that never blocks.
@@ -313,55 +313,4 @@ fn write(snapshot: &Snapshot, path: &Path) -> Result<u64> {
     snapshot.write_to(&mut file)?;
     file.sync_all()?;
     Ok(file.metadata()?.len())
-}
-
-fn text(report: &ReplayReport) -> String {
-    let insert = |name: &str, speed: &InsertSpeed| {
-        let rate = format!("{} steps/s", grouped(speed.steps_per_second as u64));
-        [name.to_owned(), rate, format!("{:.1} µs of CPU per step", speed.cpu_us_per_step)]
-    };
-    let sample = |name: String, rate: f64, milliseconds: f64, cpu: Option<f64>| {
-        let cpu = cpu.map_or(String::new(), |rate| format!(", {} frames per CPU second", grouped(rate as u64)));
-        [name, format!("{} frames/s", grouped(rate as u64)), format!("{milliseconds:.1} ms per batch{cpu}")]
-    };
-    let mut rows = vec![insert("insertion", &report.insert), insert("  uncompressed", &report.ring_insert)];
-    for speed in &report.sampling {
-        let SamplingSpeed { threads, frames_per_second, median_batch_ms, frames_per_cpu_second, .. } = *speed;
-        let name = format!("sampling, {threads} thread{}", plural(threads));
-        rows.push(sample(name, frames_per_second, median_batch_ms, frames_per_cpu_second));
-        let (rate, milliseconds) = (speed.ring_frames_per_second, speed.ring_median_batch_ms);
-        rows.push(sample("  uncompressed".to_owned(), rate, milliseconds, speed.ring_frames_per_cpu_second));
-    }
-    let batch = report.sampling.first().map_or(String::new(), |speed| format!("{} x {}", speed.batch, speed.trace));
-    let mut text = format!(
-        "{}: {} steps of {} bytes, {} episodes, {} sequences; batches of {batch} frames\n\
-         {:.1} bytes per step, of which {:.1} for frames\n\n{}\n{}\n",
-        report.game,
-        grouped(report.steps),
-        grouped(report.observation_bytes as u64),
-        report.episodes,
-        report.sequences,
-        report.bytes_per_step,
-        report.frame_bytes_per_step,
-        output::table(&rows, &[0, 2]),
-        report.forecast,
-    );
-    if let Some(fill) = &report.fill {
-        let gigabytes = |bytes: u64| format!("{:.2} GB", bytes as f64 / 1e9);
-        let resident = fill.resident_bytes.map(|bytes| format!(", {} resident with the recording", gigabytes(bytes)));
-        text += &format!(
-            "filled with {} sequences of {} steps in {:.0} s: {} in use{}\n\
-             snapshot of {} written in {:.1} s, of which replay was locked for {:.0} ms; restored in {:.1} s\n",
-            grouped(fill.sequences),
-            grouped(fill.steps),
-            fill.seconds,
-            gigabytes(fill.bytes),
-            resident.unwrap_or_default(),
-            gigabytes(fill.snapshot_bytes),
-            fill.snapshot_seconds,
-            fill.snapshot_locked_ms,
-            fill.restore_seconds,
-        );
-    }
-    text
 }

@@ -16,10 +16,10 @@ use train::runtime::timesheet::TimeShare;
 use train::runtime::trainer::{self, ProgressDisplay};
 use train::runtime::usage::ResourceUsage;
 
-use super::BenchDevice;
+use super::{BenchDevice, text};
 use crate::config::ConfigArgs;
 use crate::console::{self, ProgressLine};
-use crate::output::{self, grouped};
+use crate::output::grouped;
 use crate::preset::preset_warning;
 use crate::run_args::set_threads;
 use crate::{install, options};
@@ -159,7 +159,11 @@ pub fn run(args: &SystemArgs) -> Result<()> {
     let outcome = trainer::rehearse(&install::task(environment)?, &config, &directory, &stop, &mut bench);
     bench.progress.clear();
     outcome?;
-    output::print_report(args.json, &bench.report(args, preset, &config, on_gpu)?, text)
+    text::print(
+        args.json,
+        "complete training, and where each role's time goes",
+        &bench.report(args, preset, &config, on_gpu)?,
+    )
 }
 
 /// The last reading and the largest values so far.
@@ -319,66 +323,6 @@ impl SystemBench {
     }
 }
 
-fn text(report: &SystemReport) -> String {
-    let speeds = [
-        ["frames/s", &grouped(report.frames_per_second as u64), &grouped(report.lowest_frames_per_second as u64)],
-        [
-            "updates/s",
-            &format!("{:.2}", report.updates_per_second),
-            &format!("{:.2}", report.lowest_updates_per_second),
-        ],
-        ["samples per insert", &format!("{:.2}", report.samples_per_insert), ""],
-        ["learner idle", &format!("{:.1} %", 100.0 * report.learner_idle), ""],
-        ["cores used", &format!("{:.2}", report.cores_used), ""],
-    ];
-    let heading = ["", "mean", "slowest 10 s"];
-    let speeds: Vec<_> = [heading].iter().chain(&speeds).map(|row| row.map(str::to_owned)).collect();
-    let mut role = "";
-    let mut roles = Vec::new();
-    for share in &report.roles {
-        let name = if share.role == role { "" } else { share.role };
-        role = share.role;
-        roles.push([name.to_owned(), share.activity.replace('_', " "), format!("{:.1} %", 100.0 * share.share)]);
-    }
-    format!(
-        "{}, preset {}, {}, {} environments, {} evaluators, {} cores\n\
-         measured for {:.0} s after a warm-up of {:.0} s\n\n{}\n{}{}",
-        report.environment,
-        report.preset,
-        report.device,
-        report.environments,
-        report.evaluators,
-        report.cores,
-        report.seconds,
-        report.warm_up_seconds,
-        output::table(&speeds, &[0]),
-        output::table(&roles, &[0, 1]),
-        memory_table(&report.memory)
-    )
-}
-
-fn memory_table(memory: &MemoryReport) -> String {
-    let MemoryReport { start, half_way, end, most, .. } = memory;
-    let row = |name: &str, bytes: [u64; 4]| {
-        let [start, half_way, end, most] = bytes.map(|bytes| grouped(bytes / 1_000_000));
-        [name.to_owned(), start, half_way, end, most]
-    };
-    let all = |of: fn(&ResourceUsage) -> u64| [start, half_way, end, most].map(of);
-    // Replay only grows until it is full, so its peak is at the end.
-    let replay_end = memory.replay_bytes_end;
-    let replay = [memory.replay_bytes_start, memory.replay_bytes_half_way, replay_end, replay_end];
-    let mut rows = vec![
-        ["memory, MB", "start", "half-way", "end", "peak"].map(str::to_owned),
-        row("this process", all(|usage| usage.own_bytes)),
-        row("replay (part of it)", replay),
-        row("workers", all(|usage| usage.worker_bytes)),
-    ];
-    if [start, half_way, end, most].iter().all(|usage| usage.device_bytes.is_some()) {
-        rows.push(row("GPU", all(|usage| usage.device_bytes.unwrap_or(0))));
-    }
-    format!("\n{}", output::table(&rows, &[0]))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -406,16 +350,12 @@ mod tests {
         let readings = vec![reading(0.0, 1000), reading(10.0, 1500), reading(21.0, 2000), reading(40.0, 2010)];
         let most = ResourceUsage { own_bytes: 2_020_000_000, worker_bytes: 8_000_000, ..ResourceUsage::default() };
         let memory = MemoryReport::new(readings, most).unwrap();
-        assert_eq!(
-            memory_table(&memory),
-            "\n\
-             memory, MB           start  half-way    end   peak\n\
-             this process         1 000     2 000  2 010  2 020\n\
-             replay (part of it)    100       200    201    201\n\
-             workers                  7         7      7      8\n"
-        );
         let json = serde_json::to_value(&memory).unwrap();
         assert_eq!(json["half_way"]["own_bytes"], 2_000_000_000u64);
+        assert_eq!(
+            (&json["end"]["own_bytes"], &json["most"]["own_bytes"]),
+            (&2_010_000_000u64.into(), &2_020_000_000u64.into())
+        );
         assert_eq!(json["replay_bytes_half_way"], 200_000_000);
         let series: Vec<_> = json["readings"].as_array().unwrap().iter().map(|one| one["seconds"].as_f64()).collect();
         assert_eq!(series, [0.0, 10.0, 21.0, 40.0].map(Some));
