@@ -1,5 +1,6 @@
 //! The 57 Atari games: their names, and reference scores.
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
@@ -51,9 +52,52 @@ impl Game {
     }
 }
 
+/// A column of the paper's tables of aggregate scores: human-normalised scores of all 57 games in percent, each
+/// followed by the ends of its 95 % interval if the paper has one.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct PaperAggregate {
+    /// The agent.
+    pub agent: String,
+    /// Frames that it was trained for.
+    pub frames: u64,
+    /// Whether actions were sticky, or the column stands beside one where they were.
+    pub sticky: bool,
+    /// Number of games with a score above a human's.
+    pub games_above_human: Vec<f64>,
+    /// Mean of the scores, each between 0 and 100.
+    pub capped_mean: Vec<f64>,
+    /// Mean.
+    pub mean: Vec<f64>,
+    /// Median.
+    pub median: Vec<f64>,
+    /// 25th percentile.
+    pub percentile_25: Vec<f64>,
+    /// 5th percentile.
+    pub percentile_5: Vec<f64>,
+}
+
+/// When the paper's agents reach human level.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct HumanLevel {
+    /// Frames until MEME is above human in every game.
+    pub meme: u64,
+    /// The same with sticky actions.
+    pub meme_sticky: u64,
+    /// Frames until Agent57 is above human in every game.
+    pub agent57: u64,
+    /// How many times fewer frames MEME needs than Agent57 to reach human level: the mean over games.
+    pub speedup_mean: f64,
+    /// The median over games.
+    pub speedup_median: f64,
+    /// The games whose number the paper prints.
+    pub speedups: BTreeMap<String, f64>,
+}
+
 #[derive(Deserialize)]
 struct Table {
     games: Vec<Game>,
+    aggregates: Vec<PaperAggregate>,
+    human_level: HumanLevel,
 }
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| {
@@ -63,6 +107,16 @@ static TABLE: LazyLock<Table> = LazyLock::new(|| {
 /// Returns all 57 games, ordered by ROM name.
 pub fn games() -> &'static [Game] {
     &TABLE.games
+}
+
+/// Returns the columns of the paper's tables of aggregate scores.
+pub fn paper_aggregates() -> &'static [PaperAggregate] {
+    &TABLE.aggregates
+}
+
+/// Returns when the paper's agents reach human level.
+pub fn human_level() -> &'static HumanLevel {
+    &TABLE.human_level
 }
 
 /// Finds a game by its ROM name.
@@ -94,6 +148,16 @@ mod tests {
         let pong = game("pong").unwrap();
         assert_eq!((pong.title.as_str(), pong.random, pong.human), ("Pong", -20.7, 14.6));
         assert!(game("Pong").is_none());
+    }
+
+    #[test]
+    fn paper_has_aggregates_of_ten_agents() {
+        assert_eq!(paper_aggregates().len(), 10);
+        for column in paper_aggregates() {
+            let lengths = [&column.games_above_human, &column.mean, &column.percentile_5].map(Vec::len);
+            assert!(lengths == [1; 3] || lengths == [3; 3], "{column:?}");
+        }
+        assert!(human_level().speedups.keys().all(|rom| game(rom).is_some()));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 mod advice;
 mod bench;
+mod chart;
 mod child;
 mod config;
 mod config_page;
@@ -18,8 +19,10 @@ mod play;
 mod plot;
 mod preset;
 mod record;
+mod report;
 mod run_args;
 mod runs;
+mod settings;
 mod sweep;
 mod train;
 mod video;
@@ -53,6 +56,8 @@ enum Command {
     Runs(runs::RunsArgs),
     /// Draw charts of a run's metrics and warn about what looks wrong
     Plot(plot::PlotArgs),
+    /// Report on many runs: the paper's tables and figures as one HTML page
+    Report(report::ReportArgs),
     /// Evaluate a run: mean score of greedy episodes and the full protocol
     Eval(eval::EvalArgs),
     /// Record a video of a trained agent, with its values and policy next to the game
@@ -86,6 +91,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Config(command) => return config::run(command),
         Command::Runs(args) => runs::run(&args)?,
         Command::Plot(args) => plot::run(&args)?,
+        Command::Report(args) => report::run(&args)?,
         Command::Eval(args) => eval::run(&args)?,
         Command::Record(args) => record::run(&args)?,
         Command::Games(args) => games::run(&args)?,

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process;
@@ -46,6 +46,13 @@ impl PartialFile {
         let _ = file.as_file().try_lock();
         remove_orphans(directory);
         Ok(Self { file, name: name.to_owned() })
+    }
+
+    /// Writes a whole file.
+    pub fn write(name: &Path, bytes: &[u8]) -> io::Result<()> {
+        let file = Self::create(name)?;
+        file.writer()?.write_all(bytes)?;
+        file.finish()
     }
 
     /// The path it is written to.

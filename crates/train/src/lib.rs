@@ -9,6 +9,6 @@ pub mod number_format;
 pub mod roles;
 pub mod run;
 pub mod runtime;
-mod suggestion;
+pub mod suggestion;
 
 pub use error::{Result, TrainError};

@@ -4,8 +4,8 @@ use agent::config::PoliciesConfig;
 use agent::{policy_family, rescaling};
 use serde::Serialize;
 
-use super::chart::Points;
 use super::curves::Curves;
+use crate::chart::Points;
 
 /// A warning about one metric.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -9,9 +9,10 @@ use envs::games::Game;
 use train::config::{ActionSet, Config};
 use train::run::{MetricsError, Row, Rows, Value};
 
-use super::chart::Points;
+use crate::chart::Points;
 use crate::console;
 use crate::run_args::{find_run, run_config};
+use crate::settings::Settings;
 
 /// The metrics of one run.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub struct Curves {
     pub task: Option<String>,
     /// The run's config; unknown for a metrics file without its run.
     pub config: Option<Config>,
+    /// What tells it apart from other runs; unknown for a metrics file without its run.
+    pub settings: Option<Settings>,
     /// The metrics file.
     pub file: PathBuf,
     rows: Vec<Row>,
@@ -38,10 +41,12 @@ impl Curves {
                 bail!("{} contains no metrics yet", path.display());
             }
             let task = game.map(EnvId::to_string);
-            return Ok(Self { name: which.to_owned(), task, config: None, file: path.to_path_buf(), rows });
+            let (name, file) = (which.to_owned(), path.to_path_buf());
+            return Ok(Self { name, task, config: None, settings: None, file, rows });
         }
         let run = find_run(root, which)?;
-        let (name, file, task) = (run.name().to_owned(), run.metrics_file(), run.description()?.task);
+        let description = run.description()?;
+        let (name, file, task) = (run.name().to_owned(), run.metrics_file(), description.task.clone());
         if let Some(game) = game.filter(|game| game.to_string() != task) {
             bail!("run {name} was trained on {task}, not on {game}; omit --game");
         }
@@ -50,12 +55,14 @@ impl Curves {
         if rows.is_empty() {
             bail!("run {name} has no metrics yet; one row is written every metrics.interval_seconds of training");
         }
-        Ok(Self { name, task: Some(task), config: Some(config), file, rows })
+        let settings = Some(Settings::new(&description, &config)?);
+        Ok(Self { name, task: Some(task), config: Some(config), settings, file, rows })
     }
 
     #[cfg(test)]
     pub fn from_rows(rows: Vec<Row>) -> Self {
-        Self { name: "run".to_owned(), task: None, config: None, file: PathBuf::from("metrics.jsonl"), rows }
+        let (name, file) = ("run".to_owned(), PathBuf::from("metrics.jsonl"));
+        Self { name, task: None, config: None, settings: None, file, rows }
     }
 
     /// The Atari game that the run was trained on.

@@ -1,14 +1,11 @@
 //! `meme plot`: charts of a run's metrics, and warnings about what looks wrong.
 
-mod axis;
-mod chart;
-mod checks;
-mod curves;
-mod page;
-mod svg;
+pub mod checks;
+pub mod curves;
+mod overlay;
+pub mod page;
 
 use std::ffi::OsStr;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -19,7 +16,9 @@ use train::number_format::{fixed, rounded};
 
 use self::checks::{Check, ENOUGH, checks};
 use self::curves::Curves;
+use self::overlay::overlays;
 use self::page::Page;
+use crate::chart::svg::to_png;
 use crate::output::{self, grouped, plural};
 use crate::partial_file::PartialFile;
 use crate::run_args::RUNS;
@@ -35,6 +34,10 @@ pub struct PlotArgs {
     /// several runs]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Draw one line per value of this setting, the mean of its runs with their range: preset, task or a config field;
+    /// seed averages runs that differ in nothing else
+    #[arg(long, value_name = "preset|seed|FIELD")]
+    group: Option<String>,
     /// Game of a metrics file without its run, to show human and random scores
     #[arg(long)]
     game: Option<String>,
@@ -84,7 +87,10 @@ fn plot(args: &PlotArgs) -> Result<PlotReport> {
     let read = |run: &String| Curves::read(&args.root, run, game.as_ref());
     let runs = args.runs.iter().map(read).collect::<Result<Vec<_>>>()?;
     let found: Vec<Vec<Check>> = runs.iter().map(checks).collect();
-    let page = if let [run] = &runs[..] { Page::of_run(run, &found[0])? } else { Page::of_runs(&runs)? };
+    let page = match (&runs[..], args.group.as_deref()) {
+        ([run], None) => Page::of_run(run, &found[0])?,
+        (_, group) => Page::of_runs(heading(&runs), &overlays(&runs, group)?)?,
+    };
     let picture = args.out.clone().unwrap_or_else(|| default_picture(&runs));
     write(&page, &picture).with_context(|| {
         let elsewhere = if args.out.is_none() { " (use --out to choose another file)" } else { "" };
@@ -103,6 +109,14 @@ fn plot(args: &PlotArgs) -> Result<PlotReport> {
     Ok(PlotReport { picture, charts: page.charts(), runs })
 }
 
+/// Says what several runs have in common.
+fn heading(runs: &[Curves]) -> String {
+    let task = runs[0].task.as_ref().filter(|task| runs.iter().all(|run| run.task.as_ref() == Some(task)));
+    let task = task.map_or(String::new(), |task| format!(" on {task}"));
+    let frames = runs.iter().map(Curves::frames).max().unwrap_or(0);
+    format!("{} run{}{task}, {} frames", runs.len(), plural(runs.len()), grouped(frames))
+}
+
 fn default_picture(runs: &[Curves]) -> PathBuf {
     match runs {
         [run] if run.config.is_some() => run.file.with_file_name("plot.svg"),
@@ -115,12 +129,10 @@ fn write(page: &Page, path: &Path) -> Result<()> {
     let extension = path.extension().and_then(OsStr::to_str).unwrap_or_default().to_lowercase();
     let bytes = match extension.as_str() {
         "svg" => page.draw().into_bytes(),
-        "png" => svg::to_png(&page.draw())?,
+        "png" => to_png(&page.draw())?,
         _ => bail!("expected a file name that ends in .svg or .png"),
     };
-    let file = PartialFile::create(path)?;
-    file.writer()?.write_all(&bytes)?;
-    Ok(file.finish()?)
+    Ok(PartialFile::write(path, &bytes)?)
 }
 
 fn text(report: &PlotReport) -> String {
@@ -145,7 +157,7 @@ fn text(report: &PlotReport) -> String {
 mod tests {
     use std::fs;
 
-    use train::config::Config;
+    use train::config::{Config, Sources};
     use train::run::{ExistingRun, MetricsWriter, Row, RunDescription, RunDirectory};
 
     use super::*;
@@ -169,6 +181,7 @@ mod tests {
         PlotArgs {
             runs: runs.iter().map(|run| run.display().to_string()).collect(),
             out: Some(out.to_path_buf()),
+            group: None,
             game: game.map(str::to_owned),
             root: PathBuf::from("nowhere"),
             json: false,
@@ -200,6 +213,70 @@ mod tests {
         let out = folder.path().join("x.PNG");
         plot(&args(&[&one, &other], &out, None)).unwrap();
         assert_eq!(fs::read(&out).unwrap()[..8], *b"\x89PNG\r\n\x1a\n");
+    }
+
+    /// Creates a run with a score that is its seed.
+    fn run(root: &Path, preset: &str, seed: u64, set: &[&str]) {
+        let set = set.iter().map(|setting| (*setting).to_owned()).chain([format!("run.seed={seed}")]).collect();
+        let sources = Sources { preset: Some(preset.to_owned()), set, ..Sources::default() };
+        let config = sources.load().unwrap().config.to_toml().unwrap();
+        let name = format!("{preset}-{seed}");
+        let description = RunDescription::new("pong", preset, seed);
+        let (run, _) = RunDirectory::open(root, &name, ExistingRun::Resume, description, &config).unwrap();
+        let (mut writer, _) = MetricsWriter::open(&run.files().metrics_file(), None).unwrap();
+        for frames in [1000, 2000] {
+            writer.append(Row::new(frames).scalar("evaluation/score", seed as f64)).unwrap();
+        }
+    }
+
+    /// Charts these runs of `root` and returns the picture.
+    fn overlaid(root: &Path, runs: &[&str], group: Option<&str>) -> Result<String> {
+        let out = root.join("x.svg");
+        let runs: Vec<&Path> = runs.iter().map(Path::new).collect();
+        let group = group.map(str::to_owned);
+        plot(&PlotArgs { root: root.to_path_buf(), group, ..args(&runs, &out, None) })?;
+        Ok(fs::read_to_string(out)?)
+    }
+
+    #[test]
+    fn legends_name_what_differs_between_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        run(root, "tiny", 1, &[]);
+        run(root, "tiny", 2, &[]);
+        run(root, "cpu", 3, &["agent.returns.kind=retrace"]);
+        let seeds = overlaid(root, &["tiny-1", "tiny-2"], None).unwrap();
+        assert!([">seed 1<", ">seed 2<", ">2 runs on pong, 2 000 frames<"].iter().all(|text| seeds.contains(text)));
+        let presets = overlaid(root, &["tiny-1", "cpu-3"], None).unwrap();
+        assert!(presets.contains(">tiny, returns.kind soft_watkins, seed 1<"), "{presets}");
+        assert!(presets.contains(">cpu, returns.kind retrace, seed 3<"));
+        // The same run twice.
+        assert!(overlaid(root, &["tiny-1", "tiny-1"], None).unwrap().contains(">tiny-1<"));
+    }
+
+    #[test]
+    fn grouped_runs_become_a_mean_with_a_band() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        for seed in [1, 2] {
+            run(root, "tiny", seed, &[]);
+        }
+        run(root, "cpu", 4, &[]);
+        let all = ["tiny-1", "tiny-2", "cpu-4"];
+        for group in ["preset", "seed"] {
+            let svg = overlaid(root, &all, Some(group)).unwrap();
+            assert!(svg.contains(">tiny (2 runs)<") && svg.contains(">cpu (1 run)<"), "{svg}");
+            assert_eq!(svg.matches("fill-opacity=\"0.2\"").count(), 1);
+        }
+        let svg = overlaid(root, &all[..2], Some("seed")).unwrap();
+        assert!(svg.contains(">mean of 2 runs<"));
+        let refused = overlaid(root, &all, Some("presett")).unwrap_err().to_string();
+        let expected =
+            "cannot group by \"presett\": expected preset, seed, task or a config field; did you mean preset?";
+        assert_eq!(refused, expected);
+        let file = root.join("tiny-1/metrics.jsonl");
+        let refused = overlaid(root, &[file.to_str().unwrap()], Some("seed")).unwrap_err().to_string();
+        assert!(refused.starts_with("--group needs runs with their settings; "), "{refused}");
     }
 
     #[test]

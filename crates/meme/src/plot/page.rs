@@ -3,11 +3,11 @@
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-use super::axis::Scale;
-use super::chart::{Chart, Content, Level, Line, Points, SIZE, colour, policy_colour};
 use super::checks::Check;
 use super::curves::Curves;
-use super::svg::{Colour, HEADING, SMALL, Svg};
+use crate::chart::axis::Scale;
+use crate::chart::svg::{Colour, HEADING, SMALL, Svg};
+use crate::chart::{Chart, Content, Level, Line, Points, SIZE, mean_and_range, policy_colour};
 use crate::output::grouped;
 
 const MARGIN: f64 = 14.0;
@@ -16,8 +16,6 @@ const COLUMNS: usize = 3;
 const LEADING: f64 = 15.0;
 /// Most columns in the map of episodes by policy.
 const MAP_COLUMNS: usize = 60;
-/// Colour of sentences that warn.
-const WARNING: Colour = [150, 40, 30];
 
 /// The charts that `charts.toml` declares.
 #[derive(Deserialize)]
@@ -65,12 +63,17 @@ impl ChartSpecs {
     }
 }
 
+/// Runs that share a line: the mean of their curves, and the range around it.
+pub struct Overlay<'a> {
+    pub label: String,
+    pub runs: Vec<&'a Curves>,
+}
+
 /// A page of charts under a heading and some sentences.
 pub struct Page {
     heading: String,
-    sentences: Vec<(String, Colour)>,
+    warnings: Vec<String>,
     charts: Vec<Chart>,
-    frames: f64,
 }
 
 impl Page {
@@ -78,20 +81,14 @@ impl Page {
     pub fn of_run(curves: &Curves, checks: &[Check]) -> Result<Self> {
         let task = curves.task.as_deref().map_or(String::new(), |task| format!(" on {task}"));
         let heading = format!("{}{task}, {} frames", curves.name, grouped(curves.frames()));
-        let charts = ChartSpecs::read()?.run.into_iter().map(|spec| spec.chart(curves));
-        let charts = charts.filter(|chart| !chart.is_empty()).collect();
-        let sentences = checks.iter().map(|check| (check.sentence.clone(), WARNING)).collect();
-        Ok(Self { heading, sentences, charts, frames: curves.frames() as f64 })
+        let warnings = checks.iter().map(|check| check.sentence.clone()).collect();
+        Ok(Self { heading, warnings, charts: run_charts(curves)? })
     }
 
-    /// Lays out several runs in the same charts.
-    pub fn of_runs(runs: &[Curves]) -> Result<Self> {
-        let charts = ChartSpecs::read()?.comparison.into_iter().map(|spec| spec.chart(runs));
-        let charts = charts.filter(|chart| !chart.is_empty()).collect();
-        let frames = runs.iter().map(Curves::frames).max().unwrap_or(0) as f64;
-        let name = |run: &Curves| format!("{}, {} frames", run.name, grouped(run.frames()));
-        let sentences = runs.iter().enumerate().map(|(i, run)| (name(run), colour(i))).collect();
-        Ok(Self { heading: format!("{} runs", runs.len()), sentences, charts, frames })
+    /// Lays out several runs in the same charts, with one line per overlay.
+    pub fn of_runs(heading: String, overlays: &[Overlay]) -> Result<Self> {
+        let charts = ChartSpecs::read()?.comparison.into_iter().map(|spec| spec.chart(overlays));
+        Ok(Self { heading, warnings: Vec::new(), charts: charts.filter(|chart| !chart.is_empty()).collect() })
     }
 
     /// Number of charts.
@@ -101,33 +98,50 @@ impl Page {
 
     /// Draws the page.
     pub fn draw(&self) -> String {
-        let top = 2.0 * MARGIN + HEADING + self.sentences.len() as f64 * LEADING;
-        let rows = self.charts.len().div_ceil(COLUMNS) as f64;
-        let mut svg = Svg::new(2.0 * MARGIN + COLUMNS as f64 * SIZE.0, top + rows * SIZE.1 + MARGIN);
-        svg.text((MARGIN, MARGIN + HEADING * 0.8), &self.heading, HEADING, "start", [0; 3]);
-        for (number, (sentence, colour)) in self.sentences.iter().enumerate() {
+        let mut top = 2.0 * MARGIN + HEADING + self.warnings.len() as f64 * LEADING;
+        let rows: Vec<&[Chart]> = self.charts.chunks(COLUMNS).collect();
+        let height = |row: &&[Chart]| row.iter().map(Chart::height).fold(0.0, f64::max);
+        let all: f64 = rows.iter().map(height).sum();
+        let mut svg = Svg::new(2.0 * MARGIN + COLUMNS as f64 * SIZE.0, top + all + MARGIN);
+        svg.text((MARGIN, MARGIN + HEADING * 0.8), &self.heading, HEADING, "start", Colour::Text);
+        for (number, sentence) in self.warnings.iter().enumerate() {
             let y = MARGIN + HEADING + (number as f64 + 1.0) * LEADING;
-            svg.text((MARGIN, y), sentence, SMALL + 1.0, "start", *colour);
+            svg.text((MARGIN, y), sentence, SMALL + 1.0, "start", Colour::Warning);
         }
-        for (number, chart) in self.charts.iter().enumerate() {
-            let (row, column) = (number / COLUMNS, number % COLUMNS);
-            chart.draw(&mut svg, (MARGIN + column as f64 * SIZE.0, top + row as f64 * SIZE.1), self.frames);
+        for row in rows {
+            for (column, chart) in row.iter().enumerate() {
+                chart.draw(&mut svg, (MARGIN + column as f64 * SIZE.0, top));
+            }
+            top += height(&row);
         }
         svg.finish()
     }
 }
 
+/// The charts of everything known about one run.
+pub fn run_charts(curves: &Curves) -> Result<Vec<Chart>> {
+    let charts = ChartSpecs::read()?.run.into_iter().map(|spec| spec.chart(curves));
+    Ok(charts.filter(|chart| !chart.is_empty()).collect())
+}
+
 impl ComparisonChart {
-    fn chart(self, runs: &[Curves]) -> Chart {
-        let line = |(i, run): (usize, &Curves)| Line {
-            label: String::new(),
-            colour: colour(i),
-            points: run.scalar(&self.metric),
+    fn chart(self, overlays: &[Overlay]) -> Chart {
+        let line = |(number, overlay): (usize, &Overlay)| {
+            let curves: Vec<Points> = overlay.runs.iter().map(|run| run.scalar(&self.metric)).collect();
+            let (points, band) = mean_and_range(&curves);
+            Line { band, ..Line::numbered(number, &overlay.label, points) }
         };
-        let lines = runs.iter().enumerate().map(line).collect();
-        let levels = levels(&runs[0], &self.metric);
-        let content = Content::Lines { lines, levels, scale: Scale::Linear };
-        Chart { title: self.title, unit: self.unit, content, policies: None }
+        let lines = overlays.iter().enumerate().map(line).filter(|line| !line.points.is_empty()).collect();
+        let runs = || overlays.iter().flat_map(|overlay| &overlay.runs);
+        // Reference scores of one game would mislead in a chart of several.
+        let mut games = runs().map(|run| run.game().map(|game| &game.rom));
+        let first = games.next();
+        let levels = match games.all(|game| Some(game) == first) {
+            true => levels(overlays[0].runs[0], &self.metric),
+            false => Vec::new(),
+        };
+        let frames = runs().map(|run| run.frames()).max().unwrap_or(0) as f64;
+        Chart::lines(self.title, self.unit, frames, lines).with(levels, Scale::Linear)
     }
 }
 
@@ -137,11 +151,8 @@ impl RunChart {
         let lines = match self.source {
             Source::Scalars(metrics) => {
                 reference = levels(curves, &metrics[0].1);
-                let line = |(i, (label, metric)): (usize, (String, String))| Line {
-                    label,
-                    colour: colour(i),
-                    points: curves.scalar(&metric),
-                };
+                let line =
+                    |(i, (label, metric)): (usize, (String, String))| Line::numbered(i, label, curves.scalar(&metric));
                 // A legend entry without a line would mislead.
                 metrics.into_iter().enumerate().map(line).filter(|line| !line.points.is_empty()).collect()
             }
@@ -159,19 +170,19 @@ impl RunChart {
             }
             Source::EpisodeShares(metric) => {
                 let content = episode_shares(&curves.vector(&metric));
-                return Chart { title: self.title, unit: self.unit, content, policies };
+                return Chart { content, ..Chart::lines(self.title, self.unit, curves.frames() as f64, Vec::new()) };
             }
         };
         let scale = if self.logarithmic { Scale::Logarithmic } else { Scale::Linear };
-        let content = Content::Lines { lines, levels: reference, scale };
-        Chart { title: self.title, unit: self.unit, content, policies }
+        let chart = Chart::lines(self.title, self.unit, curves.frames() as f64, lines).with(reference, scale);
+        Chart { policies, ..chart }
     }
 }
 
 /// Lines without labels, coloured by their order.
 fn ordered(curves: Vec<Points>) -> Vec<Line> {
     let count = curves.len();
-    let line = |(i, points)| Line { label: String::new(), colour: policy_colour(i, count), points };
+    let line = |(i, points)| Line::coloured(policy_colour(i, count), "", points);
     curves.into_iter().enumerate().map(line).collect()
 }
 

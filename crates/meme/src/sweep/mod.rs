@@ -3,7 +3,7 @@
 mod axes;
 mod estimate;
 mod local;
-mod manifest;
+pub mod manifest;
 mod progress;
 mod status;
 mod task;

@@ -13,9 +13,9 @@ use super::append::AppendFile;
 use super::durable::FileError;
 
 /// Key of the x axis.
-const FRAMES: &str = "frames";
+pub(super) const FRAMES: &str = "frames";
 /// Key that counts the values of a row that are not finite and therefore null.
-const NONFINITE: &str = "nonfinite";
+pub(super) const NONFINITE: &str = "nonfinite";
 
 /// Why metrics cannot be written or read.
 #[derive(Debug, Error)]

@@ -6,6 +6,8 @@ pub enum Scale {
     Linear,
     /// Logarithmic if all values are positive and span a wide range, else linear.
     Logarithmic,
+    /// From 0 to 1.
+    Share,
 }
 
 /// A range of values and its scale.
@@ -31,6 +33,9 @@ impl Axis {
         if low > high {
             return None;
         }
+        if scale == Scale::Share {
+            return Some(Self::exactly(0.0, 1.0));
+        }
         if scale == Scale::Logarithmic && low > 0.0 && high / low > WIDE {
             return Some(Self { scale, low, high });
         }
@@ -47,7 +52,7 @@ impl Axis {
     /// Maps a value to its position, from 0 at the low end to 1 at the high end.
     pub fn place(&self, value: f64) -> f64 {
         match self.scale {
-            Scale::Linear => (value - self.low) / (self.high - self.low),
+            Scale::Linear | Scale::Share => (value - self.low) / (self.high - self.low),
             Scale::Logarithmic => (value / self.low).ln() / (self.high / self.low).ln(),
         }
     }
@@ -55,17 +60,23 @@ impl Axis {
     /// Returns the ticks' values and labels.
     pub fn ticks(&self) -> Vec<(f64, String)> {
         match self.scale {
-            Scale::Linear => {
+            Scale::Linear | Scale::Share => {
                 let step = round_step((self.high - self.low) / TICKS);
                 let first = (self.low / step).ceil() as i64;
                 let last = (self.high / step).floor() as i64;
                 (first..=last).map(|i| i as f64 * step).map(|value| (value, label(value, step))).collect()
             }
             Scale::Logarithmic => {
-                let (first, last) = (self.low.log10().ceil() as i32, self.high.log10().floor() as i32);
+                let (first, last) = (self.low.log10().floor() as i32, self.high.log10().floor() as i32);
                 let every = ((last - first) as usize / 6).max(1);
+                // Few powers of ten leave room for numbers between them.
+                let factors: &[f64] = if last - first < 4 { &[1.0, 2.0, 5.0] } else { &[1.0] };
                 let powers = (first..=last).step_by(every);
-                powers.map(|power| (10f64.powi(power), format!("1e{power}"))).collect()
+                let values = powers.flat_map(|power| factors.iter().map(move |factor| (*factor, power)));
+                let tick = |(factor, power): (f64, i32)| (factor * 10f64.powi(power), format!("{factor}e{power}"));
+                let within = |(value, _): &(f64, String)| (self.low * 0.999..=self.high * 1.001).contains(value);
+                let ticks = values.map(tick).filter(within);
+                ticks.map(|(value, text)| (value, if value >= 1.0 { label(value, value) } else { text })).collect()
             }
         }
     }
@@ -79,7 +90,7 @@ fn round_step(step: f64) -> f64 {
 }
 
 /// Formats a value on an axis with ticks `step` apart: 1500000 as 1.5M.
-fn label(value: f64, step: f64) -> String {
+pub fn label(value: f64, step: f64) -> String {
     let (unit, name) = match value.abs().max(step) {
         size if size >= 1e9 => (1e9, "G"),
         size if size >= 1e6 => (1e6, "M"),
@@ -123,7 +134,7 @@ mod tests {
         let axis = Axis::of(values.into_iter(), Scale::Logarithmic).unwrap();
         assert_eq!((axis.place(0.001), axis.place(10.0)), (0.0, 1.0));
         assert!((axis.place(0.1) - 0.5).abs() < 1e-9);
-        assert_eq!(labels(axis), ["1e-3", "1e-2", "1e-1", "1e0", "1e1"]);
+        assert_eq!(labels(axis), ["1e-3", "1e-2", "1e-1", "1", "10"]);
         let axis = Axis::of(values.into_iter(), Scale::Linear).unwrap();
         assert!(axis.place(0.1) < 0.1);
         // A value of 0 has no logarithm.
