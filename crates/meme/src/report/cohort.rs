@@ -141,8 +141,9 @@ pub fn game(task: &str) -> Option<&'static Game> {
 /// Reads the runs with all cores. Those that cannot be read or have nothing to report yet are left out.
 pub fn read(runs: &[RunFiles], budget: Option<u64>) -> (Vec<ReportedRun>, Vec<LeftOut>) {
     let threads = thread::available_parallelism().map_or(1, usize::from);
-    let each =
-        |runs: &[RunFiles]| -> Vec<Result<ReportedRun>> { runs.iter().map(|run| ReportedRun::read(run, budget)).collect() };
+    let each = |runs: &[RunFiles]| -> Vec<Result<ReportedRun>> {
+        runs.iter().map(|run| ReportedRun::read(run, budget)).collect()
+    };
     let read: Vec<Result<ReportedRun>> = thread::scope(|scope| {
         let parts = runs.chunks(runs.len().div_ceil(threads).max(1));
         let threads: Vec<_> = parts.map(|part| scope.spawn(move || each(part))).collect();

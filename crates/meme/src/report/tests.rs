@@ -222,9 +222,7 @@ fn ablations_are_compared_by_area_and_traces() {
     let ids: Vec<&str> = report.figures.iter().map(|figure| figure.id.as_str()).collect();
     assert!(ids.contains(&"areas") && ids.contains(&"trace_coefficients"), "{ids:?}");
     // A sweep's own names of its variants come first.
-    let variant = |name: &str, variant: &str| {
-        json!({"name": name, "environment": "pong", "seed": 1, "variant": variant, "settings": {}})
-    };
+    let variant = |name: &str, variant: &str| json!({"name": name, "environment": "pong", "seed": 1, "variant": variant, "settings": {}});
     let runs = [variant("pong-1", "full agent"), variant("pong-2", "no Watkins")];
     let manifest = json!({"format": 1, "id": "x", "preset": "paper", "set": [], "axes": [], "runs": runs});
     fs::write(root.join("sweep.json"), manifest.to_string()).unwrap();
