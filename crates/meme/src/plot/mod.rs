@@ -223,7 +223,7 @@ mod tests {
         let name = format!("{preset}-{seed}");
         let description = RunDescription::new("pong", preset, seed);
         let (run, _) = RunDirectory::open(root, &name, ExistingRun::Resume, description, &config).unwrap();
-        let (mut writer, _) = MetricsWriter::open(&run.files().metrics_file(), None).unwrap();
+        let (mut writer, _) = MetricsWriter::open(&run.files.metrics_file(), None).unwrap();
         for frames in [1000, 2000] {
             writer.append(Row::new(frames).scalar("evaluation/score", seed as f64)).unwrap();
         }

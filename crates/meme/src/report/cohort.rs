@@ -14,6 +14,7 @@ use crate::output::grouped;
 use crate::run_args::run_config;
 use crate::settings::{PRESET, SEED, Settings, TASK, distinguishing, label};
 
+const EVALUATED_AT: &str = "evaluation/frames";
 const SECONDS: &str = "speed/seconds";
 const TRACE: &str = "policy/trace_coefficient";
 
@@ -53,7 +54,9 @@ impl ReportedRun {
         let (description, config) = (run.description()?, run_config(run)?);
         let file = run.metrics_file();
         let rows = match file.exists() {
-            true => Rows::open(&file)?.only(&[EVALUATION_SCORE, SECONDS, TRACE]).collect::<Result<Vec<_>, _>>()?,
+            true => Rows::open(&file)?
+                .only(&[EVALUATION_SCORE, EVALUATED_AT, SECONDS, TRACE])
+                .collect::<Result<Vec<_>, _>>()?,
             false => Vec::new(),
         };
         Self::new(run.name(), &description, &config, rows, budget)
@@ -83,7 +86,12 @@ impl ReportedRun {
             let points = rows.iter().filter_map(|row| Some((row.frames as f64, row.get(metric)?)));
             points.filter(|(_, value)| value.is_finite()).collect()
         };
-        let scores = curve(EVALUATION_SCORE);
+        // At the frames of the evaluated parameters, which are known a little later.
+        let at = |row: &Row| row.get(EVALUATED_AT).filter(|at| at.is_finite()).unwrap_or(row.frames as f64);
+        let mut scores: Points = rows.iter().filter_map(|row| Some((at(row), row.get(EVALUATION_SCORE)?))).collect();
+        scores.retain(|(_, score)| score.is_finite());
+        // Rows repeat the last evaluation until the next one.
+        scores.dedup_by_key(|(at, _)| *at);
         if scores.is_empty() {
             bail!("it has no evaluation score yet");
         }

@@ -29,7 +29,7 @@ use self::table::Table;
 use crate::output::{self, plural};
 use crate::partial_file::PartialFile;
 use crate::run_args::{RUNS, find_run};
-use crate::sweep::manifest::SweepFolder;
+use crate::sweep::manifest::SweepDirectory;
 use crate::{console, options};
 
 /// Arguments of `meme report`.
@@ -83,10 +83,10 @@ impl ReportArgs {
     fn find(&self) -> Result<Vec<RunFiles>> {
         let mut runs = self.runs.iter().map(|run| find_run(&self.root, run)).collect::<Result<Vec<_>>>()?;
         if let Some(sweep) = &self.sweep {
-            let folder = RunFiles::named(&self.root, sweep)?.folder().to_path_buf();
-            let of_sweep = RunFiles::all(&folder)?;
+            let directory = RunFiles::named(&self.root, sweep)?.path;
+            let of_sweep = RunFiles::all(&directory)?;
             if of_sweep.is_empty() {
-                bail!("there is no sweep {sweep} in {}: {} has no runs", self.root.display(), folder.display());
+                bail!("there is no sweep {sweep} in {}: {} has no runs", self.root.display(), directory.display());
             }
             runs.extend(of_sweep);
         }
@@ -100,7 +100,7 @@ impl ReportArgs {
     fn name_variants(&self, runs: &mut [ReportedRun]) -> Result<()> {
         let Some(sweep) = &self.sweep else { return Ok(()) };
         // A directory of runs that no sweep made has no names.
-        let Some(manifest) = SweepFolder::named(&self.root, sweep)?.read()? else { return Ok(()) };
+        let Some(manifest) = SweepDirectory::named(&self.root, sweep)?.read()? else { return Ok(()) };
         for run in runs {
             let planned = manifest.runs.iter().find(|planned| planned.name == run.name);
             run.variant = planned.and_then(|planned| planned.variant.clone());
@@ -121,20 +121,20 @@ impl FullReport {
     }
 
     /// Writes the page, its tables and its figures.
-    fn write(&self, folder: &Path) -> Result<()> {
-        let figures = folder.join("figures");
+    fn write(&self, directory: &Path) -> Result<()> {
+        let figures = directory.join("figures");
         fs::create_dir_all(&figures)?;
         for table in &self.tables {
-            PartialFile::write(&folder.join(format!("{}.csv", table.id)), table.csv().as_bytes())?;
+            PartialFile::write(&directory.join(format!("{}.csv", table.id)), table.csv().as_bytes())?;
             let json = serde_json::to_string_pretty(&table.json())?;
-            PartialFile::write(&folder.join(format!("{}.json", table.id)), json.as_bytes())?;
+            PartialFile::write(&directory.join(format!("{}.json", table.id)), json.as_bytes())?;
         }
         for figure in &self.figures {
             PartialFile::write(&figures.join(format!("{}.svg", figure.id)), figure.svg.as_bytes())?;
         }
-        PartialFile::write(&folder.join("rliable.json"), serde_json::to_string(&self.rliable())?.as_bytes())?;
+        PartialFile::write(&directory.join("rliable.json"), serde_json::to_string(&self.rliable())?.as_bytes())?;
         let page = page::page(&self.cohorts, &self.left_out, &self.tables, &self.figures);
-        Ok(PartialFile::write(&folder.join("index.html"), page.as_bytes())?)
+        Ok(PartialFile::write(&directory.join("index.html"), page.as_bytes())?)
     }
 
     /// Human-normalised scores with random play at 0 and a human at 1, by cohort: `scores` is runs by games, and
@@ -183,12 +183,12 @@ impl FullReport {
         })
     }
 
-    fn text(&self, folder: &Path) -> String {
+    fn text(&self, directory: &Path) -> String {
         // The table of games is too wide for most terminals.
         let tables = self.tables.iter().filter(|table| table.id != games_table::ID).map(|table| table.text() + "\n");
         let (tables, figures) = (tables.collect::<String>(), self.figures.len());
         let runs: usize = self.cohorts.iter().flat_map(|cohort| cohort.tasks.values()).map(Vec::len).sum();
-        let page = folder.join("index.html");
+        let page = directory.join("index.html");
         format!(
             "{tables}wrote {}: {runs} run{}, {} table{}, {figures} figure{}\n",
             page.display(),

@@ -142,7 +142,7 @@ fn write_run(root: &Path, game: &Game, seed: u64, rows: u64, times: f64) {
     let description = RunDescription::new(&game.rom, "paper", seed);
     let name = format!("{}-{seed}", game.rom);
     let (run, _) = RunDirectory::open(root, &name, ExistingRun::Resume, description, &config).unwrap();
-    let (mut metrics, _) = MetricsWriter::open(&run.files().metrics_file(), None).unwrap();
+    let (mut metrics, _) = MetricsWriter::open(&run.files.metrics_file(), None).unwrap();
     for i in 1..=rows {
         let share = i as f64 / rows as f64;
         let mut row = Row::new(i * 200_000_000 / rows);
