@@ -6,7 +6,7 @@ gpu := $(shell scripts/has_gpu.sh && echo 1 || echo 0)
 cargo_flags := --release --locked
 
 # Without a GPU, the default is a task that is learned in minutes; with one, an Atari game.
-GAME ?= $(if $(filter 1,$(gpu)),pong,catch)
+GAME ?= $(if $(filter 1,$(gpu)),boxing,catch)
 # Without a PRESET, `meme` chooses one.
 PRESET ?=
 ARGS ?=

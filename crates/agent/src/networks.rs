@@ -37,7 +37,7 @@ impl Networks {
     /// The networks of a configuration for an environment's observations and actions.
     pub fn new(config: &AgentConfig, observation: &ObservationSpec, actions: usize) -> Result<Self> {
         config.validate_for(observation, actions)?;
-        let input = ObservationInput::new(observation.clone(), config.network.max_side);
+        let input = ObservationInput::new(observation.clone());
         let shape = input.shape();
         Ok(Self {
             agent: AgentNet::new(config, input, actions),

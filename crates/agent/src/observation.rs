@@ -94,17 +94,12 @@ pub enum InputShape {
 #[derive(Clone, Debug)]
 pub struct ObservationInput {
     spec: ObservationSpec,
-    /// Images are averaged over squares of this many pixels per side.
-    shrink: i64,
 }
 
 impl ObservationInput {
-    /// Shrinks images larger than `max_side` pixels per side by the smallest sufficient integer factor. `spec` must be
-    /// valid.
-    pub fn new(spec: ObservationSpec, max_side: Option<usize>) -> Self {
-        let side = spec.image().map_or(1, |[height, width, _]| height.max(width));
-        let shrink = max_side.map_or(1, |limit| side.div_ceil(limit));
-        Self { spec, shrink: shrink as i64 }
+    /// The input for observations of a valid `spec`.
+    pub fn new(spec: ObservationSpec) -> Self {
+        Self { spec }
     }
 
     /// Shape and element type of an environment's observations.
@@ -112,18 +107,15 @@ impl ObservationInput {
         &self.spec
     }
 
-    /// Whether the network sees unaveraged bytes, divided by 255.
+    /// Whether the network sees bytes, divided by 255.
     pub fn takes_bytes(&self) -> bool {
-        self.spec.kind == ObservationKind::U8 && self.shrink == 1
+        self.spec.kind == ObservationKind::U8
     }
 
     /// Shape of the network's input.
     pub fn shape(&self) -> InputShape {
-        let side = |n: usize| (n as i64 + self.shrink - 1) / self.shrink;
-        match self.spec.image() {
-            Some([height, width, channels]) => {
-                InputShape::Image(ImageShape { channels: channels as i64, height: side(height), width: side(width) })
-            }
+        match self.spec.image().map(|image| image.map(|side| side as i64)) {
+            Some([height, width, channels]) => InputShape::Image(ImageShape { channels, height, width }),
             None => InputShape::Flat(self.spec.values() as i64),
         }
     }
@@ -146,13 +138,7 @@ impl ObservationInput {
         let [height, width, channels] = image.map(|side| side as i64);
         // Channels-last strides over the same bytes: convolutions choose their layout by them.
         let strides = [height * width * channels, 1, width * channels, channels];
-        let image = values.f_as_strided([frames, channels, height, width], strides, None)?;
-        if self.shrink == 1 {
-            return Ok(image);
-        }
-        let side = [self.shrink, self.shrink];
-        // Squares at the edge average only the pixels inside.
-        Ok(image.f_avg_pool2d(side, side, [0, 0], true, false, None)?)
+        Ok(values.f_as_strided([frames, channels, height, width], strides, None)?)
     }
 }
 
@@ -163,7 +149,7 @@ mod tests {
     #[test]
     fn bytes_are_scaled_and_channels_come_first() {
         let spec = ObservationSpec { shape: vec![1, 2, 3], kind: ObservationKind::U8 };
-        let input = ObservationInput::new(spec, None);
+        let input = ObservationInput::new(spec);
         assert_eq!(input.shape(), InputShape::Image(ImageShape { channels: 3, height: 1, width: 2 }));
         let raw = input.upload(&[0, 51, 102, 153, 204, 255], 1, Device::Cpu).unwrap();
         let image = input.prepare(&raw).unwrap();
@@ -173,19 +159,8 @@ mod tests {
     }
 
     #[test]
-    fn large_images_are_averaged_down_including_edges() {
-        let spec = ObservationSpec { shape: vec![3, 4], kind: ObservationKind::F32 };
-        let input = ObservationInput::new(spec, Some(2));
-        assert_eq!(input.shape(), InputShape::Image(ImageShape { channels: 1, height: 2, width: 2 }));
-        let bytes: Vec<u8> = (0..12).flat_map(|i| (i as f32).to_le_bytes()).collect();
-        let raw = input.upload(&bytes, 1, Device::Cpu).unwrap();
-        let values: Vec<f32> = input.prepare(&raw).unwrap().reshape([-1]).try_into().unwrap();
-        assert_eq!(values, [2.5, 4.5, 8.5, 10.5]);
-    }
-
-    #[test]
     fn flat_floats_are_unchanged() {
-        let input = ObservationInput::new(ObservationSpec { shape: vec![2], kind: ObservationKind::F32 }, Some(1));
+        let input = ObservationInput::new(ObservationSpec { shape: vec![2], kind: ObservationKind::F32 });
         assert_eq!(input.shape(), InputShape::Flat(2));
         let bytes: Vec<u8> = [1.5f32, -3.0].iter().flat_map(|v| v.to_le_bytes()).collect();
         let raw = input.upload(&bytes, 1, Device::Cpu).unwrap();
@@ -195,7 +170,7 @@ mod tests {
 
     #[test]
     fn images_are_read_from_the_middle_of_a_larger_tensor() {
-        let input = ObservationInput::new(ObservationSpec { shape: vec![2, 2], kind: ObservationKind::F32 }, None);
+        let input = ObservationInput::new(ObservationSpec { shape: vec![2, 2], kind: ObservationKind::F32 });
         let all = Tensor::from_slice(&[9.0f32, 9.0, 9.0, 1.0, 2.0, 3.0, 4.0]);
         let image = input.prepare(&all.narrow(0, 3, 4).view([1, 4])).unwrap();
         assert_eq!(Vec::<f32>::try_from(image.reshape([-1])).unwrap(), [1.0, 2.0, 3.0, 4.0]);

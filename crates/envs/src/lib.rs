@@ -9,6 +9,7 @@ pub mod games;
 mod make;
 mod saved;
 pub mod seeds;
+mod shrunk;
 mod tasks;
 mod workers;
 

@@ -7,6 +7,7 @@ use std::thread;
 use crate::env_id::EnvId;
 use crate::environments::Environments;
 use crate::error::EnvError;
+use crate::shrunk::ShrunkEnvironments;
 use crate::tasks::TaskEnvironments;
 use crate::workers::{WorkerConfig, WorkerEnvironments};
 
@@ -14,10 +15,14 @@ use crate::workers::{WorkerConfig, WorkerEnvironments};
 ///
 /// Built-in tasks need no worker process: they run in the caller's thread and use only counts, index and seed.
 pub fn make(config: &WorkerConfig) -> Result<Box<dyn Environments>, EnvError> {
-    match &config.environment {
-        EnvId::Task(name) => Ok(Box::new(TaskEnvironments::new(name, config)?)),
-        EnvId::Atari(_) | EnvId::Gym { .. } => Ok(Box::new(WorkerEnvironments::new(config.clone())?)),
-    }
+    let environments: Box<dyn Environments> = match &config.environment {
+        EnvId::Task(name) => Box::new(TaskEnvironments::new(name, config)?),
+        EnvId::Atari(_) | EnvId::Gym { .. } => Box::new(WorkerEnvironments::new(config.clone())?),
+    };
+    Ok(match config.max_side {
+        Some(side) => ShrunkEnvironments::wrap(environments, side),
+        None => environments,
+    })
 }
 
 /// Makes one set of environments per config, in order, starting as many workers at once as there are cores.

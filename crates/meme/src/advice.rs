@@ -95,7 +95,7 @@ fn of_directory(error: &DirectoryError) -> Option<&'static str> {
 fn of_gpu(error: &torch_ext::Error) -> Option<&'static str> {
     match error {
         torch_ext::Error::OutOfMemory(_) => Some(
-            "reduce learner.batch_size, replay.trace or actors.environments with `--set`, or use `--preset desktop`, \
+            "reduce learner.batch_size, replay.trace or actors.environments with `--set`, or use `--preset quick`, \
              which needs 10 GB",
         ),
         torch_ext::Error::HostMemory(_) => {
@@ -127,7 +127,7 @@ mod tests {
         let error = || torch_ext::Error::OutOfMemory("2 GiB requested".to_owned());
         let agent = || AgentError::from(error());
         for advice in [advised(error()), advised(agent()), advised(TrainError::from(agent()))] {
-            assert!(advice.unwrap().contains("`--preset desktop`"));
+            assert!(advice.unwrap().contains("`--preset quick`"));
         }
         let host = advised(torch_ext::Error::HostMemory("8 bytes".to_owned()));
         assert!(host.unwrap().contains("learner.prefetch"));

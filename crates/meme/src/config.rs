@@ -29,7 +29,7 @@ pub enum ConfigCommand {
 /// Arguments that choose a config.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ConfigArgs {
-    /// Preset to start from: paper, quick, desktop, cpu or tiny
+    /// Preset to start from: paper, quick, cpu or tiny
     #[arg(long, value_name = "NAME")]
     pub preset: Option<String>,
     /// TOML file with changes to the preset, or the directory of a run
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn unknown_config_is_reported_with_the_presets() {
         let error = format!("{:#}", found("papr").unwrap_err());
-        let presets = "\"papr\" is not a preset (paper, quick, desktop, cpu, tiny), a file or a run";
+        let presets = "\"papr\" is not a preset (paper, quick, cpu, tiny), a file or a run";
         let nowhere = std::path::absolute("nowhere").unwrap();
         let none = format!("there is no run `papr` in {}, which does not exist", nowhere.display());
         assert_eq!(error, format!("{presets}: {none}"));

@@ -19,11 +19,7 @@ pub fn default_preset(environment: &EnvId, gpu: bool) -> DefaultPreset {
     let (name, purpose) = match environment {
         EnvId::Task(_) => ("tiny", "for the built-in tasks"),
         EnvId::Gym { .. } => ("tiny", "for small observations; images need a larger one"),
-        EnvId::Atari(_) if gpu => (
-            "quick",
-            "the paper's agent with smaller batches; `--preset paper` has the paper's, `--preset desktop` needs less \
-             memory",
-        ),
+        EnvId::Atari(_) if gpu => ("quick", "for results in minutes; `--preset paper` is the paper's agent"),
         EnvId::Atari(_) => ("cpu", "for a first look at games without a GPU"),
     };
     DefaultPreset { name, purpose }
@@ -31,7 +27,7 @@ pub fn default_preset(environment: &EnvId, gpu: bool) -> DefaultPreset {
 
 /// Returns a warning if the preset is too large for the environment or the machine.
 pub fn preset_warning(environment: &EnvId, preset: &str, device: Device) -> Option<String> {
-    let needs_gpu = ["paper", "quick", "desktop"].contains(&preset);
+    let needs_gpu = ["paper", "quick"].contains(&preset);
     let slow = format!("preset {preset} takes weeks without a GPU; use `--preset cpu`");
     match environment {
         EnvId::Task(task) if preset != "tiny" => {
@@ -79,7 +75,7 @@ mod tests {
 
     #[test]
     fn large_presets_need_a_gpu() {
-        for preset in ["paper", "quick", "desktop"] {
+        for preset in ["paper", "quick"] {
             let slow = format!("preset {preset} takes weeks without a GPU; use `--preset cpu`");
             assert_eq!(warning("pong", preset, Device::Cpu), slow);
             let gym = warning("gym:CartPole-v1", preset, Device::Cpu);

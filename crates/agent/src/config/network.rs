@@ -1,6 +1,6 @@
 //! The sections of the networks; the defaults are the paper's network.
 
-use config_schema::{Field, above, below, choice, integer, integer_or_none, integers, rows, switch};
+use config_schema::{Field, above, below, choice, integer, integers, rows, switch};
 
 /// Widths of layers.
 const WIDTH: Field = integer(1, WIDEST);
@@ -11,9 +11,6 @@ config_schema::section! {
     pub struct NetworkConfig {
         /// Arithmetic of the value and policy network. Parameters, outputs, losses and returns are always f32.
         precision: Precision = Precision::Auto, choice::<Precision>().silent();
-        /// Largest side of an image. Larger images are averaged down by an integer factor before every network.
-        #[serde(with = "config_schema::zero_is_none")]
-        max_side: Option<usize> = None, integer_or_none(8, 4096).unit("pixels").paper();
         /// Length of the embedding of the previous action.
         action_embedding: usize = 32, WIDTH.paper();
         /// Width of the layer that combines the previous action, the previous rewards and the embedding.

@@ -58,8 +58,7 @@ impl NetworkConfig {
             found.push(Problem::new("the observation's shape", format!("{shape:?}"), expected));
             return;
         }
-        if let InputShape::Image(ImageShape { height, width, .. }) =
-            ObservationInput::new(observation.clone(), self.max_side).shape()
+        if let InputShape::Image(ImageShape { height, width, .. }) = ObservationInput::new(observation.clone()).shape()
         {
             found.extend(misfit("network.intrinsic.convolutions", &self.intrinsic.convolutions, (height, width)));
             if self.torso.kind == TorsoKind::Dqn {
@@ -93,7 +92,7 @@ mod tests {
     use super::*;
     use crate::observation::ObservationKind;
 
-    const DESKTOP: &str = include_str!("../../../../configs/desktop.toml");
+    const QUICK: &str = include_str!("../../../../configs/quick.toml");
     const TINY: &str = include_str!("../../../../configs/tiny.toml");
 
     fn preset(text: &str) -> AgentConfig {
@@ -106,7 +105,7 @@ mod tests {
 
     #[test]
     fn defaults_and_presets_are_valid_for_atari() {
-        for config in [AgentConfig::default(), preset(DESKTOP), preset(TINY)] {
+        for config in [AgentConfig::default(), preset(QUICK), preset(TINY)] {
             config.validate_for(&image(210, 160), 18).unwrap();
         }
     }

@@ -240,10 +240,10 @@ mod tests {
 
     #[test]
     fn fused_kernels_support_the_large_presets_and_refuse_inconsistent_specifications() {
-        let image = ImageShape { channels: 1, height: 210, width: 160 };
-        let desktop = include_str!("../../../../configs/desktop.toml");
-        let desktop: NetworkConfig = config_schema::read_table(desktop, "agent.network").unwrap();
-        for network in [NetworkConfig::default(), desktop] {
+        let quick = include_str!("../../../../configs/quick.toml");
+        let quick: NetworkConfig = config_schema::read_table(quick, "agent.network").unwrap();
+        for (network, height, width) in [(NetworkConfig::default(), 210, 160), (quick, 105, 80)] {
+            let image = ImageShape { channels: 1, height, width };
             let mut layout = Layout::default();
             let torso = NfNet::new(layout.scope("torso"), &network.torso, &mut image.clone());
             let spec = torso.fused_spec(&layout, image).unwrap();

@@ -13,7 +13,7 @@ use tch::{Device, Kind, Tensor};
 use crate::fixtures::{Case, batch_shape, cases, load, read_batch};
 
 fn input(case: &Case) -> ObservationInput {
-    ObservationInput::new(case.observation(), None)
+    ObservationInput::new(case.observation())
 }
 
 /// `[.., 1, H, W]` bytes as the networks take them.

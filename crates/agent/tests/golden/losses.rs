@@ -38,7 +38,7 @@ fn scale(inputs: &NamedTensors, name: &str, decay: f64, floor: f64) -> TdScale {
 fn evaluate(case: Case) -> Evaluated {
     let inputs = read(case.description["inputs"].as_str().unwrap());
     let config = case.config();
-    let net = AgentNet::new(&config, ObservationInput::new(case.observation(), None), case.actions());
+    let net = AgentNet::new(&config, ObservationInput::new(case.observation()), case.actions());
     // Networks without a head have no parameters for it.
     let wanted = |name: &str| net.layout.parameters().iter().any(|p| p.name == name);
     let mut online = ParameterSet::zeros(&net.layout, Device::Cpu).unwrap();

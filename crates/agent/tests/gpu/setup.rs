@@ -19,7 +19,16 @@ pub fn config() -> AgentConfig {
 
 /// The agent with the network of the `tiny` preset.
 pub fn tiny() -> AgentConfig {
-    let network = config_schema::read_table(include_str!("../../../../configs/tiny.toml"), "agent.network").unwrap();
+    with_network(include_str!("../../../../configs/tiny.toml"))
+}
+
+/// The agent with the network of the `quick` preset.
+pub fn quick() -> AgentConfig {
+    with_network(include_str!("../../../../configs/quick.toml"))
+}
+
+fn with_network(preset: &str) -> AgentConfig {
+    let network = config_schema::read_table(preset, "agent.network").unwrap();
     AgentConfig { network, ..AgentConfig::default() }
 }
 

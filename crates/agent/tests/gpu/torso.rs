@@ -1,21 +1,27 @@
 //! The fused torso: output and every gradient, with and without dropped blocks.
 
-use agent::AgentConfig;
-use agent::Random;
 use agent::config::Precision;
 use agent::nets::agent_net::AgentNet;
 use agent::nets::agent_net::NetInput;
 use agent::nets::features::FeatureInput;
 use agent::nets::parameters::ParameterSet;
 use agent::observation::ObservationInput;
+use agent::{AgentConfig, ObservationKind, ObservationSpec, Random};
 use rand::{RngExt, SeedableRng};
 use tch::{Device, Kind, Tensor};
 
-use crate::setup::{GPU, config, narrow, normal, relative, screen};
+use crate::setup::{GPU, config, narrow, normal, quick, relative, screen};
 
 const BATCH: i64 = 8;
-/// Frames per sequence, few enough for the CPU.
+/// Few enough frames per sequence for the CPU.
 const STEPS: i64 = 3;
+
+struct Case {
+    config: AgentConfig,
+    observation: ObservationSpec,
+    /// Frames per sequence.
+    steps: i64,
+}
 
 struct Run {
     output: Tensor,
@@ -23,8 +29,9 @@ struct Run {
 }
 
 /// Output of the torso and gradients of a random projection of it.
-fn run(config: &AgentConfig, steps: i64, (precision, device): (Precision, Device), keep: Option<&Tensor>) -> Run {
-    let input = ObservationInput::new(screen(), None);
+fn run(case: &Case, (precision, device): (Precision, Device), keep: Option<&Tensor>) -> Run {
+    let Case { config, observation, steps } = case;
+    let (input, values) = (ObservationInput::new(observation.clone()), observation.values() as i64);
     let net = AgentNet::new(config, input, 6).on(precision, device).unwrap();
     let mut random = Random::seed_from_u64(3);
     let mut parameters = ParameterSet::initialised(&net.layout, &mut random, Device::Cpu).unwrap();
@@ -39,8 +46,8 @@ fn run(config: &AgentConfig, steps: i64, (precision, device): (Precision, Device
     parameters_there.flat_mut().copy_(&flat);
     parameters = parameters_there.trainable().unwrap();
     let frames = BATCH * steps;
-    let pixels: Vec<u8> = (0..frames * 210 * 160).map(|_| (random.random::<f64>() * 256.0) as u8).collect();
-    let observations = Tensor::from_slice(&pixels).view([frames, 210 * 160]).to_device(device);
+    let pixels: Vec<u8> = (0..frames * values).map(|_| (random.random::<f64>() * 256.0) as u8).collect();
+    let observations = Tensor::from_slice(&pixels).view([frames, values]).to_device(device);
     let features = FeatureInput {
         action: Tensor::zeros([frames], (Kind::Int64, device)),
         rewards: Tensor::zeros([frames, 4], (Kind::Float, device)),
@@ -48,7 +55,7 @@ fn run(config: &AgentConfig, steps: i64, (precision, device): (Precision, Device
     };
     let state = Tensor::zeros([BATCH, net.state_length() as i64], (Kind::Float, device));
     let weights = net.prepare(&parameters).unwrap();
-    let keep = keep.map(|keep| net.depth_mask(keep, steps, device).unwrap());
+    let keep = keep.map(|keep| net.depth_mask(keep, *steps, device).unwrap());
     let input = NetInput { observations, features, state };
     let output = net.torso(&weights, &input, keep.as_ref()).unwrap().view([frames, -1]);
     let width = output.size()[1];
@@ -61,12 +68,12 @@ fn run(config: &AgentConfig, steps: i64, (precision, device): (Precision, Device
 }
 
 fn compare(config: &AgentConfig, keep: Option<&Tensor>) {
-    compare_on(Device::Cpu, config, STEPS, keep);
+    compare_on(Device::Cpu, &Case { config: config.clone(), observation: screen(), steps: STEPS }, keep);
 }
 
-fn compare_on(device: Device, config: &AgentConfig, steps: i64, keep: Option<&Tensor>) {
-    let plain = run(config, steps, (Precision::F32, device), keep);
-    let fused = run(config, steps, (Precision::Auto, GPU), keep);
+fn compare_on(device: Device, case: &Case, keep: Option<&Tensor>) {
+    let plain = run(case, (Precision::F32, device), keep);
+    let fused = run(case, (Precision::Auto, GPU), keep);
     let error = relative(&fused.output, &plain.output);
     println!("output: {error:.2e}");
     assert!(error < 2e-2, "the output differs by {error}");
@@ -128,8 +135,16 @@ fn other_widths_and_another_stem_agree() {
     compare(&narrow(), Some(&keep(4)));
 }
 
+#[test]
+fn quick_torso_agrees() {
+    let observation = ObservationSpec { shape: vec![105, 80], kind: ObservationKind::U8 };
+    let case = Case { config: quick(), observation, steps: STEPS };
+    compare_on(Device::Cpu, &case, None);
+    compare_on(Device::Cpu, &case, Some(&keep(6)));
+}
+
 /// Enough frames for cuDNN's own kernel for the gradient through a relu.
 #[test]
 fn many_frames_agree() {
-    compare_on(GPU, &narrow(), 128, None);
+    compare_on(GPU, &Case { config: narrow(), observation: screen(), steps: 128 }, None);
 }

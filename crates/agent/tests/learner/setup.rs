@@ -13,7 +13,7 @@ pub const TRACE: usize = 9;
 /// Full, cut off, ended, and the shortest that can be.
 pub const LENGTHS: [usize; 5] = [9, 7, 5, 3, 2];
 
-pub const DESKTOP: &str = include_str!("../../../../configs/desktop.toml");
+pub const QUICK: &str = include_str!("../../../../configs/quick.toml");
 pub const TINY: &str = include_str!("../../../../configs/tiny.toml");
 
 /// Returns the network of a preset.

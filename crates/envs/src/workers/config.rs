@@ -32,6 +32,8 @@ pub struct WorkerConfig {
     pub frame_cap: Option<u64>,
     /// Addresses of an Atari game's RAM, 0 to 127, whose bytes each step reports.
     pub ram: Vec<u8>,
+    /// Largest side of an image in pixels, at least 1; larger ones are averaged down by an integer factor.
+    pub max_side: Option<usize>,
     /// Time limits.
     pub limits: Limits,
 }
@@ -88,6 +90,7 @@ impl WorkerConfig {
             ale: AleOptions::default(),
             frame_cap: None,
             ram: Vec::new(),
+            max_side: None,
             limits: Limits::default(),
         }
     }

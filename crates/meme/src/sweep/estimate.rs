@@ -13,13 +13,8 @@ use crate::config;
 
 /// Speed in frames/s and size of a checkpoint without replay in bytes, as `docs/performance.md` has them: presets with
 /// large networks on one H200, the others on a 2-core x86-64 VM.
-const PUBLISHED: [(&str, f64, f64); 5] = [
-    ("paper", 16_465.0, 1.0e9),
-    ("quick", 13_100.0, 1.0e9),
-    ("desktop", 15_000.0, 0.3e9),
-    ("cpu", 900.0, 0.02e9),
-    ("tiny", 4_000.0, 0.01e9),
-];
+const PUBLISHED: [(&str, f64, f64); 4] =
+    [("paper", 16_465.0, 1.0e9), ("quick", 46_600.0, 0.5e9), ("cpu", 900.0, 0.02e9), ("tiny", 4_000.0, 0.01e9)];
 /// Bytes of one agent step in replay: about 200 in most games, more in noisy ones.
 const BYTES_PER_STEP: f64 = 300.0;
 
@@ -101,20 +96,20 @@ mod tests {
     fn estimate_counts_frames_and_checkpoints() {
         let scratch = tempfile::tempdir().unwrap();
         let file: SweepFile = toml::from_str("preset = 'quick'\ngames = 'pong'\nseeds = '1-2'").unwrap();
-        let manifest = file.plan("id".into(), &["run.frames=13100000".into()]).unwrap();
+        let manifest = file.plan("id".into(), &["run.frames=46600000".into()]).unwrap();
         let runs: Vec<_> = manifest.runs.iter().collect();
         let estimate = Estimate::of(&manifest, &runs, scratch.path()).unwrap();
         assert!((estimate.hours - 2.0 * 1000.0 / 3600.0).abs() < 1e-9, "{estimate:?}");
-        let replay = 13_100_000.0 / 4.0 * BYTES_PER_STEP;
-        assert!((estimate.bytes - 2.0 * (3.0 * (replay + 1e9) + 1e9)).abs() < 1.0, "{estimate:?}");
+        let replay = 46_600_000.0 / 4.0 * BYTES_PER_STEP;
+        assert!((estimate.bytes - 2.0 * (3.0 * (replay + 0.5e9) + 0.5e9)).abs() < 1.0, "{estimate:?}");
         let text = estimate.text(true);
-        assert!(text.starts_with("about 0.6 GPU hours at 13100 frames/s (published for one H200)"), "{text}");
+        assert!(text.starts_with("about 0.6 GPU hours at 46600 frames/s (published for one H200)"), "{text}");
 
         let description = RunDescription::new("pong", "quick", 1);
         let (run, _) = RunDirectory::open(scratch.path(), "old", ExistingRun::Resume, description, "").unwrap();
-        fs::write(run.files.metrics_file(), "{\"frames\":4,\"speed/frames_per_second\":6550}\n").unwrap();
+        fs::write(run.files.metrics_file(), "{\"frames\":4,\"speed/frames_per_second\":23300}\n").unwrap();
         let slower = Estimate::of(&manifest, &runs, scratch.path()).unwrap();
         assert!((slower.hours - 2.0 * estimate.hours).abs() < 1e-9, "{slower:?}");
-        assert!(slower.text(true).contains("6550 frames/s (measured by runs here)"));
+        assert!(slower.text(true).contains("23300 frames/s (measured by runs here)"));
     }
 }

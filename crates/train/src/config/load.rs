@@ -30,7 +30,7 @@ macro_rules! presets {
 }
 
 /// Every preset, from the largest to the smallest; compiled in, so that the binary needs no directory.
-pub const PRESETS: &[Preset] = presets!["paper", "quick", "desktop", "cpu", "tiny"];
+pub const PRESETS: &[Preset] = presets!["paper", "quick", "cpu", "tiny"];
 
 /// What a user gave. Later sources override earlier ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

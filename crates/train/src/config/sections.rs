@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agent::intrinsic::Kernel;
-use config_schema::{above, below, choice, integer, integers, number, switch};
+use config_schema::{above, below, choice, integer, integer_or_none, integers, number, switch};
 use envs::{AleOptions, Limits};
 
 use super::Config;
@@ -39,13 +39,17 @@ config_schema::choice! {
 }
 
 config_schema::section! {
-    /// Environment. Built-in tasks and Gymnasium environments use only the limits of workers and `hide_rewards`.
+    /// Environment. Built-in tasks and Gymnasium environments use only `max_side`, `hide_rewards` and the limits of workers.
     pub struct EnvConfig {
         /// Probability per frame that the emulator repeats the previous action. The usual value for sticky actions is
         /// 0.25; it applies to training and evaluation.
         sticky_probability: f64 = 0.0, below(0.0, 1.0).paper();
         /// Actions that the agent chooses from.
         action_set: ActionSet = ActionSet::Full, choice::<ActionSet>().silent();
+        /// Largest side of an image. Larger images are averaged down by an integer factor as they arrive, so that replay
+        /// and networks only handle the small ones.
+        #[serde(with = "config_schema::zero_is_none")]
+        max_side: Option<usize> = None, integer_or_none(8, 4096).unit("pixels").paper();
         /// Largest number of no-op frames at the start of an episode, drawn uniformly from 1; 0 disables them.
         noop_max: u32 = 30, integer(0, 1000).unit("emulator frames").silent();
         /// Length after which an episode is truncated. Values bootstrap through the truncation.

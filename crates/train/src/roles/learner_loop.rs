@@ -199,7 +199,7 @@ mod tests {
         "replay.trace=8",
         "replay.period=4",
         "agent.intrinsic.steps=5",
-        "agent.network.max_side=12",
+        "env.max_side=12",
         "learner.batch_size=4",
     ];
 

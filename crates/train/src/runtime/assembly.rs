@@ -167,6 +167,7 @@ pub(crate) fn make_sets(
             ale: config.env.ale_options(),
             frame_cap: frame_cap.map(u64::from),
             ram: config.env.ram.clone(),
+            max_side: config.env.max_side,
             limits: config.env.limits(),
         }
     };

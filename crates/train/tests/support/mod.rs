@@ -33,7 +33,7 @@ pub fn config(settings: &[&str]) -> Config {
         "intrinsic.memory_capacity=64",
         "metrics.lockstep_frames=100",
         "agent.policies.count=4",
-        "agent.network.max_side=12",
+        "env.max_side=12",
         "agent.network.core=16",
         "agent.network.features=8",
         "agent.network.head_hidden=16",
