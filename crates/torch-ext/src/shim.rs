@@ -5,7 +5,6 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::FromRawFd;
-use std::path::Path;
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
@@ -118,8 +117,6 @@ shim! {
 const NAME: &str = "the CUDA part of meme";
 /// The shared library that the build script makes of `shim.cpp`.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim.so"));
-/// Files that exist where NVIDIA's driver is loaded; the second is that of WSL.
-const DRIVER_DEVICES: [&str; 2] = ["/dev/nvidiactl", "/dev/dxg"];
 
 /// Returns the shim, loaded once, or why it can't be.
 ///
@@ -130,10 +127,8 @@ pub fn functions() -> Result<&'static Functions> {
 }
 
 fn load() -> Result<Functions> {
-    // Without a GPU, a second of loading would be for nothing.
-    if !DRIVER_DEVICES.iter().any(|file| Path::new(file).exists()) {
-        return Err(Error::NoDriver);
-    }
+    // Without a driver, a second of loading libtorch's CUDA part would be for nothing.
+    library::open("libcuda.so.1").map_err(|_| Error::NoDriver)?;
     // Found by way of this program's own search path, which the shim does not share.
     library::open("libtorch_cuda.so")?;
     let failed = |error: io::Error| Error::Library { library: NAME, reason: error.to_string() };

@@ -42,8 +42,9 @@ fn says_why_auto_uses_the_cpu_where_there_is_a_driver() {
         reasons.map(str::to_owned).collect::<Vec<_>>()
     };
     let said = reasons("auto");
-    let driver = Path::new("/dev/nvidiactl").exists();
-    assert_eq!(said.len(), usize::from(driver), "{said:?}");
+    // A driver's library without its device is possible, a device without a library is not.
+    let device = Path::new("/dev/nvidiactl").exists();
+    assert!(said.len() == 1 || said.is_empty() && !device, "{said:?}");
     assert!(said.iter().all(|reason| !reason.is_empty()), "{said:?}");
     // A finished run starts no networks.
     assert!(reasons("auto").is_empty());
