@@ -73,18 +73,14 @@ impl Arm {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bandit {
     parameters: BanditParameters,
-    arms: Vec<Arm>,
+    /// Statistics of each arm.
+    pub arms: Vec<Arm>,
 }
 
 impl Bandit {
     /// A bandit of `arms` unknown arms.
     pub fn new(arms: usize, parameters: BanditParameters) -> Self {
         Self { parameters, arms: vec![Arm::default(); arms] }
-    }
-
-    /// Statistics of each arm.
-    pub fn arms(&self) -> &[Arm] {
-        &self.arms
     }
 
     /// Chooses the arm of the next episode; `uniforms` are two draws from [0, 1).
@@ -224,7 +220,7 @@ mod tests {
         let expected =
             [(0.729, 0.729, 0.729, 4.435432381), (1.81, 9.24, 48.96, 7.026333654), (0.9, 1.8, 3.6, 4.93322359)];
         for (arm, (episodes, returns, squares, score)) in expected.into_iter().enumerate() {
-            let found = bandit.arms()[arm];
+            let found = bandit.arms[arm];
             assert!((found.episodes - episodes).abs() < 1e-12);
             assert!((found.returns - returns).abs() < 1e-12);
             assert!((found.squares - squares).abs() < 1e-12);

@@ -43,16 +43,12 @@ impl ObservationMemory {
 #[derive(Debug)]
 pub struct LoadedBatch {
     tensors: BatchTensors,
-    sequences: usize,
+    /// Number of sequences.
+    pub sequences: usize,
     arrived: Option<Event>,
 }
 
 impl LoadedBatch {
-    /// Number of sequences.
-    pub fn sequences(&self) -> usize {
-        self.sequences
-    }
-
     /// Returns the tensors for later work of the current stream.
     pub fn tensors(&self) -> Result<&BatchTensors> {
         if let Some(arrived) = &self.arrived {

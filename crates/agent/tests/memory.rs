@@ -21,7 +21,7 @@ fn updates_leak_nothing() {
     let config = AgentConfig { network, ..AgentConfig::default() };
     let spec = ObservationSpec { shape: vec![10, 10], kind: ObservationKind::U8 };
     let mut learner = Learner::new(&config, &spec, 3, 0, Device::Cpu).unwrap();
-    let batch = random_batch(learner.networks(), 20, &[20; 8], &mut Random::seed_from_u64(0));
+    let batch = random_batch(&learner.networks, 20, &[20; 8], &mut Random::seed_from_u64(0));
     for _ in 0..40 {
         learner.step(&batch).unwrap();
     }

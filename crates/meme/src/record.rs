@@ -62,13 +62,13 @@ pub fn run(args: &RecordArgs) -> Result<()> {
     let run = args.run.open()?;
     let OpenedRun { task, config, checkpoint, seed, .. } = &run;
     let mut play = run.context(Demonstration::new(task, config, checkpoint, *seed))?;
-    let mut scene = Scene::new(play.spec(), config.agent.policies.count)?;
+    let mut scene = Scene::new(&play.spec, config.agent.policies.count)?;
     let out = match &args.out {
         Some(out) => out.clone(),
         None => default_video(&run)?,
     };
-    let mut video = VideoWriter::create(&out, scene.size())
-        .with_context(|| format!("cannot create the video {}", out.display()))?;
+    let mut video =
+        VideoWriter::create(&out, scene.size).with_context(|| format!("cannot create the video {}", out.display()))?;
     let (scores, score_so_far) = film(&mut play, args, config.agent.acts_by_policy(), &mut scene, &mut video)?;
     video.finish()?;
     let report = RecordReport {
@@ -76,7 +76,7 @@ pub fn run(args: &RecordArgs) -> Result<()> {
         environment: task.environment.to_string(),
         video: out,
         checkpoint_frames: checkpoint.frames(),
-        updates: play.updates(),
+        updates: play.updates,
         policy: play.policy(),
         seed: *seed,
         scores,

@@ -22,10 +22,12 @@ use crate::tiles::Tiles;
 ///
 /// Lock order: draws, then shards in ascending order; the limiter's lock is never held together with another.
 pub struct Replay {
-    config: ReplayConfig,
+    /// The configuration it was created with.
+    pub config: ReplayConfig,
     shards: Vec<Mutex<Shard>>,
     draws: Mutex<Draws>,
-    limiter: RateLimiter,
+    /// The rate limiter, to query and to stop.
+    pub limiter: RateLimiter,
     /// Idle compressors: as many as ever worked at once, rather than one per writer.
     compressors: Mutex<Vec<Compressor>>,
 }
@@ -59,16 +61,6 @@ impl Replay {
             draws: Mutex::new(draws),
             compressors: Mutex::default(),
         })
-    }
-
-    /// The configuration it was created with.
-    pub fn config(&self) -> &ReplayConfig {
-        &self.config
-    }
-
-    /// The rate limiter, to query and to stop.
-    pub fn limiter(&self) -> &RateLimiter {
-        &self.limiter
     }
 
     /// Counts what the replay holds now.

@@ -25,7 +25,7 @@ pub struct Sampler {
 impl Sampler {
     /// Creates a sampler that decodes on `threads` threads, the caller's included; 0 counts as 1.
     pub fn new(replay: &Arc<Replay>, threads: usize) -> Self {
-        let layout = &replay.config().layout;
+        let layout = &replay.config.layout;
         let decompressors = (0..threads.max(1)).map(|_| Decompressor::new(layout)).collect();
         Self { replay: Arc::clone(replay), decompressors, drawn: Vec::new() }
     }
@@ -40,7 +40,7 @@ impl Sampler {
 
     /// Like [`sample`](Self::sample), but decodes the observations into other memory than the batch's.
     pub fn sample_into(&mut self, observations: &mut [u8], batch: &mut SequenceBatch, timeout: Duration) -> Result<()> {
-        let layout = self.replay.config().layout;
+        let layout = self.replay.config.layout;
         let size = batch.sequences.len();
         batch.trace = layout.trace;
         expect_length("observations", observations.len(), size * layout.trace * layout.observation_bytes)?;
@@ -75,7 +75,7 @@ impl Sampler {
 
     /// Writes everything that exists once per sequence.
     fn describe(&self, sequences: &mut [SampledSequence]) {
-        let weight = |drawn: &Drawn| drawn.probability.powf(-self.replay.config().importance_exponent);
+        let weight = |drawn: &Drawn| drawn.probability.powf(-self.replay.config.importance_exponent);
         let greatest = self.drawn.iter().map(weight).fold(0.0, f64::max);
         for (described, drawn) in sequences.iter_mut().zip(&self.drawn) {
             *described = SampledSequence {

@@ -76,14 +76,14 @@ pub(crate) struct OpenSequence {
 impl Writer {
     /// Creates a writer for one environment; its shard is `actor` modulo the number of shards.
     pub fn new(replay: &Arc<Replay>, actor: u32) -> Self {
-        let shard = actor as usize % replay.config().shards;
+        let shard = actor as usize % replay.config.shards;
         let state = WriterState { actor, shard, episode: None, ready: VecDeque::new() };
         Self { replay: Arc::clone(replay), state }
     }
 
     /// Continues from a state that a snapshot restored.
     pub fn resume(replay: &Arc<Replay>, state: WriterState) -> Result<Self> {
-        let shards = replay.config().shards;
+        let shards = replay.config.shards;
         if state.shard >= shards {
             return Err(ReplayError::NoSuchShard { shard: state.shard, shards });
         }
@@ -100,13 +100,13 @@ impl Writer {
         if self.state.episode.is_some() {
             return Err(self.out_of_turn("an episode began before the previous one ended"));
         }
-        self.state.episode = Some(OpenEpisode::new(&self.replay.config().layout, policy));
+        self.state.episode = Some(OpenEpisode::new(&self.replay.config.layout, policy));
         Ok(())
     }
 
     /// Returns whether the next step begins a sequence and so needs a [`SequenceStart`].
     pub fn wants_start(&self) -> bool {
-        let period = self.replay.config().layout.period as u64;
+        let period = self.replay.config.layout.period as u64;
         self.state.episode.as_ref().is_some_and(|episode| episode.observations % period == 0)
     }
 
@@ -114,7 +114,7 @@ impl Writer {
     ///
     /// `start` is required if [`wants_start`](Self::wants_start), and ignored otherwise.
     pub fn append(&mut self, observation: &[u8], step: &Step<'_>, start: Option<SequenceStart<'_>>) -> Result<()> {
-        let layout = self.replay.config().layout;
+        let layout = self.replay.config.layout;
         let Some(episode) = &mut self.state.episode else {
             return Err(self.out_of_turn("a step came outside an episode"));
         };
@@ -134,7 +134,7 @@ impl Writer {
     ///
     /// [`Step::last`] makes `last`. An episode without a step leaves nothing behind.
     pub fn end_episode(&mut self, observation: &[u8], last: &Step<'_>) -> Result<()> {
-        let layout = self.replay.config().layout;
+        let layout = self.replay.config.layout;
         let Some(episode) = &mut self.state.episode else {
             return Err(self.out_of_turn("an episode ended that had not begun"));
         };
@@ -221,7 +221,7 @@ impl OpenEpisode {
 
     /// Compresses the open chunk for every open sequence; those that are full with it become ready.
     fn close_chunk(&mut self, replay: &Replay, ready: &mut VecDeque<Arc<Sequence>>) -> Result<()> {
-        let layout = &replay.config().layout;
+        let layout = &replay.config.layout;
         let chunk = Arc::new(replay.compress(&self.tiles, &self.columns)?);
         if let Some(last) = self.columns.last(layout) {
             self.before = last;

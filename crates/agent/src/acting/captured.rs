@@ -288,7 +288,7 @@ fn buffers_for<'a>(
     networks: &Networks,
     states: &RecurrentStates,
 ) -> Result<&'a mut Buffers> {
-    if buffers.as_ref().is_none_or(|buffers| buffers.states.data_ptr() != states.table().data_ptr()) {
+    if buffers.as_ref().is_none_or(|buffers| buffers.states.data_ptr() != states.table.data_ptr()) {
         *buffers = None;
     }
     match buffers {
@@ -356,7 +356,7 @@ impl Buffers {
             packed: Outbox::new(Packing::new(networks, most_rows).bytes())?,
             inbox: Inbox::new(most_rows * (width + networks.state_length()) * size_of::<f32>())?,
             recorded: BTreeMap::new(),
-            states: states.table().shallow_clone(),
+            states: states.table.shallow_clone(),
             most_rows,
         })
     }

@@ -109,7 +109,8 @@ impl ActingOutput {
 #[derive(Debug)]
 pub struct ActingNetwork {
     backend: Backend,
-    networks: Networks,
+    /// Descriptions of the networks.
+    pub networks: Networks,
     parameters: NetworkParameters,
     /// β_j, `[policies, 1]`.
     beta: Tensor,
@@ -163,11 +164,6 @@ impl ActingNetwork {
         let parameters = NetworkParameters::zeros(&networks, device)?;
         let backend = Backend::Plain(Box::new(Plain::new(&networks, &parameters)?));
         Ok(Self { backend, networks, parameters, beta: beta.f_to_device(device)? })
-    }
-
-    /// Descriptions of the networks.
-    pub fn networks(&self) -> &Networks {
-        &self.networks
     }
 
     /// Allocates memory for observations that steps read directly: one set per entry of `rows`.

@@ -43,7 +43,7 @@ impl Plain {
             let index =
                 |values: Vec<i64>| -> Result<Tensor> { Ok(Tensor::f_from_slice(&values)?.f_to_device(device)?) };
             let environments = index(rows.iter().map(|row| row.environment as i64).collect())?;
-            let before = states.table().f_index_select(0, &environments)?;
+            let before = states.table.f_index_select(0, &environments)?;
             let mut state_before = Vec::with_capacity(rows.len());
             for (i, row) in rows.iter().enumerate() {
                 let mut state = before.f_select(0, i as i64)?;
@@ -70,7 +70,7 @@ impl Plain {
                 rnd_error: Vec::try_from(error)?,
                 state_before,
             };
-            let _ = states.table().shallow_clone().f_index_copy_(0, &environments, &output.state)?;
+            let _ = states.table.shallow_clone().f_index_copy_(0, &environments, &output.state)?;
             Ok(result)
         })
     }

@@ -13,7 +13,7 @@ const SPARE_ROWS: usize = 2;
 #[derive(Debug)]
 pub struct RecurrentStates {
     /// `[environments + 2, state]`: the environments, then a row that stays zero and a scratch row.
-    table: Tensor,
+    pub(super) table: Tensor,
 }
 
 impl RecurrentStates {
@@ -44,11 +44,6 @@ impl RecurrentStates {
         }
         self.row(environment)?.f_copy_(&Tensor::f_from_slice(state)?)?;
         self.settle()
-    }
-
-    /// All rows, including the spare ones.
-    pub(super) fn table(&self) -> &Tensor {
-        &self.table
     }
 
     /// The row that stays zero, read at the start of an episode.

@@ -98,7 +98,7 @@ impl ObservationTable {
     /// A table for the environments of `states`. Waits for the current stream.
     pub fn new(networks: &Networks, states: &RecurrentStates) -> Result<Self> {
         let (spec, environments) = (networks.input().spec(), states.environments());
-        let rows = Rows::new(spec, environments, states.table().device())?;
+        let rows = Rows::new(spec, environments, states.table.device())?;
         // Uploads use another stream and must come after the zeros.
         Stream::current()?.synchronize()?;
         Ok(Self {

@@ -31,7 +31,8 @@ config_schema::section! {
 /// at the beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct DistanceMean {
-    mean: f64,
+    /// The mean; 0 before the first distance.
+    pub mean: f64,
     count: u64,
 }
 
@@ -48,11 +49,6 @@ impl DistanceMean {
             let n = self.count.min((self.count / 4).clamp(span, Self::LONGEST.max(span)));
             self.mean += (f64::from(distance) - self.mean) / n as f64;
         }
-    }
-
-    /// The mean; 0 before the first distance.
-    pub fn mean(&self) -> f64 {
-        self.mean
     }
 }
 
@@ -90,7 +86,8 @@ pub fn ngu_reward(episodic: f64, multiplier: f64) -> f64 {
 pub struct EpisodicNovelty {
     kernel: Kernel,
     memory: EpisodicMemory,
-    distance_mean: DistanceMean,
+    /// d²_m so far.
+    pub distance_mean: DistanceMean,
     #[serde(skip)]
     distances: Vec<f32>,
 }
@@ -115,20 +112,10 @@ impl EpisodicNovelty {
         } else {
             self.memory.nearest(embedding, self.kernel.neighbours, &mut self.distances)?;
             self.distance_mean.update(&self.distances, self.kernel.mean_span);
-            episodic_reward(similarity(&self.distances, self.distance_mean.mean(), &self.kernel), &self.kernel)
+            episodic_reward(similarity(&self.distances, self.distance_mean.mean, &self.kernel), &self.kernel)
         };
         self.memory.insert(embedding)?;
         Ok(reward)
-    }
-
-    /// d²_m so far.
-    pub fn distances(&self) -> DistanceMean {
-        self.distance_mean
-    }
-
-    /// Continues with the d²_m of another environment, so that both rate novelty alike.
-    pub fn take_distances(&mut self, distances: DistanceMean) {
-        self.distance_mean = distances;
     }
 }
 
@@ -177,11 +164,11 @@ mod tests {
     #[test]
     fn mean_covers_every_distance() {
         let mut mean = DistanceMean::default();
-        assert_eq!(mean.mean(), 0.0);
+        assert_eq!(mean.mean, 0.0);
         mean.update(&[4.0, 9.0], 10);
-        assert_eq!(mean.mean(), 6.5);
+        assert_eq!(mean.mean, 6.5);
         mean.update(&[0.25, 2.25], 10);
-        assert_close(mean.mean(), 3.875);
+        assert_close(mean.mean, 3.875);
     }
 
     #[test]
@@ -202,16 +189,16 @@ mod tests {
         // Squared distances 4 and 9, then 0.25 and 2.25 to the memory before the embedding joins it.
         assert_close(novelty.observe(&[3.0]).unwrap(), 71.26878682);
         assert_close(novelty.observe(&[1.5]).unwrap(), 24.22784898);
-        assert_close(novelty.distances().mean(), 3.3);
+        assert_close(novelty.distance_mean.mean, 3.3);
         assert_eq!(novelty.memory.len(), 4);
 
         // The memory is cleared, d²_m is not: 25 joins 1, 4, 9, 0.25 and 2.25.
         novelty.start_episode();
         assert_eq!(novelty.memory.len(), 0);
-        assert_close(novelty.distances().mean(), 3.3);
+        assert_close(novelty.distance_mean.mean, 3.3);
         assert_eq!(novelty.observe(&[0.0]).unwrap(), 0.0);
         assert_close(novelty.observe(&[5.0]).unwrap(), 118.3883032);
-        assert_close(novelty.distances().mean(), 41.5 / 6.0);
+        assert_close(novelty.distance_mean.mean, 41.5 / 6.0);
     }
 
     #[test]
@@ -221,7 +208,7 @@ mod tests {
             one.observe(&[x]).unwrap();
         }
         one.start_episode();
-        other.take_distances(one.distances());
+        other.distance_mean = one.distance_mean;
         for x in [0.2, 7.0, 7.1] {
             assert_eq!(one.observe(&[x]).unwrap(), other.observe(&[x]).unwrap());
         }
@@ -233,7 +220,7 @@ mod tests {
         let span = Kernel::default().mean_span;
         let mut update = |times, distance| {
             (0..times).for_each(|_| mean.update(&[distance], span));
-            mean.mean()
+            mean.mean
         };
         assert_close(update(span, 1.0), 1.0);
         // After as many zeros as the mean is over, (1 - 1/n)^n = 1/e is left.

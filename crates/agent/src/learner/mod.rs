@@ -111,8 +111,10 @@ pub struct StepOptions<'a> {
 /// Everything that persists between updates.
 #[derive(Debug)]
 pub struct Learner {
-    config: AgentConfig,
-    networks: Networks,
+    /// The configuration it was made with.
+    pub config: AgentConfig,
+    /// Descriptions of the networks.
+    pub networks: Networks,
     /// f and RND with folded weights, where that is faster.
     folded_intrinsic: Option<LearnerIntrinsic>,
     graphs: UpdateGraphs,
@@ -125,8 +127,9 @@ pub struct Learner {
     action_prediction: Training,
     rnd: Training,
     /// σ_j of each value head.
-    td_scales: Vec<TdScale>,
-    rnd_errors: Moments,
+    pub td_scales: Vec<TdScale>,
+    /// Running mean and deviation of the RND error after the last finished update, by which actors judge novelty.
+    pub rnd_errors: Moments,
     /// On a GPU.
     streams: Option<Arc<LearnerStreams>>,
     /// Number of finished updates.
@@ -187,29 +190,9 @@ impl Learner {
         })
     }
 
-    /// Descriptions of the networks.
-    pub fn networks(&self) -> &Networks {
-        &self.networks
-    }
-
-    /// The configuration it was made with.
-    pub fn config(&self) -> &AgentConfig {
-        &self.config
-    }
-
     /// Number of updates, including the pending one.
     pub fn updates(&self) -> u64 {
         self.updates + u64::from(self.pending.is_some())
-    }
-
-    /// Running mean and deviation of the RND error after the last finished update, by which actors judge novelty.
-    pub fn rnd_errors(&self) -> &Moments {
-        &self.rnd_errors
-    }
-
-    /// σ_j of each value head after the last finished update: one, or extrinsic and intrinsic with separate losses.
-    pub fn td_scales(&self) -> &[TdScale] {
-        &self.td_scales
     }
 
     /// A copy of the parameters for acting, including the pending update.
@@ -241,7 +224,7 @@ impl Learner {
     /// An update that fails, here or in [`finish`](Self::finish), changes nothing but the scratch space of the gradients.
     /// If the previous update fails, this one is not begun.
     pub fn begin(&mut self, batch: &LoadedBatch) -> Result<Option<StepReport>> {
-        self.begin_on(batch.tensors()?, batch.sequences())
+        self.begin_on(batch.tensors()?, batch.sequences)
     }
 
     /// Waits for the pending update, if there is one.
@@ -275,7 +258,7 @@ impl Learner {
 
     /// One update with a batch that was loaded ahead.
     pub fn step_loaded(&mut self, batch: &LoadedBatch, options: StepOptions<'_>) -> Result<StepReport> {
-        self.step_on(batch.tensors()?, batch.sequences(), options)
+        self.step_on(batch.tensors()?, batch.sequences, options)
     }
 
     /// A loader that copies batches to the device while the learner works.

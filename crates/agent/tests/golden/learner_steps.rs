@@ -43,13 +43,13 @@ fn action_prediction_and_rnd_losses_agree_with_the_reference() {
         for gradients in learner.intrinsic_gradients() {
             case.assert_gradients(gradients);
         }
-        let moments = learner.rnd_errors();
+        let moments = learner.rnd_errors;
         case.assert_values("rnd_moments_after.first", &[moments.mean()]);
         case.assert_values("rnd_moments_after.second", &[moments.moments().mean_square]);
 
         let shape = batch_shape(&batch, &config, case.actions());
         let tensors =
-            BatchTensors::upload(&batch, &batch.observations, learner.networks().input(), &shape, Device::Cpu).unwrap();
+            BatchTensors::upload(&batch, &batch.observations, learner.networks.input(), &shape, Device::Cpu).unwrap();
         check_used(&case, &batch, &tensors.recent.transitions, "action_prediction_used", 1);
         check_used(&case, &batch, &tensors.recent.observations, "rnd_used", 0);
     }
@@ -98,7 +98,7 @@ fn ten_updates_agree_with_the_reference() {
             let keep = Some(&keep.bytes[update * masks..(update + 1) * masks]);
             let options = StepOptions { depth_mask: keep, ..StepOptions::default() };
             reports.push(learner.step_with(&batches[update % 2], options).unwrap());
-            let moments = learner.td_scales()[0].running();
+            let moments = learner.td_scales[0].running();
             let debias = 1.0 - config.loss.sigma_decay.powi(update as i32 + 1);
             for (part, found) in [
                 ("first", moments.iter().map(|m| m.mean() * debias).collect::<Vec<_>>()),

@@ -39,20 +39,20 @@ impl Pair {
     }
 
     fn states(&self) -> States {
-        let states = |device| RecurrentStates::new(self.plain.networks(), ENVIRONMENTS, device).unwrap();
+        let states = |device| RecurrentStates::new(&self.plain.networks, ENVIRONMENTS, device).unwrap();
         States { plain: states(Device::Cpu), captured: states(GPU) }
     }
 
     fn refresh(&mut self, seed: u64) {
         let mut random = Random::seed_from_u64(seed);
-        let parameters = NetworkParameters::initialised(self.plain.networks(), &mut random, Device::Cpu).unwrap();
+        let parameters = NetworkParameters::initialised(&self.plain.networks, &mut random, Device::Cpu).unwrap();
         for (name, view) in parameters.agent.named() {
             // Gains, biases and skip gains away from where they start, so that every path carries something.
             if name.starts_with("torso.") && view.dim() == 1 {
                 let _ = view.shallow_clone().g_add_(&(normal(&view.size(), &mut random) * 0.2 + 0.1));
             }
         }
-        let mut there = NetworkParameters::zeros(self.captured.networks(), GPU).unwrap();
+        let mut there = NetworkParameters::zeros(&self.captured.networks, GPU).unwrap();
         there.copy_from(&parameters).unwrap();
         self.plain.refresh(&parameters).unwrap();
         self.captured.refresh(&there).unwrap();
@@ -74,7 +74,7 @@ struct Turns {
 impl Turns {
     fn random(environments: &[usize], observation: &ObservationSpec, random: &mut Random, pair: &Pair) -> Self {
         let rows = environments.len();
-        let networks = pair.plain.networks();
+        let networks = &pair.plain.networks;
         let observations: Vec<u8> = match observation.kind {
             ObservationKind::U8 => (0..rows * observation.bytes()).map(|_| random.random::<u8>()).collect(),
             ObservationKind::F32 => (0..rows * observation.values())

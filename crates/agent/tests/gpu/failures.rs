@@ -51,7 +51,7 @@ fn a_failed_gpu_ends_in_an_error_message() {
     }
     torch_ext::end_in_a_sentence();
     let mut learner = learner();
-    let sequences = random_batch(learner.networks(), 7, &[7, 7], &mut Random::seed_from_u64(1));
+    let sequences = random_batch(&learner.networks, 7, &[7, 7], &mut Random::seed_from_u64(1));
     let loader = learner.loader().unwrap();
     let mut memory = loader.memory(2, 7).unwrap();
     memory.bytes().unwrap().copy_from_slice(&sequences.observations);
@@ -73,7 +73,7 @@ fn running_out_of_memory_is_an_error_and_the_learner_continues() {
         return ended_with(&in_child(name), &["the GPU is out of memory", "1024.00 GiB", "nvidia-smi"]);
     }
     let mut learner = learner();
-    let sequences = random_batch(learner.networks(), 7, &[7, 7], &mut Random::seed_from_u64(1));
+    let sequences = random_batch(&learner.networks, 7, &[7, 7], &mut Random::seed_from_u64(1));
     learner.step(&sequences).unwrap();
     let error: AgentError = Tensor::f_empty([1i64 << 40], (Kind::Uint8, GPU)).unwrap_err().into();
     eprintln!("error: {error}");

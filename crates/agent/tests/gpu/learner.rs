@@ -25,7 +25,7 @@ fn learner(config: &AgentConfig, precision: Precision, device: Device) -> Learne
 }
 
 fn batch(learner: &Learner, seed: u64) -> SequenceBatch {
-    random_batch(learner.networks(), 7, &LENGTHS, &mut Random::seed_from_u64(seed))
+    random_batch(&learner.networks, 7, &LENGTHS, &mut Random::seed_from_u64(seed))
 }
 
 fn loaded(learner: &Learner, batch: &SequenceBatch) -> LoadedBatch {
@@ -162,7 +162,7 @@ fn small_rnd_errors_of_learning_and_acting_agree() {
         let steps = length.saturating_sub(config.intrinsic.steps)..length;
         steps.map(move |step| (sequence * LENGTHS[0] + step) * bytes)
     });
-    let embedding = vec![f16::ZERO; network.networks().embedding_length];
+    let embedding = vec![f16::ZERO; network.networks.embedding_length];
     let row = |(environment, start): (usize, usize)| ActingRow {
         environment,
         first: true,
@@ -174,7 +174,7 @@ fn small_rnd_errors_of_learning_and_acting_agree() {
         policy: 0,
     };
     let rows: Vec<_> = learned.enumerate().map(row).collect();
-    let mut states = RecurrentStates::new(network.networks(), rows.len(), GPU).unwrap();
+    let mut states = RecurrentStates::new(&network.networks, rows.len(), GPU).unwrap();
     let errors = network.step(&rows, &mut states).unwrap().rnd_error;
     let found = errors.iter().map(|&error| f64::from(error)).sum::<f64>() / errors.len() as f64;
     println!("from {first:.2e} to {wanted:.2e}");
@@ -220,7 +220,7 @@ fn recorded_updates_agree_with_plain_ones() {
     let mut recorded = learner(&config, Precision::Auto, GPU);
     for lengths in [&LENGTHS[..], &LENGTHS[1..]] {
         let batch =
-            |learner: &Learner, seed| random_batch(learner.networks(), 7, lengths, &mut Random::seed_from_u64(seed));
+            |learner: &Learner, seed| random_batch(&learner.networks, 7, lengths, &mut Random::seed_from_u64(seed));
         for seed in 0..6 {
             let loaded = loaded(&recorded, &batch(&recorded, seed));
             recorded.begin(&loaded).unwrap();

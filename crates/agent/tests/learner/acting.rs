@@ -30,7 +30,7 @@ fn network(config: &AgentConfig, learner: &Learner) -> ActingNetwork {
 }
 
 fn states(network: &ActingNetwork, environments: usize) -> RecurrentStates {
-    RecurrentStates::new(network.networks(), environments, Device::Cpu).unwrap()
+    RecurrentStates::new(&network.networks, environments, Device::Cpu).unwrap()
 }
 
 /// Arrays of an acting input, owned.
@@ -201,7 +201,7 @@ fn folded_step_agrees_with_the_network() {
         (config.loss.q_heads, config.loss.q_combination) = (q_heads, q_combination);
         config.loss.distillation = distillation;
         let learner = setup::learner(&config);
-        let agent = &learner.networks().agent;
+        let agent = &learner.networks.agent;
         let parameters = learner.parameters(ParameterSource::Online).unwrap().agent;
         let mut random = Random::seed_from_u64(5);
         let mut draw = |size: &[i64]| {
@@ -270,7 +270,7 @@ fn folded_intrinsic_networks_agree_with_the_networks() {
         config.network.intrinsic.convolutions = vec![first, padded];
         let observation = ObservationSpec { shape, kind: ObservationKind::U8 };
         let learner = Learner::new(&config, &observation, ACTIONS, 3, Device::Cpu).unwrap();
-        let networks = learner.networks();
+        let networks = &learner.networks;
         let NetworkParameters { action_prediction, rnd_target, rnd_predictor, .. } =
             learner.parameters(ParameterSource::Online).unwrap();
         let trained = [action_prediction.trainable().unwrap(), rnd_predictor.trainable().unwrap()];
@@ -314,11 +314,11 @@ fn acting_agrees_with_the_learners_pass() {
         (config.loss.distillation, config.policies.greedy) = (distillation, greedy);
         let learner = setup::learner(&config);
         let mut network = network(&config, &learner);
-        let networks = learner.networks();
-        let mut batch = random_batch(networks, TRACE, &[TRACE], &mut Random::seed_from_u64(4));
+        let networks = &learner.networks;
+        let mut batch = random_batch(&networks, TRACE, &[TRACE], &mut Random::seed_from_u64(4));
         let j = 3;
         batch.sequences[0].policy = j;
-        let tensors = setup::tensors(networks, &batch);
+        let tensors = setup::tensors(&networks, &batch);
         let parameters = learner.parameters(ParameterSource::Online).unwrap();
         let weights = networks.agent.prepare(&parameters.agent).unwrap();
         let unrolled = networks.agent.unroll(&weights, &tensors.input, None).unwrap();

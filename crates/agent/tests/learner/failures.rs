@@ -48,7 +48,7 @@ fn names_field_and_place_of_bad_values() {
 #[test]
 fn valid_float_observations_must_be_finite() {
     let mut learner = Learner::new(&setup::config(), &setup::flat(), ACTIONS, 0, Device::Cpu).unwrap();
-    let mut batch = random_batch(learner.networks(), TRACE, &LENGTHS, &mut Random::seed_from_u64(0));
+    let mut batch = random_batch(&learner.networks, TRACE, &LENGTHS, &mut Random::seed_from_u64(0));
     let nan = f32::NAN.to_le_bytes();
     // Observation 8 of sequence 1, which has only 7.
     let at = |observation: usize| (TRACE + observation) * 24 + 4;

@@ -50,7 +50,7 @@ fn every_torso_takes_images_of_any_size() {
             config.network.torso.kind = kind;
             let spec = ObservationSpec { shape, kind: ObservationKind::U8 };
             let mut learner = Learner::new(&config, &spec, 3, 0, Device::Cpu).unwrap();
-            let batch = random_batch(learner.networks(), 4, &[4, 2], &mut Random::seed_from_u64(0));
+            let batch = random_batch(&learner.networks, 4, &[4, 2], &mut Random::seed_from_u64(0));
             learner.step(&batch).unwrap_or_else(|e| panic!("{kind:?} {:?}: {e}", spec.shape));
         }
     }
@@ -64,10 +64,10 @@ fn every_torso_takes_images_of_any_size() {
 fn flat_observations_get_linear_layers() {
     let config = setup::config();
     let mut learner = Learner::new(&config, &setup::flat(), 2, 0, Device::Cpu).unwrap();
-    let names: Vec<&str> = learner.networks().agent.layout.parameters().iter().map(|p| p.name.as_str()).collect();
+    let names: Vec<&str> = learner.networks.agent.layout.parameters().iter().map(|p| p.name.as_str()).collect();
     let torso: Vec<&&str> = names.iter().filter(|name| name.starts_with("torso.")).collect();
     assert_eq!(torso, [&"torso.linear1.weight", &"torso.linear1.bias"]);
-    let batch = random_batch(learner.networks(), 5, &[5, 3], &mut Random::seed_from_u64(0));
+    let batch = random_batch(&learner.networks, 5, &[5, 3], &mut Random::seed_from_u64(0));
     let first = learner.step(&batch).unwrap().losses;
     for _ in 0..30 {
         learner.step(&batch).unwrap();

@@ -119,7 +119,7 @@ fn names_all_mismatched_weights_and_copies_none() {
     let learner = setup::learner(&config);
     let mut file = NamedTensors::new();
     learner.parameters(ParameterSource::Online).unwrap().export(&mut file, "").unwrap();
-    let mut parameters = NetworkParameters::zeros(learner.networks(), Device::Cpu).unwrap();
+    let mut parameters = NetworkParameters::zeros(&learner.networks, Device::Cpu).unwrap();
     let mut load = |file: &NamedTensors| import(file, &mut parameters.sets_mut().map(|set| ("", set)));
     load(&file).unwrap();
 

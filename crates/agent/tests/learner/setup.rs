@@ -57,7 +57,7 @@ pub fn learner(config: &AgentConfig) -> Learner {
 }
 
 pub fn batch(learner: &Learner, seed: u64) -> SequenceBatch {
-    random_batch(learner.networks(), TRACE, &LENGTHS, &mut Random::seed_from_u64(seed))
+    random_batch(&learner.networks, TRACE, &LENGTHS, &mut Random::seed_from_u64(seed))
 }
 
 pub fn loaded(learner: &Learner, batch: &SequenceBatch) -> LoadedBatch {

@@ -188,7 +188,7 @@ fn nothing_is_remembered_without_the_lstm() {
     let names = parameter_names(&config);
     assert!(names.contains("core.weight") && !names.iter().any(|name| name.starts_with("lstm.")));
     let mut learner = setup::learner(&config);
-    assert_eq!(learner.networks().state_length(), 0);
+    assert_eq!(learner.networks.state_length(), 0);
     learner.step(&setup::batch(&learner, 0)).unwrap();
     // The output at the last step depends on the first observation only with the LSTM.
     for recurrent in [false, true] {
@@ -220,7 +220,7 @@ fn stochastic_depth_drops_the_share_it_should() {
         agent::config::StochasticDepthConfig { rate: 0.9, schedule: DropSchedule::Flat };
     let mut learner = setup::learner(&config);
     let batch = setup::batch(&learner, 1);
-    let blocks = learner.networks().agent.droppable_blocks();
+    let blocks = learner.networks.agent.droppable_blocks();
     let all_dropped = vec![0u8; blocks * batch.sequences.len()];
     let options = agent::learner::StepOptions { depth_mask: Some(&all_dropped), observer: None };
     learner.step_with(&batch, options).unwrap();

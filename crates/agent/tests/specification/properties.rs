@@ -344,7 +344,7 @@ fn the_bandit_stays_finite_and_tries_every_arm_for_any_returns() {
                 bandit.update(arm, scale * (2.0 * random.random::<f64>() - 1.0)).unwrap();
             }
             for arm in 0..arms {
-                assert!(bandit.score(arm).unwrap().is_finite() && bandit.arms()[arm].episodes > 1.0);
+                assert!(bandit.score(arm).unwrap().is_finite() && bandit.arms[arm].episodes > 1.0);
             }
             assert!(bandit.greedy() < arms);
         }

@@ -19,7 +19,8 @@ pub fn anonymous_file() -> io::Result<File> {
 /// A shared mapping of a whole anonymous file.
 #[derive(Debug)]
 pub struct SharedMemory {
-    file: File,
+    /// The mapped file, to pass to a worker.
+    pub file: File,
     map: MmapRaw,
 }
 
@@ -31,11 +32,6 @@ impl SharedMemory {
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let map = MmapRaw::map_raw(&file)?;
         Ok(Self { file, map })
-    }
-
-    /// The mapped file, to pass to a worker.
-    pub fn file(&self) -> &File {
-        &self.file
     }
 
     /// Copies bytes out.
@@ -87,7 +83,7 @@ mod tests {
     #[test]
     fn both_sides_see_what_the_other_writes() {
         let mut memory = SharedMemory::map(anonymous_file().unwrap(), 100).unwrap();
-        let other = memory.file().try_clone().unwrap();
+        let other = memory.file.try_clone().unwrap();
         memory.write(97, b"xyz");
         memory.copy(97, 0, 3);
         let mut seen = [0; 3];
@@ -101,8 +97,8 @@ mod tests {
     #[test]
     fn size_cannot_change() {
         let memory = SharedMemory::map(anonymous_file().unwrap(), 100).unwrap();
-        assert!(memory.file().set_len(10).is_err());
-        assert!(memory.file().set_len(1000).is_err());
+        assert!(memory.file.set_len(10).is_err());
+        assert!(memory.file.set_len(1000).is_err());
     }
 
     #[test]

@@ -311,7 +311,7 @@ impl WorkerEnvironments {
     }
 
     fn start_replacement(&mut self) -> Result<(), EnvError> {
-        let (mut worker, spec) = Worker::open(&mut self.launch, &self.config, self.memory.file())?;
+        let (mut worker, spec) = Worker::open(&mut self.launch, &self.config, &self.memory.file)?;
         if spec != self.spec {
             return Err(worker.invalid_answer(Request::Open, format!("{spec:?}, previously {:?}", self.spec)));
         }

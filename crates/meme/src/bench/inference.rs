@@ -121,10 +121,9 @@ impl InferenceBench<'_> {
         show: &mut dyn FnMut(usize),
     ) -> Result<InferenceTimes> {
         let mut network = ActingNetwork::new(&self.config.agent, self.observation, self.actions, self.device)?;
-        let parameters =
-            NetworkParameters::initialised(network.networks(), &mut Random::seed_from_u64(1), Device::Cpu)?;
+        let parameters = NetworkParameters::initialised(&network.networks, &mut Random::seed_from_u64(1), Device::Cpu)?;
         network.refresh(&parameters)?;
-        let mut states = RecurrentStates::new(network.networks(), environments, self.device)?;
+        let mut states = RecurrentStates::new(&network.networks, environments, self.device)?;
         let actors = &self.config.actors;
         let mut inputs = ActingInputs::random(&network, environments, actors.environments_per_worker / actors.groups)?;
         let (mut trips, mut device) = (vec![], vec![]);
@@ -155,7 +154,7 @@ impl InferenceBench<'_> {
         let updates_per_second = learner.zip(updates).map(|(learner, mark)| learner.rate_since(mark));
         let device_milliseconds = (!device.is_empty()).then(|| median(&mut device));
         let round_trip_milliseconds = median(&mut trips);
-        let flops = environments as f64 * network.networks().agent.layout.flops();
+        let flops = environments as f64 * network.networks.agent.layout.flops();
         Ok(InferenceTimes {
             environments,
             milliseconds: device_milliseconds,
@@ -177,7 +176,7 @@ impl InferenceBench<'_> {
         let (trace, batch) = (self.config.replay.trace, self.config.learner.batch_size);
         let (stopping, counted) = (Arc::clone(&stop), Arc::clone(&updates));
         let run = move || -> Result<()> {
-            let sequences = random_batch(learner.networks(), trace, &vec![trace; batch], &mut Random::seed_from_u64(3));
+            let sequences = random_batch(&learner.networks, trace, &vec![trace; batch], &mut Random::seed_from_u64(3));
             while !stopping.load(Ordering::Relaxed) {
                 learner.step(&sequences)?;
                 counted.fetch_add(1, Ordering::Relaxed);
@@ -212,7 +211,7 @@ struct ActingInputs {
 impl ActingInputs {
     fn random(network: &ActingNetwork, environments: usize, per_thread: usize) -> Result<Self> {
         let mut random = Random::seed_from_u64(2);
-        let networks = network.networks();
+        let networks = &network.networks;
         let bytes = networks.input().spec().bytes();
         let shares: Vec<usize> =
             (0..environments).step_by(per_thread).map(|first| per_thread.min(environments - first)).collect();

@@ -116,7 +116,7 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
     }
     let observation = ObservationSpec { shape: vec![height, width], kind: ObservationKind::U8 };
     let mut learner = Learner::new(&config.agent, &observation, args.actions, 0, device)?;
-    let sequences = random_batch(learner.networks(), trace, &vec![trace; batch], &mut Random::seed_from_u64(1));
+    let sequences = random_batch(&learner.networks, trace, &vec![trace; batch], &mut Random::seed_from_u64(1));
 
     let (mut updates, mut parts) =
         with_batches(&learner.loader()?, &sequences, |next| measure(&mut learner, device, args.updates, next))?;
@@ -129,7 +129,7 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
     let report = LearnerReport {
         preset,
         set: args.config.set.clone(),
-        parameters: learner.networks().agent.layout.elements(),
+        parameters: learner.networks.agent.layout.elements(),
         batch,
         trace,
         image: [height, width],
@@ -141,7 +141,7 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
         fastest_milliseconds,
         updates_per_second: 1e3 / milliseconds,
         frames_per_second: frames * 1e3 / milliseconds,
-        teraflops_per_second: 4.0 * frames * learner.networks().agent.layout.flops() / milliseconds / 1e9,
+        teraflops_per_second: 4.0 * frames * learner.networks.agent.layout.flops() / milliseconds / 1e9,
         parts: PARTS
             .iter()
             .zip(&parts)

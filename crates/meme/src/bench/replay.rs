@@ -199,7 +199,7 @@ fn measure_sampling(
     ring: &RingBuffer,
     threads: usize,
 ) -> Result<SamplingSpeed> {
-    let mut batch = SequenceBatch::new(&replay.config().layout, args.batch);
+    let mut batch = SequenceBatch::new(&replay.config.layout, args.batch);
     let mut sampler = Sampler::new(replay, threads);
     let ours = measure_batches(args, || {
         sampler.sample(&mut batch, Duration::ZERO)?;

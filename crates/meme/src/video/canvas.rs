@@ -19,18 +19,14 @@ pub type Colour = [u8; 3];
 pub struct Canvas {
     width: usize,
     height: usize,
-    pixels: Vec<u8>,
+    /// The pixels, row by row, three bytes per pixel.
+    pub pixels: Vec<u8>,
 }
 
 impl Canvas {
     /// Creates a black picture.
     pub fn new(width: usize, height: usize) -> Self {
         Self { width, height, pixels: vec![0; width * height * 3] }
-    }
-
-    /// The pixels, row by row, three bytes per pixel.
-    pub fn pixels(&self) -> &[u8] {
-        &self.pixels
     }
 
     /// Fills a rectangle with its upper left corner at `x`, `y`.
@@ -100,7 +96,7 @@ mod tests {
         canvas.fill((4, 0), (9, usize::MAX), WHITE);
         canvas.fill((7, 8), (1, 1), WHITE);
         assert_eq!(shown(&canvas), ["....#", ".##.#", "....#"]);
-        assert_eq!(canvas.pixels()[18..21], [1, 2, 3]);
+        assert_eq!(canvas.pixels[18..21], [1, 2, 3]);
     }
 
     #[test]
@@ -108,11 +104,11 @@ mod tests {
         let mut canvas = Canvas::new(5, 4);
         canvas.draw(&[0, 9, 9, 0], (2, 2), 2);
         assert_eq!(shown(&canvas), ["..##.", "..##.", "##...", "##..."]);
-        assert_eq!(canvas.pixels()[6..9], [9, 9, 9]);
+        assert_eq!(canvas.pixels[6..9], [9, 9, 9]);
 
         let mut canvas = Canvas::new(2, 1);
         canvas.draw(&[1, 2, 3, 4, 5, 6, 7, 8, 9], (1, 3), 1);
-        assert_eq!(canvas.pixels(), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(canvas.pixels, [1, 2, 3, 4, 5, 6]);
     }
 
     #[test]

@@ -75,8 +75,8 @@ impl VideoWriter {
         self.canvas.draw(pixels, self.size, self.scale);
         self.frames += 1;
         let written = match &mut self.file {
-            VideoFile::Gif(file) => file.frame(self.canvas.pixels()),
-            VideoFile::Mp4(file) => file.frame(self.canvas.pixels()),
+            VideoFile::Gif(file) => file.frame(&self.canvas.pixels),
+            VideoFile::Mp4(file) => file.frame(&self.canvas.pixels),
         };
         written.with_context(|| unfinished(&self.path))
     }

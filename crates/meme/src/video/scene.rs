@@ -37,7 +37,8 @@ const HEADER: usize = MARGIN + 5 * LINE + CHART + 4 + LINE;
 pub struct Scene {
     game: (usize, usize),
     scale: usize,
-    size: (usize, usize),
+    /// Height and width.
+    pub size: (usize, usize),
     canvas: Canvas,
     title: String,
     actions: Vec<String>,
@@ -87,11 +88,6 @@ impl Scene {
         })
     }
 
-    /// Height and width.
-    pub fn size(&self) -> (usize, usize) {
-        self.size
-    }
-
     /// Draws a step and returns the RGB pixels.
     pub fn draw(&mut self, shown: &SceneStep<'_>) -> &[u8] {
         self.canvas.fill((0, 0), (self.size.1, self.size.0), [0; 3]);
@@ -103,7 +99,7 @@ impl Scene {
         self.numbers(shown);
         self.chart();
         self.rows(shown);
-        self.canvas.pixels()
+        &self.canvas.pixels
     }
 
     /// The panel's left edge.
@@ -229,7 +225,7 @@ mod tests {
     #[test]
     fn bar_length_is_proportional_to_probability() {
         let mut scene = Scene::new(&spec(&[210, 160], 3), 32).unwrap();
-        let (height, width) = scene.size();
+        let (height, width) = scene.size;
         assert_eq!((height, width), (210, 160 + CONTENT + 2 * MARGIN));
         let observation = [0; 210 * 160];
         let probabilities = [0.25, 0.75, 0.0];
@@ -244,7 +240,7 @@ mod tests {
     #[test]
     fn value_bars_span_the_smallest_to_the_largest() {
         let mut scene = Scene::new(&spec(&[10, 10], 3), 1).unwrap();
-        let width = scene.size().1;
+        let width = scene.size.1;
         let observation = [9; 100];
         let pixels = scene.draw(&shown(&observation, None, &[-1.0, 0.0, 1.0], 2)).to_vec();
         let row = |action: usize| HEADER + action * ROW + 6;
@@ -256,7 +252,7 @@ mod tests {
     fn any_number_of_actions_and_any_value_can_be_drawn() {
         for actions in [1, 18, 40, 41, 360, 1000] {
             let mut scene = Scene::new(&spec(&[10, 10, 3], actions), 32).unwrap();
-            assert!(scene.size().0 <= HEADER + MOST_NAMED * ROW + MARGIN);
+            assert!(scene.size.0 <= HEADER + MOST_NAMED * ROW + MARGIN);
             for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, 0.0] {
                 let q = vec![value; actions];
                 let mut shown = shown(&[1; 300], None, &q, actions - 1);

@@ -119,7 +119,7 @@ impl Snapshot {
             sequences: shard.held().map(|(sequence, weight)| (Arc::clone(sequence), weight)).collect(),
         };
         let shards = shards.iter().map(|shard| cut(shard)).collect();
-        Self { config: *replay.config(), draws: draws.clone(), shards, writers }
+        Self { config: replay.config, draws: draws.clone(), shards, writers }
     }
 
     /// Writes the snapshot.

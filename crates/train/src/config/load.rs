@@ -91,19 +91,6 @@ impl Sources {
     }
 }
 
-impl Config {
-    /// Checks a config that was made or changed in code; on failure, lists everything that is wrong.
-    pub fn validate(&self) -> Result<(), ConfigError> {
-        let mut layers = Layers::over_defaults()?;
-        let values = Table::try_from(self)?;
-        for field in fields() {
-            let Some(value) = config_schema::value_at(&values, &field.path) else { continue };
-            layers.set(field, value, Origin::Code);
-        }
-        layers.finish().map(|_| ())
-    }
-}
-
 /// The values so far, where each was written, and what is wrong with the rest.
 struct Layers {
     values: Table,
@@ -192,7 +179,7 @@ impl Layers {
                 }
             }
             // Unreachable while every range fits the type of its field.
-            Err(error) => self.report(Origin::Code, Fault::Rule(one_line(error.message()))),
+            Err(error) => self.report(Origin::Default, Fault::Rule(one_line(error.message()))),
         }
         Err(ConfigError::Invalid(self.problems))
     }
@@ -204,7 +191,6 @@ impl Layers {
             Origin::Preset { .. } => 1,
             Origin::File { .. } => 2,
             Origin::Set(_) => 3,
-            Origin::Code => 4,
         };
         let origins = paths.iter().filter_map(|path| self.origins.get(path));
         origins.max_by_key(|origin| rank(origin)).cloned().unwrap_or(Origin::Default)

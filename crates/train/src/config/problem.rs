@@ -26,8 +26,6 @@ pub enum Origin {
     },
     /// In a setting of the form `path=value`.
     Set(String),
-    /// In code that made or changed a [`Config`](super::Config).
-    Code,
 }
 
 impl fmt::Display for Origin {
@@ -39,7 +37,6 @@ impl fmt::Display for Origin {
             Self::File { path, line: Some(line) } => write!(f, "{}, line {line}", path.display()),
             Self::File { path, line: None } => write!(f, "{}", path.display()),
             Self::Set(setting) => f.write_str(setting),
-            Self::Code => f.write_str("config"),
         }
     }
 }

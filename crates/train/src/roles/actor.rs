@@ -28,7 +28,8 @@ pub struct Actor {
     /// Outcomes of each group, between `wait` and `absorb`.
     arrived: Vec<Vec<Step>>,
     requests: ActRequests,
-    steps: u64,
+    /// Agent steps so far, summed over the environments.
+    pub steps: u64,
     /// Reported by the next `wait`.
     fault: Option<String>,
     /// Whether an error interrupted a step, so that environments and actor environments disagree.
@@ -150,11 +151,6 @@ impl Actor {
         self.stepping.len()
     }
 
-    /// Agent steps so far, summed over the environments.
-    pub fn steps(&self) -> u64 {
-        self.steps
-    }
-
     /// Asks the networks for a group's actions and starts its environments.
     pub fn decide(&mut self, group: usize, networks: &mut dyn Decide) -> Result<()> {
         let size = self.environments.group_size();
@@ -204,7 +200,7 @@ impl Actor {
             let env_actor = &mut self.env_actors[group * size + env];
             let position = Position::new(environments.ram(group, env));
             let is_new = position.filter(|&position| env_actor.visit(position));
-            positions.extend(is_new.filter(|_| env_actor.role() == Role::Actor));
+            positions.extend(is_new.filter(|_| env_actor.spec.role == Role::Actor));
             let report = env_actor.take(step, last, bandit).inspect_err(|_| self.broken = true)?;
             report.map(Event::Episode).into_iter().for_each(&mut *on_event);
         }
@@ -219,7 +215,7 @@ impl Actor {
     /// none are left.
     pub fn flush(&mut self, timeout: Duration) -> Result<bool> {
         let start = Instant::now();
-        for writer in self.env_actors.iter_mut().filter_map(EnvActor::writer_mut) {
+        for writer in self.env_actors.iter_mut().filter_map(|env_actor| env_actor.writer.as_mut()) {
             match writer.flush(timeout.saturating_sub(start.elapsed())) {
                 Ok(()) => {}
                 Err(ReplayError::Timeout { .. }) => return Ok(false),
@@ -238,14 +234,14 @@ impl Actor {
             // An environment that can't be saved, or whose worker was just lost, loses its episode.
             let environment = if self.broken { None } else { self.environments.save(i / size, i % size).ok() };
             let episodes = self.environments.episodes_begun(i / size, i % size);
-            env_actors.push(SavedEnvActor { state: env_actor.state().clone(), environment, episodes });
+            env_actors.push(SavedEnvActor { state: env_actor.state.clone(), environment, episodes });
         }
         SavedActor { steps: self.steps, env_actors }
     }
 
     /// The writers' states, in the order of the environments.
     pub fn writers(&self) -> Vec<WriterState> {
-        self.env_actors.iter().filter_map(EnvActor::writer).map(Writer::state).collect()
+        self.env_actors.iter().filter_map(|env_actor| Some(env_actor.writer.as_ref()?.state())).collect()
     }
 }
 

@@ -22,10 +22,12 @@ use crate::roles::messages::{ActRequest, Decision, EpisodeReport, NoveltySums, P
 /// the environment's step, and [`take`](Self::take) with its outcome.
 #[derive(Debug)]
 pub struct EnvActor {
-    spec: EnvActorSpec,
-    state: EnvActorState,
-    /// Evaluators have none.
-    writer: Option<Writer>,
+    /// What sets it apart from the others.
+    pub spec: EnvActorSpec,
+    /// What a checkpoint keeps, besides the writer's state.
+    pub state: EnvActorState,
+    /// Writer of this environment's sequences; evaluators have none.
+    pub writer: Option<Writer>,
 }
 
 /// What sets one actor environment apart from the others.
@@ -114,28 +116,8 @@ impl EnvActor {
 
     /// Starts from the d²_m of a trained agent.
     pub fn with_distances(mut self, distances: DistanceMean) -> Self {
-        self.state.novelty.take_distances(distances);
+        self.state.novelty.distance_mean = distances;
         self
-    }
-
-    /// What a checkpoint keeps, besides the writer's state.
-    pub fn state(&self) -> &EnvActorState {
-        &self.state
-    }
-
-    /// Actor or evaluator.
-    pub fn role(&self) -> Role {
-        self.spec.role
-    }
-
-    /// Writer of this environment's sequences.
-    pub fn writer(&self) -> Option<&Writer> {
-        self.writer.as_ref()
-    }
-
-    /// Writer of this environment's sequences, to insert them into replay.
-    pub fn writer_mut(&mut self) -> Option<&mut Writer> {
-        self.writer.as_mut()
     }
 
     /// Intrinsic rewards of the observation that the pending action was chosen for.
@@ -224,7 +206,7 @@ impl EnvActor {
             frames,
             positions: self.state.positions.len() as u64,
             novelty: self.state.sums,
-            distances: self.state.novelty.distances(),
+            distances: self.state.novelty.distance_mean,
         };
         bandit.report(role, policy, if hides_rewards { 0.0 } else { score })?;
         self.next_episode(bandit);
@@ -249,7 +231,7 @@ impl EnvActor {
     /// Forgets the current episode and begins the next one with this d²_m, as an evaluator does for an evaluation.
     pub fn restart(&mut self, distances: DistanceMean, bandit: &CentralBandit) {
         self.state.pending = None;
-        self.state.novelty.take_distances(distances);
+        self.state.novelty.distance_mean = distances;
         self.next_episode(bandit);
     }
 

@@ -155,9 +155,9 @@ impl ActorThread {
     }
 
     fn absorb_as_actor(&mut self, group: usize) -> Result<()> {
-        let steps_before = self.actor.steps();
+        let steps_before = self.actor.steps;
         self.absorb(group, |_| true)?;
-        self.control.count_actor_steps(self.actor.steps() - steps_before);
+        self.control.count_actor_steps(self.actor.steps - steps_before);
         Ok(())
     }
 

@@ -71,7 +71,7 @@ impl CentralBandit {
     /// Statistics of each policy, and the number of its episodes.
     pub fn arms(&self) -> (Vec<Arm>, Vec<u64>) {
         let state = self.lock();
-        (state.bandit.arms().to_vec(), state.pulls.clone())
+        (state.bandit.arms.to_vec(), state.pulls.clone())
     }
 
     /// The policy with the best mean return.

@@ -19,22 +19,13 @@ pub struct BatchPrefetch {
 /// Memory for a batch, and the last batch drawn into it.
 pub struct PrefetchedBatch {
     /// Everything but the observations.
-    arrays: SequenceBatch,
+    pub arrays: SequenceBatch,
     observations: ObservationMemory,
-    loaded: Option<LoadedBatch>,
-}
-
-impl PrefetchedBatch {
-    /// All arrays but the observations.
-    pub fn arrays(&self) -> &SequenceBatch {
-        &self.arrays
-    }
-
     /// The batch on the device, once one has been drawn.
-    pub fn loaded(&self) -> Option<&LoadedBatch> {
-        self.loaded.as_ref()
-    }
+    pub loaded: Option<LoadedBatch>,
 }
+
+impl PrefetchedBatch {}
 
 impl BatchPrefetch {
     /// Prefetches from `replay` with this many threads, for `learner`.
@@ -44,7 +35,7 @@ impl BatchPrefetch {
 
     /// Returns memory for a batch of `size` sequences.
     pub fn memory(&self, size: usize) -> Result<PrefetchedBatch> {
-        let layout = self.replay.config().layout;
+        let layout = self.replay.config.layout;
         Ok(PrefetchedBatch {
             arrays: SequenceBatch::without_observations(&layout, size),
             observations: self.loader.memory(size, layout.trace)?,

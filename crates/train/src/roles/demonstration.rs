@@ -17,12 +17,14 @@ use crate::runtime::assembly::Task;
 /// Greedy play with the averaged parameters, in the first environment of an evaluation with the same seed.
 pub struct Demonstration {
     environments: Box<dyn Environments>,
-    spec: EnvSpec,
+    /// Specification of the environment.
+    pub spec: EnvSpec,
     env_actor: EnvActor,
     inference: Inference,
     bandit: CentralBandit,
     requests: ActRequests,
-    updates: u64,
+    /// Number of updates that made the parameters.
+    pub updates: u64,
 }
 
 /// One step of a demonstration.
@@ -52,16 +54,6 @@ impl Demonstration {
         let EvaluationSetup { spec, inference, bandit, updates, .. } = setup;
         let requests = ActRequests::new(ObservationRows::on_host(1, spec.observation_bytes()));
         Ok(Self { environments, spec, env_actor, inference, bandit, requests, updates })
-    }
-
-    /// Specification of the environment.
-    pub fn spec(&self) -> &EnvSpec {
-        &self.spec
-    }
-
-    /// Number of updates that made the parameters.
-    pub fn updates(&self) -> u64 {
-        self.updates
     }
 
     /// The policy that plays: the bandit's greedy arm.

@@ -140,7 +140,7 @@ impl Evaluation {
 
     /// Agent steps of all environments so far.
     pub fn steps(&self) -> u64 {
-        self.actors.iter().map(Actor::steps).sum()
+        self.actors.iter().map(|actor| actor.steps).sum()
     }
 
     /// Steps the environments of all workers that have episodes left. Reports faults that were handled to `warn`.

@@ -61,7 +61,7 @@ impl Inference {
         let online = ActingNetwork::new(agent, observation, actions, device)?;
         let average = ActingNetwork::new(agent, observation, actions, device)?;
         let RoleSizes { actors, evaluators } = roles;
-        let states = RecurrentStates::new(online.networks(), actors + evaluators, device)?;
+        let states = RecurrentStates::new(&online.networks, actors + evaluators, device)?;
         let mut inference = Self {
             online,
             average,
@@ -82,7 +82,7 @@ impl Inference {
 
     /// Length of f(x).
     pub fn embedding_length(&self) -> usize {
-        self.average.networks().embedding_length
+        self.average.networks.embedding_length
     }
 
     /// Memory for the observations of actors with these numbers of environments, in the order of their slots.

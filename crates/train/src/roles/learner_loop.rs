@@ -15,11 +15,13 @@ use crate::runtime::published_parameters::{Embedding, PublishedParameters};
 
 /// A learner and the replay that it learns from.
 pub struct LearnerLoop {
-    learner: Learner,
-    replay: Arc<Replay>,
+    /// The learner.
+    pub learner: Learner,
+    /// The replay that it learns from.
+    pub replay: Arc<Replay>,
     publish_every: u64,
     /// The f that actors use.
-    embedding: Embedding,
+    pub embedding: Embedding,
     hold: EmbeddingHold,
     /// Batch of the update in progress.
     in_progress: Option<BatchOrigin>,
@@ -79,21 +81,6 @@ impl LearnerLoop {
     /// Continues with a saved f: restored episodic memories can be compared with no other.
     pub fn keep_embedding(&mut self, saved: Embedding) {
         self.embedding = saved;
-    }
-
-    /// The f that actors use.
-    pub fn embedding(&self) -> &Embedding {
-        &self.embedding
-    }
-
-    /// The learner.
-    pub fn learner(&self) -> &Learner {
-        &self.learner
-    }
-
-    /// The replay that it learns from.
-    pub fn replay(&self) -> &Arc<Replay> {
-        &self.replay
     }
 
     /// Returns the averaged parameters as evaluators use them, with the f that is held.
@@ -166,7 +153,7 @@ struct BatchOrigin {
 impl BatchOrigin {
     /// Origin of a batch that is learned from after `updates` updates.
     fn of(batch: &PrefetchedBatch, updates: u64) -> Self {
-        let batch = batch.arrays();
+        let batch = &batch.arrays;
         let mean = |values: &mut dyn Iterator<Item = u64>| values.sum::<u64>() as f64 / batch.sequences.len() as f64;
         Self {
             staleness: mean(
@@ -179,7 +166,7 @@ impl BatchOrigin {
 }
 
 fn loaded(batch: &PrefetchedBatch) -> Result<&LoadedBatch> {
-    batch.loaded().ok_or(TrainError::Gone { role: "the sampler" })
+    batch.loaded.as_ref().ok_or(TrainError::Gone { role: "the sampler" })
 }
 
 #[cfg(test)]
@@ -212,7 +199,7 @@ mod tests {
         let mut assembly = Assembly::new(&task, &config, tch::Device::Cpu, None).unwrap();
         let Assembly { inference, agent, actors, .. } = &mut assembly;
         let TrainingAgent { learner_loop, bandit, .. } = agent;
-        let prefetch = BatchPrefetch::new(learner_loop.replay(), 1, learner_loop.learner()).unwrap();
+        let prefetch = BatchPrefetch::new(&learner_loop.replay, 1, &learner_loop.learner).unwrap();
         for _ in 0..40 {
             for actor in actors.iter_mut() {
                 for group in 0..actor.groups() {
@@ -270,6 +257,6 @@ mod tests {
         }
         // The next draw depends on the priorities.
         let (wanted, found) = (draw(&mut whole_drawing), draw(&mut ahead_drawing));
-        assert_eq!(found.arrays().sequences, wanted.arrays().sequences);
+        assert_eq!(found.arrays.sequences, wanted.arrays.sequences);
     }
 }

@@ -46,7 +46,7 @@ impl PrefetchThread {
 
     /// Fills a batch, once replay holds enough sequences; returns whether it did.
     fn fill(&mut self, batch: &mut PrefetchedBatch) -> Result<bool> {
-        let waited = self.replay.limiter().wait_to_sample(batch.arrays().sequences.len() as u64, POLL);
+        let waited = self.replay.limiter.wait_to_sample(batch.arrays.sequences.len() as u64, POLL);
         self.stopwatch.lap(Activity::WaitingForInserts);
         waited?;
         let filled = self.prefetch.draw(batch, POLL);

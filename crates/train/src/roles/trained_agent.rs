@@ -45,7 +45,7 @@ impl TrainedAgent {
         let mut embedding = published.embedding()?;
         embedding.restore(&weights, embedding_version)?;
         published.keep_embedding(&embedding)?;
-        Ok(Self { published, has_online, bandit: CentralBandit::resume(bandit), distances: distances.mean() })
+        Ok(Self { published, has_online, bandit: CentralBandit::resume(bandit), distances: distances.mean })
     }
 }
 

@@ -25,16 +25,12 @@ pub struct TrainingAgent {
 /// Evaluators see the game as the trained agent plays it, actors as they explore it.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct NeighbourDistances {
-    mean: DistanceMean,
+    /// The running mean.
+    pub mean: DistanceMean,
     from_evaluator: bool,
 }
 
 impl NeighbourDistances {
-    /// The running mean.
-    pub fn mean(&self) -> DistanceMean {
-        self.mean
-    }
-
     /// Takes the distances of a finished episode.
     pub fn record(&mut self, event: &Event) {
         if let Event::Episode(report) = event
@@ -61,7 +57,7 @@ mod tests {
             let report =
                 EpisodeReport { role, environment: 0, policy: 0, score, frames, positions, novelty, distances };
             trained.record(&Event::Episode(report));
-            trained.mean().mean()
+            trained.mean.mean
         };
         assert_eq!(record(Role::Actor, 2.0), 2.0);
         assert_eq!(record(Role::Evaluator, 3.0), 3.0);

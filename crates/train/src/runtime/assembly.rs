@@ -89,7 +89,7 @@ impl Assembly {
                 (learner, Some((agent, state, embedding)))
             }
         };
-        let (state, embedding) = (learner.networks().state_length(), learner.networks().embedding_length);
+        let (state, embedding) = (learner.networks.state_length(), learner.networks.embedding_length);
         let replay_config = config.replay_for(spec.observation_bytes(), state, seed(Purpose::Draws));
         let (replay, writers) = match checkpoint {
             None => (Replay::new(replay_config)?, Vec::new()),

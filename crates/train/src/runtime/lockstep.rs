@@ -32,7 +32,7 @@ impl Lockstep {
     /// Prepares an assembled run.
     pub fn new(assembly: Assembly, config: &Config) -> Result<Self> {
         let learner_loop = &assembly.agent.learner_loop;
-        let prefetch = BatchPrefetch::new(learner_loop.replay(), 1, learner_loop.learner())?;
+        let prefetch = BatchPrefetch::new(&learner_loop.replay, 1, &learner_loop.learner)?;
         let batch = prefetch.memory(config.learner.batch_size)?;
         let before_evaluation = assembly.evaluator_states.clone();
         let evaluations = EvaluationRounds::new(&config.evaluation, before_evaluation.due);
@@ -43,14 +43,14 @@ impl Lockstep {
         let evaluators = &self.assembly.evaluators;
         EvaluatorStates {
             episodes: evaluators.iter().flat_map(Actor::episodes_begun).collect(),
-            steps: self.assembly.evaluator_states.steps + evaluators.iter().map(Actor::steps).sum::<u64>(),
+            steps: self.assembly.evaluator_states.steps + evaluators.iter().map(|actor| actor.steps).sum::<u64>(),
             due: self.evaluations.due(),
         }
     }
 
     /// Steps of all roles so far, which are the clock of evaluations.
     fn steps(&self) -> f64 {
-        let actors = self.assembly.actors.iter().map(Actor::steps).sum::<u64>();
+        let actors = self.assembly.actors.iter().map(|actor| actor.steps).sum::<u64>();
         (actors + self.evaluator_states().steps) as f64
     }
 
@@ -64,7 +64,7 @@ impl Lockstep {
             inference.refresh_evaluators(&agent.learner_loop.published()?)?;
             self.evaluations.begin(now, frames, agent)?;
             for evaluator in evaluators {
-                evaluator.restart(agent.distances.mean(), &agent.bandit)?;
+                evaluator.restart(agent.distances.mean, &agent.bandit)?;
             }
         }
         if !self.evaluations.is_playing() {
@@ -143,7 +143,7 @@ impl TrainingRuntime for Lockstep {
     }
 
     fn frames(&self) -> u64 {
-        self.assembly.actors.iter().map(|actor| actor.steps() * u64::from(actor.spec().frames_per_step)).sum()
+        self.assembly.actors.iter().map(|actor| actor.steps * u64::from(actor.spec().frames_per_step)).sum()
     }
 
     fn agent(&self) -> &TrainingAgent {
@@ -166,7 +166,7 @@ impl TrainingRuntime for Lockstep {
             actors: actors.iter_mut().map(Actor::save).collect(),
             evaluators,
         };
-        let replay = Snapshot::take(agent.learner_loop.replay(), writers);
+        let replay = Snapshot::take(&agent.learner_loop.replay, writers);
         TrainingSnapshot::new(frames, agent, agent.bandit.state(), roles, replay)?.with_acting(published)
     }
 }

@@ -48,9 +48,12 @@ pub struct MetricsAccumulator {
     /// Seconds of training over all starts of the run; 0 in lockstep, which must not depend on the clock.
     seconds: f64,
     updates: Means,
-    last_update: u64,
-    last_loss: Option<f64>,
-    last_row: u64,
+    /// Number of the last update.
+    pub last_update: u64,
+    /// Loss of the last update.
+    pub last_loss: Option<f64>,
+    /// Frames of the last row.
+    pub last_row: u64,
 }
 
 /// The last evaluation.
@@ -227,21 +230,6 @@ impl MetricsAccumulator {
         self.recent.back().map(|report| report.score)
     }
 
-    /// Loss of the last update.
-    pub fn last_loss(&self) -> Option<f64> {
-        self.last_loss
-    }
-
-    /// Number of the last update.
-    pub fn last_update(&self) -> u64 {
-        self.last_update
-    }
-
-    /// Frames of the last row.
-    pub fn last_row(&self) -> u64 {
-        self.last_row
-    }
-
     /// Returns a row at this frame count, and starts the sums of the next one.
     pub fn row(&mut self, frames: u64, bandit: &CentralBandit, accounting: &replay::Accounting) -> Row {
         let mut row = Row::new(frames);
@@ -364,7 +352,7 @@ mod tests {
         }
         let bandit = CentralBandit::new(3, &config.bandit, 0);
         let row = metrics.row(100, &bandit, &replay::Accounting::default());
-        assert_eq!(metrics.last_row(), 100);
+        assert_eq!(metrics.last_row, 100);
         let vector = |name: &str| match &row.values[name] {
             Value::Vector(values) => values.clone(),
             Value::Scalar(value) => panic!("{name} is {value}"),

@@ -66,7 +66,7 @@ impl PublishedParameters {
     pub fn of(learner: &Learner) -> Result<Self> {
         let (online, average) =
             (learner.parameters(ParameterSource::Online)?, learner.parameters(ParameterSource::Ema)?);
-        Self::new(learner.updates(), online, average, learner.rnd_errors().clone())
+        Self::new(learner.updates(), online, average, learner.rnd_errors.clone())
     }
 
     /// Parameters that `version` updates have made.
@@ -146,7 +146,7 @@ mod tests {
         let config = Sources { preset: Some("tiny".to_owned()), file: None, set: Vec::new() }.load().unwrap().config;
         let observation = ObservationSpec { shape: vec![8, 8], kind: ObservationKind::U8 };
         let mut learner = Learner::new(&config.agent, &observation, 3, 1, Device::Cpu).unwrap();
-        let batch = random_batch(learner.networks(), 20, &[20, 5], &mut Random::seed_from_u64(1));
+        let batch = random_batch(&learner.networks, 20, &[20, 5], &mut Random::seed_from_u64(1));
         learner.step(&batch).unwrap();
         let copies = |published: &PublishedParameters| {
             [&published.online, &published.average].map(|parameters| parameters.agent.flat().copy())

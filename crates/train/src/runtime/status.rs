@@ -155,7 +155,7 @@ impl RunStatus {
         game: Option<&Game>,
         saving: Option<u64>,
     ) -> Self {
-        let accounting = runtime.agent().learner_loop.replay().accounting();
+        let accounting = runtime.agent().learner_loop.replay.accounting();
         let fill = config.replay.minimum_fill as u64;
         let waits_for = (accounting.inserted < fill)
             .then(|| format!("{fill} sequences before learning begins, of which {} are there", accounting.inserted));
@@ -165,7 +165,7 @@ impl RunStatus {
         Self {
             frames: runtime.frames(),
             budget: config.run.frames,
-            updates: metrics.last_update(),
+            updates: metrics.last_update,
             frames_per_second: rates.frames_per_second,
             updates_per_second: rates.updates_per_second,
             seconds_left: rates.seconds_for(config.run.frames.saturating_sub(runtime.frames())),
@@ -184,7 +184,7 @@ impl RunStatus {
             // In lockstep nothing depends on the clock.
             evaluation_age_seconds: age.filter(|_| !config.run.lockstep),
             human_normalised: evaluation_score.zip(game).map(|(score, game)| game.normalised(score)),
-            loss: metrics.last_loss(),
+            loss: metrics.last_loss,
             favourite_policy: runtime.agent().bandit.greedy(),
             waits_for,
             saving,

@@ -52,14 +52,14 @@ impl Threads {
     pub fn start(assembly: Assembly, config: &Config) -> Result<Self> {
         let Assembly { agent, inference, actors, evaluators, .. } = assembly;
         let frames_per_step = actors.first().map_or(1, |actor| u64::from(actor.spec().frames_per_step));
-        let steps = actors.iter().map(Actor::steps).sum();
+        let steps = actors.iter().map(|actor| actor.steps).sum();
         let control = Arc::new(RunControl::new(steps));
         let timesheet = Arc::new(Timesheet::default());
         // Large allocations come first: if one fails, there is no thread to end yet.
         let (empty, empty_batches) = channel();
         let (filled_batches, filled) = sync_channel(config.learner.prefetch);
-        let replay = Arc::clone(agent.learner_loop.replay());
-        let prefetch = BatchPrefetch::new(&replay, config.replay.sampler_threads, agent.learner_loop.learner())?;
+        let replay = Arc::clone(&agent.learner_loop.replay);
+        let prefetch = BatchPrefetch::new(&replay, config.replay.sampler_threads, &agent.learner_loop.learner)?;
         for _ in 0..config.learner.prefetch + 2 {
             // The receiver is alive: it moves into the sampler's thread below.
             let _ = empty.send(prefetch.memory(config.learner.batch_size)?);
@@ -137,7 +137,7 @@ impl Threads {
             let published = self.agent.learner_loop.published()?;
             self.evaluations.begin(now, frames, &self.agent)?;
             self.server()?.refresh_evaluators(published)?;
-            self.control.begin_evaluation(self.agent.distances.mean());
+            self.control.begin_evaluation(self.agent.distances.mean);
         }
         Ok(())
     }
@@ -178,7 +178,7 @@ impl TrainingRuntime for Threads {
             Ok(batch) => {
                 // A GPU gets the next update before the last one is read; elsewhere that would only delay it.
                 let learner_loop = &mut self.agent.learner_loop;
-                let finished = if learner_loop.learner().runs_ahead() {
+                let finished = if learner_loop.learner.runs_ahead() {
                     learner_loop.begin(&batch)?
                 } else {
                     Some(learner_loop.update(&batch)?)
@@ -247,7 +247,7 @@ impl TrainingRuntime for Threads {
                 ThreadCopy::Evaluator(episodes) => roles.evaluators.episodes.extend(episodes),
             }
         }
-        let replay = Snapshot::take(self.agent.learner_loop.replay(), writers);
+        let replay = Snapshot::take(&self.agent.learner_loop.replay, writers);
         let frames = self.frames();
         if after == AfterCopy::Continue {
             // Only this thread changes the learner, so the others need not pause for its copy.
@@ -260,7 +260,7 @@ impl TrainingRuntime for Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.control.stop();
-        self.agent.learner_loop.replay().limiter().stop();
+        self.agent.learner_loop.replay.limiter.stop();
         self.batches = None;
         for thread in self.actors.drain(..).chain(self.sampler.take()) {
             // Errors have come through the channel.

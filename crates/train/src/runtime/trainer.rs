@@ -138,7 +138,7 @@ impl<'a> Trainer<'a> {
             Box::new(Threads::start(assembly, config)?)
         };
         // Rows after the last one in these metrics will be written again.
-        let last_row = from.as_ref().map(|_| metrics.last_row());
+        let last_row = from.as_ref().map(|_| metrics.last_row);
         let (metrics_file, repair) = MetricsWriter::open(&files.metrics_file(), last_row)?;
         let events = EventWriter::create(&files.events_directory(), last_row)?;
         let saved = from.map(|checkpoint| checkpoint.frames());
@@ -156,7 +156,7 @@ impl<'a> Trainer<'a> {
             directory,
             display,
             game: task.environment.game(),
-            rates: Rates::new(runtime.frames(), metrics.last_update()),
+            rates: Rates::new(runtime.frames(), metrics.last_update),
             runtime,
             metrics,
             store,
@@ -221,7 +221,7 @@ impl<'a> Trainer<'a> {
     }
 
     fn status(&mut self) -> RunStatus {
-        self.rates.measure(self.runtime.frames(), self.metrics.last_update());
+        self.rates.measure(self.runtime.frames(), self.metrics.last_update);
         let saving = self.saving.as_ref().map(BackgroundSave::bytes);
         RunStatus::new(self.config, self.runtime.as_ref(), &self.metrics, &self.rates, self.game, saving)
     }
@@ -233,7 +233,7 @@ impl<'a> Trainer<'a> {
             let every = self.config.metrics.lockstep_frames;
             return self.runtime.frames() / every > frames_before / every;
         }
-        let played = self.runtime.frames() > self.metrics.last_row();
+        let played = self.runtime.frames() > self.metrics.last_row;
         played && self.last_row.elapsed().as_secs_f64() >= self.config.metrics.interval_seconds
     }
 
@@ -242,7 +242,7 @@ impl<'a> Trainer<'a> {
     /// In lockstep the row is out of turn, so the accumulator forgets it: a resumed run overwrites it, and has the same
     /// rows as one that never stopped.
     fn close_metrics(&mut self) {
-        if self.runtime.frames() <= self.metrics.last_row() {
+        if self.runtime.frames() <= self.metrics.last_row {
             return;
         }
         let metrics = self.metrics.clone();
@@ -255,7 +255,7 @@ impl<'a> Trainer<'a> {
     /// Writes a row. A failure is reported, and training continues.
     fn write_row(&mut self) {
         let frames = self.runtime.frames();
-        let accounting = self.runtime.agent().learner_loop.replay().accounting();
+        let accounting = self.runtime.agent().learner_loop.replay.accounting();
         let mut row = self.metrics.row(frames, &self.runtime.agent().bandit, &accounting);
         row.scalar("replay/samples_per_insert", samples_per_insert(self.config, &accounting));
         if let Some(times) = self.runtime.times() {
@@ -265,7 +265,7 @@ impl<'a> Trainer<'a> {
             self.last_times = times;
         }
         if !self.config.run.lockstep {
-            self.rates.measure(frames, self.metrics.last_update());
+            self.rates.measure(frames, self.metrics.last_update);
             row.scalar("speed/seconds", self.add_time());
             row.scalar("speed/frames_per_second", self.rates.frames_per_second);
             row.scalar("speed/updates_per_second", self.rates.updates_per_second);
@@ -287,7 +287,7 @@ impl<'a> Trainer<'a> {
             row.scalar("memory/workers", usage.worker_bytes as f64);
         }
         row.scalar("memory/replay", replay as f64);
-        if let Ok(Some(memory)) = self.runtime.agent().learner_loop.learner().device_memory() {
+        if let Ok(Some(memory)) = self.runtime.agent().learner_loop.learner.device_memory() {
             row.scalar("memory/device", memory as f64);
         }
     }
@@ -350,7 +350,7 @@ impl<'a> Trainer<'a> {
 
     /// Starts to write a copy, with the present metrics.
     fn begin_save(&mut self, copied: TrainingSnapshot) -> Result<BackgroundSave> {
-        let (metrics, frames) = (self.metrics.clone(), copied.frames());
+        let (metrics, frames) = (self.metrics.clone(), copied.frames);
         self.last_save = Instant::now();
         self.directory.check_held()?;
         // Rows up to the checkpoint stay when the run resumes from it, so they must be on disk before it.

@@ -62,11 +62,11 @@ pub struct AgentScalars {
 
 impl AgentScalars {
     fn of(agent: &TrainingAgent, bandit: BanditState) -> Self {
-        let learner = agent.learner_loop.learner();
+        let learner = &agent.learner_loop.learner;
         Self {
             updates: learner.updates(),
-            embedding_version: agent.learner_loop.embedding().version,
-            rnd_errors: learner.rnd_errors().clone(),
+            embedding_version: agent.learner_loop.embedding.version,
+            rnd_errors: learner.rnd_errors.clone(),
             distances: agent.distances,
             bandit,
         }
@@ -106,7 +106,8 @@ pub struct TrainingState {
 
 /// Copy of everything that a run resumes from, made while all roles pause; writing it does not hold them up.
 pub struct TrainingSnapshot {
-    frames: u64,
+    /// Emulator frames that the actors had played.
+    pub frames: u64,
     weights: NamedTensors,
     agent: AgentScalars,
     optimizer: NamedTensors,
@@ -145,11 +146,6 @@ impl TrainingSnapshot {
     pub fn ending(self, status: &RunStatus) -> Self {
         let status = RunStatus { frames_per_second: 0.0, updates_per_second: 0.0, ..status.clone() };
         Self { final_status: Some(status), ..self }
-    }
-
-    /// Emulator frames that the actors had played.
-    pub fn frames(&self) -> u64 {
-        self.frames
     }
 
     /// Writes the snapshot as a checkpoint, with the metrics of the same moment.
