@@ -16,6 +16,7 @@ import json
 import shlex
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent
@@ -31,7 +32,9 @@ tables. The page of each run has its command, protocol and curves.
 # The paper's agents in the tables, by their keys in `meme games --json`.
 OTHERS = {"meme_200m": "MEME 200M", "meme_1b": "MEME 1B", "agent57_1b": "Agent57 1B"}
 # Rows of metrics to keep, evenly over the run, and their significant digits.
-ROWS, DIGITS = 120, 5
+ROWS, DIGITS = 60, 4
+# Metrics of the published figure. All of them would take hundreds of kilobytes.
+CURVES = ("evaluation/score", "actor/score", "bandit/")
 
 
 def main():
@@ -86,7 +89,7 @@ def write(arguments):
     # Without a timestamp in the header, equal metrics give equal files.
     with open(out / f"{name}.jsonl.gz", "wb") as file, gzip.GzipFile("", "wb", 9, file, mtime=0) as packed:
         packed.write("".join(json.dumps(row) + "\n" for row in thinned(rows)).encode())
-    findings = meme(arguments, "plot", str(run), "--out", str(out / f"{name}.svg"))
+    findings = draw(arguments, rows, description["task"], out / f"{name}.svg")
     (out / f"{name}.md").write_text(page(facts, findings))
     update_tables(out)
 
@@ -178,6 +181,20 @@ def shortened(value):
     if isinstance(value, list):
         return [shortened(entry) for entry in value]
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
+
+
+def draw(arguments, rows, game, figure):
+    """Draws a small figure of the scores, and returns what `meme plot` finds in all metrics."""
+    with tempfile.TemporaryDirectory() as directory:
+        excerpt = Path(directory) / f"{figure.stem}.jsonl"
+        excerpt.write_text("".join(json.dumps(row) + "\n" for row in curves(thinned(rows))))
+        meme(arguments, "plot", str(excerpt), "--game", game, "--out", str(figure))
+        return meme(arguments, "plot", str(arguments.run), "--out", str(Path(directory) / "all.svg"))
+
+
+def curves(rows):
+    """The rows with frames and the metrics of the published figure only."""
+    return [{name: value for name, value in row.items() if name.startswith(("frames", *CURVES))} for row in rows]
 
 
 def page(facts, findings):

@@ -48,8 +48,8 @@ class Result(unittest.TestCase):
         rows = [{"frames": i, "a": 1 / 3, "b": [2 / 3, None]} for i in range(1, 1001)]
         kept = result.thinned(rows)
         self.assertLessEqual(len(kept), result.ROWS)
-        self.assertEqual(kept[-1], {"frames": 1000, "a": 0.33333, "b": [0.66667, None]})
-        self.assertEqual(kept[1]["frames"] - kept[0]["frames"], 9)
+        self.assertEqual(kept[-1], {"frames": 1000, "a": 0.3333, "b": [0.6667, None]})
+        self.assertEqual(kept[1]["frames"] - kept[0]["frames"], 17)
         self.assertEqual(len(result.thinned(rows[:5])), 5)
 
     def test_page_names_everything_the_score_depends_on(self):
@@ -91,6 +91,10 @@ class Result(unittest.TestCase):
             with self.assertRaises(SystemExit) as refused:
                 result.update_tables(out)
             self.assertIn("needs exactly one line", str(refused.exception))
+
+    def test_figure_shows_scores_only(self):
+        kept = {"frames": 4, "actor/score": 1.5, "actor/score_by_policy": [1.0], "evaluation/score": 2.0}
+        self.assertEqual(result.curves([{**kept, "learner/loss": 0.1}]), [kept])
 
     def test_explains_bad_input(self):
         with tempfile.TemporaryDirectory() as directory:

@@ -7,7 +7,7 @@ use torch_ext::{Event, Priority, Stream};
 
 use crate::batch::{self, BatchShape, BatchTensors};
 use crate::error::{AgentError, Result};
-use crate::observation::{ObservationInput, ObservationKind};
+use crate::observation::{ObservationInput, ObservationKind, tensor_kind};
 
 /// Loads batches onto a learner's device, on any thread; made by [`Learner::loader`](crate::Learner::loader).
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl Loader {
             batch::clear_padding(batch, outbox.fill()?, spec.bytes());
         }
         let frames = (batch.sequences.len() * batch.trace) as i64;
-        let observations = Tensor::f_empty([frames, spec.values() as i64], (spec.kind.tensor_kind(), self.device))?;
+        let observations = Tensor::f_empty([frames, spec.values() as i64], (tensor_kind(spec.kind), self.device))?;
         outbox.send(0..*bytes, &observations)?;
         Ok(observations)
     }

@@ -1,35 +1,16 @@
 //! Observations and their conversion to a network's input.
 
+pub use envs::ObservationKind;
 use serde::{Deserialize, Serialize};
 use tch::{Device, Kind, Tensor};
 
 use crate::error::Result;
 
-/// Element type of an observation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ObservationKind {
-    /// One byte per value; the networks see it divided by 255.
-    U8,
-    /// Little-endian `f32`, unchanged.
-    F32,
-}
-
-impl ObservationKind {
-    /// Bytes of one value.
-    pub fn size(self) -> usize {
-        match self {
-            Self::U8 => 1,
-            Self::F32 => 4,
-        }
-    }
-
-    /// Element type of tensors.
-    pub fn tensor_kind(self) -> Kind {
-        match self {
-            Self::U8 => Kind::Uint8,
-            Self::F32 => Kind::Float,
-        }
+/// Element type of tensors of observations.
+pub fn tensor_kind(kind: ObservationKind) -> Kind {
+    match kind {
+        ObservationKind::U8 => Kind::Uint8,
+        ObservationKind::F32 => Kind::Float,
     }
 }
 
@@ -123,7 +104,7 @@ impl ObservationInput {
     /// Copies observations to one tensor `[frames, values]` of their own element type.
     pub fn upload(&self, bytes: &[u8], frames: usize, device: Device) -> Result<Tensor> {
         let size = [frames as i64, self.spec.values() as i64];
-        Ok(Tensor::f_from_data_size(bytes, &size, self.spec.kind.tensor_kind())?.f_to_device(device)?)
+        Ok(Tensor::f_from_data_size(bytes, &size, tensor_kind(self.spec.kind))?.f_to_device(device)?)
     }
 
     /// Converts `[frames, values]` as uploaded to `[frames, channels, height, width]` or `[frames, values]` in f32.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use strsim::osa_distance;
 
-use crate::error::EnvError;
+use crate::error::{EnvError, NameHint};
 use crate::games::{self, Game};
 use crate::tasks::{self, BuiltIn};
 
@@ -49,16 +49,14 @@ impl FromStr for EnvId {
     type Err = EnvError;
 
     fn from_str(text: &str) -> Result<Self, EnvError> {
-        let unknown = |hint: String| EnvError::UnknownEnvironment { name: text.to_owned(), hint };
+        let unknown = |hint| EnvError::UnknownEnvironment { name: text.to_owned(), hint };
         if let Some(rest) = text.strip_prefix("gym:") {
             let (module, id) = match rest.split_once(':') {
                 Some((module, id)) => (Some(module), id),
                 None => (None, rest),
             };
             if id.is_empty() || module.is_some_and(str::is_empty) {
-                return Err(unknown(
-                    "expected gym:ENV_ID, or gym:MODULE:ENV_ID with a module to import first".to_owned(),
-                ));
+                return Err(unknown(NameHint::IncompleteGym));
             }
             return Ok(Self::Gym { module: module.map(str::to_owned), id: id.to_owned() });
         }
@@ -88,13 +86,13 @@ fn plain(name: &str) -> String {
 }
 
 /// Suggests the valid names most similar to `text`.
-fn suggestion(text: &str) -> String {
+fn suggestion(text: &str) -> NameHint {
     if let Some(game) = gymnasium_name(text) {
-        return format!("did you mean `{}`?", game.rom);
+        return NameHint::Similar(vec![game.rom.clone()]);
     }
     // Gymnasium names its environments like this: `CartPole-v1`.
     if text.rsplit_once("-v").is_some_and(|(_, version)| version.parse::<u32>().is_ok()) {
-        return format!("did you mean `gym:{text}`?");
+        return NameHint::Similar(vec![format!("gym:{text}")]);
     }
     let wanted = plain(text);
     let mut candidates: Vec<(usize, bool, &str)> = games::games()
@@ -115,13 +113,9 @@ fn suggestion(text: &str) -> String {
         .iter()
         .take_while(|(distance, ..)| *distance <= 2 + wanted.chars().count() / 4)
         .take(most)
-        .map(|(.., name)| format!("`{name}`"))
+        .map(|(.., name)| (*name).to_owned())
         .collect();
-    match close.as_slice() {
-        [] => "expected one of the 57 Atari games, catch, memory, deep_sea, key_door or gym:ENV_ID".to_owned(),
-        [one] => format!("did you mean {one}?"),
-        [first @ .., last] => format!("did you mean {} or {last}?", first.join(", ")),
-    }
+    if close.is_empty() { NameHint::NothingSimilar } else { NameHint::Similar(close) }
 }
 
 #[cfg(test)]

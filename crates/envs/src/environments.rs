@@ -1,14 +1,14 @@
 //! The interface between an actor and its environments.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use crate::error::EnvError;
 
 /// The element type of an observation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ObservationKind {
-    /// One byte per value, 0..=255.
+    /// One byte per value, 0..=255; the networks see it divided by 255.
     U8,
     /// Little-endian `f32`.
     F32,

@@ -12,8 +12,8 @@ pub enum EnvError {
     UnknownEnvironment {
         /// The name given.
         name: String,
-        /// Similar names, or the valid forms of a name.
-        hint: String,
+        /// What it may have meant.
+        hint: NameHint,
     },
     /// A setting is invalid.
     #[error("{field} is {value}, expected {allowed}")]
@@ -170,4 +170,26 @@ pub enum EnvError {
     /// A built-in task could not be made.
     #[error(transparent)]
     Task(#[from] TaskError),
+}
+
+/// What an unknown name of an environment may have meant.
+#[derive(Debug, thiserror::Error)]
+pub enum NameHint {
+    /// These names, the most similar first.
+    #[error("did you mean {}?", listed(.0))]
+    Similar(Vec<String>),
+    /// No name is similar.
+    #[error("expected one of the 57 Atari games, catch, memory, deep_sea, key_door or gym:ENV_ID")]
+    NothingSimilar,
+    /// A Gymnasium environment, of which the name lacks a part.
+    #[error("expected gym:ENV_ID, or gym:MODULE:ENV_ID with a module to import first")]
+    IncompleteGym,
+}
+
+fn listed(names: &[String]) -> String {
+    let quoted: Vec<_> = names.iter().map(|name| format!("`{name}`")).collect();
+    match quoted.as_slice() {
+        [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
+        names => names.concat(),
+    }
 }

@@ -15,7 +15,7 @@ mod workers;
 
 pub use env_id::EnvId;
 pub use environments::{Ending, EnvSpec, Environments, EpisodeEnd, ObservationKind, Step};
-pub use error::EnvError;
+pub use error::{EnvError, NameHint};
 pub use make::{make, make_all};
 pub use tasks::TaskError;
 pub use workers::{AleOptions, Limits, WorkerConfig, WorkerEnvironments, check_ram};

@@ -6,7 +6,7 @@
 use std::error::Error;
 
 use agent::AgentError;
-use envs::EnvError;
+use envs::{EnvError, NameHint};
 use train::TrainError;
 use train::run::checkpoint::CheckpointError;
 use train::run::{DirectoryError, LockError};
@@ -107,7 +107,7 @@ fn of_gpu(error: &torch_ext::Error) -> Option<&'static str> {
 
 fn of_environment(error: &EnvError) -> Option<&'static str> {
     match error {
-        EnvError::UnknownEnvironment { hint, .. } if hint.starts_with("expected one of") => {
+        EnvError::UnknownEnvironment { hint: NameHint::NothingSimilar, .. } => {
             Some("`meme games` lists the Atari games")
         }
         _ => None,

@@ -114,7 +114,7 @@ impl Decompressor {
     pub(crate) fn frames(&mut self, chunk: &Chunk, out: &mut [u8]) -> Result<()> {
         let length = chunk.streams.iter().map(|&length| length as usize).sum();
         let streams = self.streams.get_mut(..length).ok_or_else(|| damaged(chunk, "too many tiles"))?;
-        inflate(&mut self.context, chunk, &chunk.frames, streams)?;
+        decompress(&mut self.context, chunk, &chunk.frames, streams)?;
         let unfit = || damaged(chunk, "the tiles do not fit the frames");
         let mut tiles = TileReader::new(streams, chunk.streams).ok_or_else(unfit)?;
         let mut before: Option<&mut [u8]> = None;
@@ -133,12 +133,12 @@ impl Decompressor {
     pub(crate) fn columns(&mut self, chunk: &Chunk) -> Result<&[u8]> {
         let length = ChunkColumns::bytes(chunk.steps as usize, &self.layout);
         let columns = self.columns.get_mut(..length).ok_or_else(|| damaged(chunk, "too many steps"))?;
-        inflate(&mut self.context, chunk, &chunk.columns, columns)?;
+        decompress(&mut self.context, chunk, &chunk.columns, columns)?;
         Ok(columns)
     }
 }
 
-fn inflate(context: &mut DCtx<'static>, chunk: &Chunk, compressed: &[u8], out: &mut [u8]) -> Result<()> {
+fn decompress(context: &mut DCtx<'static>, chunk: &Chunk, compressed: &[u8], out: &mut [u8]) -> Result<()> {
     let length = context.decompress(out, compressed).map_err(|code| damaged(chunk, zstd_safe::get_error_name(code)))?;
     if length == out.len() {
         return Ok(());

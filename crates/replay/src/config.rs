@@ -38,7 +38,7 @@ config_schema::section! {
 
 impl ReplaySection {
     /// Returns the configuration of a replay with these sizes and this sampling seed.
-    pub fn replay(&self, observation_bytes: usize, embedding: usize, state: usize, seed: u64) -> ReplayConfig {
+    pub fn config_for(&self, observation_bytes: usize, embedding: usize, state: usize, seed: u64) -> ReplayConfig {
         ReplayConfig {
             layout: Layout { observation_bytes, embedding, state, trace: self.trace, period: self.period },
             shards: self.shards,
@@ -106,7 +106,7 @@ pub struct ReplayConfig {
 impl ReplayConfig {
     /// Returns the paper's configuration for these sizes, without a memory limit.
     pub fn paper(observation_bytes: usize, state: usize) -> Self {
-        let mut config = ReplaySection::default().replay(observation_bytes, 32, state, 0);
+        let mut config = ReplaySection::default().config_for(observation_bytes, 32, state, 0);
         config.memory_limit = None;
         config.rate_limiter.min_fill = 1_000;
         config

@@ -42,7 +42,7 @@ pub struct AdamWStep<'a> {
 
 /// The arguments as the kernel declares them.
 #[repr(C)]
-struct Arguments {
+struct AdamWArguments {
     parameters: u64,
     first: u64,
     second: u64,
@@ -72,7 +72,7 @@ pub fn adamw(step: &AdamWStep<'_>) -> Result<()> {
     step.average.map_or(Ok(()), |(average, _)| flat("the moving average of the parameters", average))?;
     step.scale.map_or(Ok(()), |scale| expect("the optimizer's scale", scale, Kind::Double, 1, device))?;
     expect("the optimizer's flag", step.apply, Kind::Bool, 1, device)?;
-    let arguments = Arguments {
+    let arguments = AdamWArguments {
         parameters: address(step.parameters),
         first: address(step.first),
         second: address(step.second),

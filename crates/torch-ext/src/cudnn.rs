@@ -213,7 +213,7 @@ pub(crate) mod descriptor {
 
 /// Operations to be fused.
 #[derive(Debug)]
-pub(crate) struct Graph {
+pub(crate) struct FusedOperations {
     heuristics: Descriptor,
     _graph: Descriptor,
     _operations: Vec<Descriptor>,
@@ -222,15 +222,15 @@ pub(crate) struct Graph {
 
 /// A kernel for all operations of a graph.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct FusedKernel {
     plan: Descriptor,
     /// Bytes of workspace.
     pub workspace: i64,
     _configuration: Descriptor,
-    _graph: Arc<Graph>,
+    _graph: Arc<FusedOperations>,
 }
 
-impl Graph {
+impl FusedOperations {
     /// Builds a graph of these operations and the parts that describe them.
     ///
     /// All of them live as long as any plan, since cuDNN does not document what it still reads of them.
@@ -253,15 +253,15 @@ impl Graph {
     }
 
     /// Returns cuDNN's kernels of these ranks, best first by its own estimate; the iterator compiles them one by one.
-    pub fn plans(self: Arc<Self>, ranks: Range<usize>) -> Result<impl Iterator<Item = Result<Plan>>> {
+    pub fn plans(self: Arc<Self>, ranks: Range<usize>) -> Result<impl Iterator<Item = Result<FusedKernel>>> {
         const RESULTS: i32 = 202;
         let offers = self.heuristics.offers(RESULTS, descriptor::ENGINE_CONFIGURATION, ranks.end)?;
-        Ok(offers.into_iter().skip(ranks.start).map(move |offer| Plan::new(self.clone(), offer)))
+        Ok(offers.into_iter().skip(ranks.start).map(move |offer| FusedKernel::new(self.clone(), offer)))
     }
 }
 
-impl Plan {
-    fn new(graph: Arc<Graph>, configuration: Descriptor) -> Result<Self> {
+impl FusedKernel {
+    fn new(graph: Arc<FusedOperations>, configuration: Descriptor) -> Result<Self> {
         const HANDLE: i32 = 400;
         const CONFIGURATION: i32 = 401;
         const WORKSPACE: i32 = 402;

@@ -25,7 +25,7 @@ pub struct LstmCell<'a> {
 
 /// The arguments as the kernel declares them.
 #[repr(C)]
-struct Arguments {
+struct LstmCellArguments {
     gates: u64,
     bias_ih: u64,
     bias_hh: u64,
@@ -54,7 +54,7 @@ pub fn lstm_cell(cell: &LstmCell<'_>) -> Result<()> {
     expect_size("the output of an LSTM", output, Kind::Half, &[rows, stride.max(width)], device)?;
     let tensors = [gates, bias_ih, bias_hh, before, places, table, output];
     let [gates, bias_ih, bias_hh, before, places, table, output] = tensors.map(address);
-    let arguments = Arguments {
+    let arguments = LstmCellArguments {
         gates,
         bias_ih,
         bias_hh,

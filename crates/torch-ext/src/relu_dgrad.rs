@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tch::{Kind, Tensor};
 
-use crate::cudnn::{Descriptor, Graph, Plan, descriptor};
+use crate::cudnn::{Descriptor, FusedKernel, FusedOperations, descriptor};
 use crate::error::{Error, Result};
 use crate::operand::{address, expect_size};
 use crate::stream::{Event, Stream};
@@ -48,7 +48,7 @@ pub struct Inputs<'a> {
 #[derive(Debug)]
 pub struct ReluDgrad {
     shape: Shape,
-    plan: Plan,
+    plan: FusedKernel,
 }
 
 /// Numbers of the tensors.
@@ -122,7 +122,7 @@ fn channels_last([_, c, h, w]: [i64; 4]) -> [i64; 4] {
 }
 
 /// Builds the graph: input gradient of the convolution, mask of the relu, sum per channel.
-fn graph(shape: Shape) -> Result<Graph> {
+fn graph(shape: Shape) -> Result<FusedOperations> {
     let Shape { frames, channels, height, width } = shape;
     let size = [frames, channels, height, width];
     let tensor = |number: i64, size: [i64; 4], element: i32| -> Result<Descriptor> {
@@ -151,7 +151,7 @@ fn graph(shape: Shape) -> Result<Graph> {
     let (mask, relu) = relu_mask(&unmasked, &activated, &masked)?;
     let (sums, reduction) = channel_sums(&masked, &sum)?;
     let parts = vec![convolution, relu, reduction, gradient, kernel, activated, unmasked, masked, sum];
-    Graph::new(vec![dgrad, mask, sums], parts)
+    FusedOperations::new(vec![dgrad, mask, sums], parts)
 }
 
 /// Returns the operation and its description without the tensors; likewise below.

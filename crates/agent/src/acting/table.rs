@@ -12,7 +12,7 @@ use super::observations::{Observation, Stamp};
 use super::{ActingRow, RecurrentStates};
 use crate::error::Result;
 use crate::networks::Networks;
-use crate::observation::ObservationSpec;
+use crate::observation::{ObservationSpec, tensor_kind};
 
 /// The table and its uploads.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Rows {
         let row_bytes = spec.bytes();
         let word = word(row_bytes);
         let size = [(2 * environments + 1) as i64, (row_bytes / word.elt_size_in_bytes()) as i64];
-        Ok(Self { words: Tensor::f_zeros(size, (word, device))?, row_bytes, kind: spec.kind.tensor_kind() })
+        Ok(Self { words: Tensor::f_zeros(size, (word, device))?, row_bytes, kind: tensor_kind(spec.kind) })
     }
 
     /// The rows at `index`, `[rows, values]`.

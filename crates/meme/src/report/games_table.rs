@@ -8,9 +8,9 @@ use super::table::{Cell, Table};
 use crate::chart::rows::Measured;
 
 /// A paper's agent: its heading, and its score with sticky actions or without.
-type Column = (&'static str, fn(&Game, bool) -> Option<AgentScore>);
+type ScoreColumn = (&'static str, fn(&Game, bool) -> Option<AgentScore>);
 
-const AGENTS: [Column; 4] = [
+const AGENTS: [ScoreColumn; 4] = [
     ("MEME 200M", |game, sticky| Some(if sticky { game.meme_sticky_200m } else { game.meme_200m })),
     ("MEME 1B", |game, sticky| Some(if sticky { game.meme_sticky_1b } else { game.meme_1b })),
     ("Agent57 1B", |game, sticky| (!sticky).then_some(game.agent57_1b)),

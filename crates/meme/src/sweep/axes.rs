@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use train::config::Sources;
 
-use super::manifest::{Axis, Manifest, SweepRun};
+use super::manifest::{Manifest, SweepAxis, SweepRun};
 use crate::config;
 
 /// Most runs of a sweep: the paper's 57 games and 6 seeds for 30 variants.
@@ -95,21 +95,21 @@ impl SweepFile {
         }
         axes.insert(
             0,
-            Axis { name: "environment".into(), values: environments.iter().cloned().map(Value::from).collect() },
+            SweepAxis { name: "environment".into(), values: environments.iter().cloned().map(Value::from).collect() },
         );
-        axes.push(Axis { name: "seed".into(), values: seeds.into_iter().map(Value::from).collect() });
+        axes.push(SweepAxis { name: "seed".into(), values: seeds.into_iter().map(Value::from).collect() });
         let manifest = Manifest::new(id, preset, set, axes, runs);
         manifest.check()?;
         Ok(manifest)
     }
 
     /// Every combination of variants and fields.
-    fn points(&self) -> Result<(Vec<Axis>, Vec<Point>)> {
+    fn points(&self) -> Result<(Vec<SweepAxis>, Vec<Point>)> {
         let mut axes = Vec::new();
         let mut points = vec![Point { label: Vec::new(), variant: None, settings: BTreeMap::new() }];
         if !self.variants.is_empty() {
             let values = self.variants.iter().map(|variant| variant.name.clone().into()).collect();
-            axes.push(Axis { name: "variant".into(), values });
+            axes.push(SweepAxis { name: "variant".into(), values });
             let point = |variant: &Variant| {
                 let (label, name) = (vec![variant.name.clone()], Some(variant.name.clone()));
                 let settings = fields(&variant.set)?.into_iter().map(|(path, value)| Ok((path, json(value)?)));
@@ -133,7 +133,7 @@ impl SweepFile {
                 values.iter().map(at).collect()
             };
             points = points.iter().flat_map(along).collect();
-            axes.push(Axis { name: path.clone(), values });
+            axes.push(SweepAxis { name: path.clone(), values });
         }
         Ok((axes, points))
     }

@@ -20,7 +20,7 @@ const BYTES_PER_STEP: f64 = 300.0;
 
 /// What a sweep will cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Estimate {
+pub struct SweepEstimate {
     /// Hours of training, summed over the runs.
     pub hours: f64,
     /// Bytes of checkpoints, summed over the runs.
@@ -31,7 +31,7 @@ pub struct Estimate {
     measured: bool,
 }
 
-impl Estimate {
+impl SweepEstimate {
     /// Estimates the cost of these runs. Their speed is that of other runs in `root` with the same preset, or the
     /// published one.
     pub fn of(manifest: &Manifest, runs: &[&SweepRun], root: &Path) -> Result<Self> {
@@ -98,7 +98,7 @@ mod tests {
         let file: SweepFile = toml::from_str("preset = 'quick'\ngames = 'pong'\nseeds = '1-2'").unwrap();
         let manifest = file.plan("id".into(), &["run.frames=46600000".into()]).unwrap();
         let runs: Vec<_> = manifest.runs.iter().collect();
-        let estimate = Estimate::of(&manifest, &runs, scratch.path()).unwrap();
+        let estimate = SweepEstimate::of(&manifest, &runs, scratch.path()).unwrap();
         assert!((estimate.hours - 2.0 * 1000.0 / 3600.0).abs() < 1e-9, "{estimate:?}");
         let replay = 46_600_000.0 / 4.0 * BYTES_PER_STEP;
         assert!((estimate.bytes - 2.0 * (3.0 * (replay + 0.5e9) + 0.5e9)).abs() < 1.0, "{estimate:?}");
@@ -108,7 +108,7 @@ mod tests {
         let description = RunDescription::new("pong", "quick", 1);
         let (run, _) = RunDirectory::open(scratch.path(), "old", ExistingRun::Resume, description, "").unwrap();
         fs::write(run.files.metrics_file(), "{\"frames\":4,\"speed/frames_per_second\":23300}\n").unwrap();
-        let slower = Estimate::of(&manifest, &runs, scratch.path()).unwrap();
+        let slower = SweepEstimate::of(&manifest, &runs, scratch.path()).unwrap();
         assert!((slower.hours - 2.0 * estimate.hours).abs() < 1e-9, "{slower:?}");
         assert!(slower.text(true).contains("23300 frames/s (measured by runs here)"));
     }

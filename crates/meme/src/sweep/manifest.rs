@@ -27,14 +27,14 @@ pub struct Manifest {
     /// Settings of all runs, as `--set` takes them.
     pub set: Vec<String>,
     /// What differs between runs, in the order in which the runs vary.
-    pub axes: Vec<Axis>,
+    pub axes: Vec<SweepAxis>,
     /// The runs.
     pub runs: Vec<SweepRun>,
 }
 
 /// One thing that differs between runs.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
-pub struct Axis {
+pub struct SweepAxis {
     /// `environment`, `seed`, `variant` or a config field.
     pub name: String,
     /// Its values.
@@ -182,7 +182,7 @@ fn write_json(path: &Path, contents: &impl Serialize) -> Result<()> {
 
 impl Manifest {
     /// A manifest of this version.
-    pub fn new(id: String, preset: String, set: Vec<String>, axes: Vec<Axis>, runs: Vec<SweepRun>) -> Self {
+    pub fn new(id: String, preset: String, set: Vec<String>, axes: Vec<SweepAxis>, runs: Vec<SweepRun>) -> Self {
         Self { format: FORMAT, id, preset, set, axes, runs }
     }
 
@@ -226,7 +226,7 @@ mod tests {
     }
 
     fn manifest(id: &str, seeds: u64) -> Manifest {
-        let axes = vec![Axis { name: "seed".into(), values: (1..=seeds).map(Value::from).collect() }];
+        let axes = vec![SweepAxis { name: "seed".into(), values: (1..=seeds).map(Value::from).collect() }];
         let runs = (1..=seeds).map(|seed| run("catch", seed)).collect();
         Manifest::new(id.into(), "tiny".into(), vec!["run.frames=5".into()], axes, runs)
     }

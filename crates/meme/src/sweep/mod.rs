@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 use train::run::stop::Stop;
 
 use self::axes::{Games, SweepFile};
-use self::estimate::Estimate;
+use self::estimate::SweepEstimate;
 use self::manifest::{Manifest, SweepDirectory, SweepRun};
 use self::progress::{RunProgress, SweepState};
 use self::task::Outcome;
@@ -44,7 +44,7 @@ enum SweepCommand {
     /// Show the runs of a sweep: state, frames, score, speed, time left and node
     Status(StatusArgs),
     /// Train one run of a sweep on this machine; the back ends call it
-    Run(RunArgs),
+    Run(SweepRunArgs),
 }
 
 /// Arguments of `meme sweep NAME`.
@@ -100,7 +100,7 @@ struct StatusArgs {
 
 /// Arguments of `meme sweep run`.
 #[derive(Args)]
-struct RunArgs {
+struct SweepRunArgs {
     /// Name of the sweep
     name: String,
     /// The run: its name, or its number counted from 0
@@ -122,7 +122,7 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
     }
 }
 
-fn run_one(args: &RunArgs) -> Result<ExitCode> {
+fn run_one(args: &SweepRunArgs) -> Result<ExitCode> {
     let stop = Stop::on_signals()?;
     let directory = SweepDirectory::named(&args.runs, &args.name)?;
     let manifest = task::check_shared(&directory, &args.id)?;
@@ -147,7 +147,7 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
     let finished = manifest.runs.len() - left.len();
     let already = if finished > 0 { format!(", {finished} of them finished") } else { String::new() };
     let on_gpu = places.iter().any(Option::is_some);
-    let estimate = Estimate::of(&manifest, &left, &args.runs)?.text(on_gpu);
+    let estimate = SweepEstimate::of(&manifest, &left, &args.runs)?.text(on_gpu);
     let count = manifest.runs.len();
     console::message(format_args!("sweep {name}: {count} run{}{already}; {estimate}", output::plural(count)));
     if args.dry_run {

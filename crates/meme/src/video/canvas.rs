@@ -12,7 +12,7 @@ use embedded_graphics::text::{Baseline, Text};
 pub const CHARACTER_WIDTH: usize = FONT.character_size.width as usize;
 
 /// Red, green, blue.
-pub type Colour = [u8; 3];
+pub type Rgb = [u8; 3];
 
 /// An RGB picture, black at first. Drawing outside of it has no effect.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,7 +30,7 @@ impl Canvas {
     }
 
     /// Fills a rectangle with its upper left corner at `x`, `y`.
-    pub fn fill(&mut self, (x, y): (usize, usize), (width, height): (usize, usize), colour: Colour) {
+    pub fn fill(&mut self, (x, y): (usize, usize), (width, height): (usize, usize), colour: Rgb) {
         let (left, right) = (x.min(self.width), x.saturating_add(width).min(self.width));
         for row in y.min(self.height)..y.saturating_add(height).min(self.height) {
             let row = &mut self.pixels[row * self.width * 3..(row + 1) * self.width * 3];
@@ -48,7 +48,7 @@ impl Canvas {
     }
 
     /// Writes a line of text with its upper left corner at `x`, `y`.
-    pub fn write(&mut self, (x, y): (usize, usize), text: &str, [red, green, blue]: Colour) {
+    pub fn write(&mut self, (x, y): (usize, usize), text: &str, [red, green, blue]: Rgb) {
         let style = MonoTextStyle::new(&FONT, Rgb888::new(red, green, blue));
         let Ok(_) = Text::with_baseline(text, Point::new(x as i32, y as i32), style, Baseline::Top).draw(self);
     }
@@ -81,7 +81,7 @@ pub fn text_width(text: &str) -> usize {
 mod tests {
     use super::*;
 
-    const WHITE: Colour = [255; 3];
+    const WHITE: Rgb = [255; 3];
 
     /// The picture as text: `#` where it is not black.
     fn shown(canvas: &Canvas) -> Vec<String> {

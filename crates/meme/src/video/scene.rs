@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use anyhow::Result;
 use envs::EnvSpec;
 
-use super::canvas::{CHARACTER_WIDTH, Canvas, Colour, text_width};
+use super::canvas::{CHARACTER_WIDTH, Canvas, Rgb, text_width};
 use super::{picture_size, scale};
 
-const TEXT: Colour = [224; 3];
-const FAINT: Colour = [112; 3];
-const BAR: Colour = [64, 112, 176];
-const CHOSEN: Colour = [240, 176, 48];
+const TEXT: Rgb = [224; 3];
+const FAINT: Rgb = [112; 3];
+const BAR: Rgb = [64, 112, 176];
+const CHOSEN: Rgb = [240, 176, 48];
 
 /// Distance of the panel's content from its edges.
 const MARGIN: usize = 6;
@@ -107,13 +107,13 @@ impl Scene {
         self.game.1 * self.scale
     }
 
-    fn write(&mut self, (x, y): (usize, usize), text: &str, colour: Colour) {
+    fn write(&mut self, (x, y): (usize, usize), text: &str, colour: Rgb) {
         let x = self.left() + x;
         self.canvas.write((x, y), text, colour);
     }
 
     /// Writes text that ends at the panel's right edge.
-    fn write_right(&mut self, y: usize, text: &str, colour: Colour) {
+    fn write_right(&mut self, y: usize, text: &str, colour: Rgb) {
         let x = (MARGIN + CONTENT).saturating_sub(text_width(text));
         self.write((x, y), text, colour);
     }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     /// Counts the pixels of a colour in a row of the picture.
-    fn lit(pixels: &[u8], width: usize, y: usize, colour: Colour) -> usize {
+    fn lit(pixels: &[u8], width: usize, y: usize, colour: Rgb) -> usize {
         pixels.as_chunks().0[y * width..(y + 1) * width].iter().filter(|&&pixel| pixel == colour).count()
     }
 

@@ -39,8 +39,8 @@ fn run(config: ReplayConfig, until: impl FnOnce(&Replay)) -> (u64, u64) {
         }
         until(replay);
     });
-    assert_eq!(replay.limiter().counts(), (written.load(Ordering::Relaxed), sampled.load(Ordering::Relaxed)));
-    replay.limiter().counts()
+    assert_eq!(replay.limiter.counts(), (written.load(Ordering::Relaxed), sampled.load(Ordering::Relaxed)));
+    replay.limiter.counts()
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn contract_holds_under_8_writers_and_4_samplers() {
         let begun = Instant::now();
         // Takes longer on a busy machine.
         while looks <= 1_000 || begun.elapsed() < time {
-            let (inserts, samples) = replay.limiter().counts();
+            let (inserts, samples) = replay.limiter.counts();
             let balance = inserts as f64 * 6.0 - samples as f64;
             assert!(balance <= high, "{inserts} inserts, {samples} samples");
             assert!(samples == 0 || balance >= low, "{inserts} inserts, {samples} samples");
@@ -109,7 +109,7 @@ fn single_thread_polls_instead_of_waiting() {
                 Ok(()) => {}
                 Err(ReplayError::Timeout { .. }) => {
                     assert!(writer.flush(Duration::ZERO).is_err());
-                    replay.limiter().wait_to_sample(16, Duration::ZERO).unwrap();
+                    replay.limiter.wait_to_sample(16, Duration::ZERO).unwrap();
                     sampler.sample(&mut batch, Duration::ZERO).unwrap();
                     sampled += 16;
                 }
@@ -117,6 +117,6 @@ fn single_thread_polls_instead_of_waiting() {
             }
         }
     }
-    assert_eq!(replay.limiter().counts(), (inserted as u64, sampled));
+    assert_eq!(replay.limiter.counts(), (inserted as u64, sampled));
     assert!((sampled as f64 / inserted as f64 - 6.0).abs() < 0.2);
 }

@@ -167,7 +167,7 @@ pub fn write_until_stopped(replay: &Arc<Replay>, actor: u32) -> u64 {
     let mut written = 0;
     loop {
         let length = 2 + chance.below(30);
-        let episode = episode(&mut chance, &replay.config().layout, actor, length);
+        let episode = episode(&mut chance, &replay.config.layout, actor, length);
         writer.begin_episode(episode.policy).unwrap();
         for t in 0..length {
             append(&mut writer, &episode, 0, t);
@@ -185,7 +185,7 @@ pub fn write_until_stopped(replay: &Arc<Replay>, actor: u32) -> u64 {
 
 /// Samples a batch of this size.
 pub fn sample(replay: &Arc<Replay>, sampler: &mut Sampler, size: usize) -> SequenceBatch {
-    let mut batch = SequenceBatch::new(&replay.config().layout, size);
+    let mut batch = SequenceBatch::new(&replay.config.layout, size);
     sampler.sample(&mut batch, Duration::ZERO).unwrap();
     batch
 }
@@ -205,6 +205,6 @@ pub struct StopAtEnd<'a>(pub &'a Replay);
 
 impl Drop for StopAtEnd<'_> {
     fn drop(&mut self) {
-        self.0.limiter().stop();
+        self.0.limiter.stop();
     }
 }

@@ -44,7 +44,7 @@ impl Run {
     }
 
     fn step(&mut self) {
-        let layout = self.replay.config().layout;
+        let layout = self.replay.config.layout;
         for (writer, (episode, number, t)) in self.writers.iter_mut().zip(&mut self.open) {
             if writer.ready() == 0 {
                 if *t == 0 {
@@ -64,7 +64,7 @@ impl Run {
                 Err(error) => panic!("{error}"),
             }
         }
-        if self.replay.limiter().wait_to_sample(8, Duration::ZERO).is_ok() {
+        if self.replay.limiter.wait_to_sample(8, Duration::ZERO).is_ok() {
             let batch = sample(&self.replay, &mut self.sampler, 8);
             let priorities: Vec<f32> = batch.keys().map(|_| self.chance.unit()).collect();
             self.replay.update_priorities(&keys(&batch), &priorities).unwrap();
@@ -76,9 +76,9 @@ impl Run {
     fn through_a_snapshot(self) -> Self {
         let states = self.writers.iter().map(Writer::state).collect();
         let bytes = written(&Snapshot::take(&self.replay, states));
-        let restored = Snapshot::restore_from(&bytes[..], self.replay.config()).unwrap();
+        let restored = Snapshot::restore_from(&bytes[..], &self.replay.config).unwrap();
         assert_eq!(restored.replay.accounting(), self.replay.accounting());
-        assert_eq!(restored.replay.limiter().counts(), self.replay.limiter().counts());
+        assert_eq!(restored.replay.limiter.counts(), self.replay.limiter.counts());
         let writers = restored.writers.into_iter().map(|s| Writer::resume(&restored.replay, s).unwrap()).collect();
         Self { sampler: Sampler::new(&restored.replay, 1), replay: restored.replay, writers, ..self }
     }
@@ -129,7 +129,7 @@ fn snapshot_is_consistent_while_writers_and_samplers_continue() {
             let bytes = written(&Snapshot::take(&replay, Vec::new()));
             let restored = Snapshot::restore_from(&bytes[..], &config).unwrap().replay;
             let held = restored.accounting();
-            let (inserts, samples) = restored.limiter().counts();
+            let (inserts, samples) = restored.limiter.counts();
             assert_eq!((held.inserted, held.sampled), (inserts, samples), "counts and content are of the same moment");
             // min_fill x samples_per_insert -+ slack = 10 x 4 -+ 30.
             let balance = inserts as f64 * 4.0 - samples as f64;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
 
-use super::plan::{BlockPlan, ConvPlan, Plan, Tables};
+use super::plan::{BlockPlan, ConvPlan, Tables, TorsoPlan};
 use super::{Kept, address};
 use crate::error::Result;
 use crate::module::argument;
 
 /// Operands of one pass.
 pub(super) struct Pass {
-    pub plan: Arc<Plan>,
+    pub plan: Arc<TorsoPlan>,
     pub tables: Tables,
     pub parameters: Tensor,
     pub prepared: Tensor,

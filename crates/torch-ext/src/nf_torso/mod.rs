@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::module::{Module, argument};
 use crate::operand::{address, expect, expect_at_least};
 use crate::upload::upload;
-use plan::{Plan, Tables};
+use plan::{Tables, TorsoPlan};
 
 /// Offsets of a standardised convolution's parameters, in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -216,7 +216,7 @@ impl Kept {
 /// A torso on the GPU, without its parameters.
 #[derive(Debug)]
 pub struct NfTorso {
-    plan: Arc<Plan>,
+    plan: Arc<TorsoPlan>,
     tables: Tables,
     device: Device,
 }
@@ -233,7 +233,7 @@ impl NfTorso {
         if let Some(reason) = spec.unsupported() {
             return Err(Error::Shape { what: "the torso", found: reason, expected: "a supported torso".into() });
         }
-        let (plan, tables) = Plan::new(spec, device)?;
+        let (plan, tables) = TorsoPlan::new(spec, device)?;
         Ok(Self { plan: Arc::new(plan), tables, device })
     }
 

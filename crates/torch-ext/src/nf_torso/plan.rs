@@ -126,7 +126,7 @@ impl BlockPlan {
 
 /// A torso with all sizes and offsets.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct TorsoPlan {
     pub spec: TorsoSpec,
     pub module: Arc<Module>,
     pub stem: ConvPlan,
@@ -293,7 +293,7 @@ impl Builder {
     }
 }
 
-impl Plan {
+impl TorsoPlan {
     /// Plans a supported torso and uploads its tables.
     pub fn new(spec: &TorsoSpec, device: Device) -> Result<(Self, Tables)> {
         let mut builder = Builder::default();

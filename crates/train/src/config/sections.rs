@@ -224,7 +224,7 @@ config_schema::section! {
 impl Config {
     /// Returns the replay's configuration for these sizes of an observation and of the recurrent state.
     pub fn replay_for(&self, observation_bytes: usize, state: usize, seed: u64) -> replay::ReplayConfig {
-        self.replay.replay(observation_bytes, self.agent.network.intrinsic.embedding, state, seed)
+        self.replay.config_for(observation_bytes, self.agent.network.intrinsic.embedding, state, seed)
     }
 }
 

@@ -6,7 +6,7 @@ use std::thread;
 
 use agent::acting::ObservationRows;
 use agent::policy_family::actor_epsilon;
-use agent::{Learner, ObservationKind, ObservationSpec};
+use agent::{Learner, ObservationSpec};
 use envs::seeds::mix;
 use envs::{EnvId, EnvSpec, Environments, WorkerConfig};
 use replay::{Replay, Restored, Writer, WriterState};
@@ -132,11 +132,7 @@ impl Assembly {
 }
 
 pub(crate) fn observation_spec(spec: &EnvSpec) -> ObservationSpec {
-    let kind = match spec.observation_kind {
-        envs::ObservationKind::U8 => ObservationKind::U8,
-        envs::ObservationKind::F32 => ObservationKind::F32,
-    };
-    ObservationSpec { shape: spec.observation_shape.clone(), kind }
+    ObservationSpec { shape: spec.observation_shape.clone(), kind: spec.observation_kind }
 }
 
 /// Number of environments in a set.
