@@ -315,10 +315,10 @@ fn acting_agrees_with_the_learners_pass() {
         let learner = setup::learner(&config);
         let mut network = network(&config, &learner);
         let networks = &learner.networks;
-        let mut batch = random_batch(&networks, TRACE, &[TRACE], &mut Random::seed_from_u64(4));
+        let mut batch = random_batch(networks, TRACE, &[TRACE], &mut Random::seed_from_u64(4));
         let j = 3;
         batch.sequences[0].policy = j;
-        let tensors = setup::tensors(&networks, &batch);
+        let tensors = setup::tensors(networks, &batch);
         let parameters = learner.parameters(ParameterSource::Online).unwrap();
         let weights = networks.agent.prepare(&parameters.agent).unwrap();
         let unrolled = networks.agent.unroll(&weights, &tensors.input, None).unwrap();

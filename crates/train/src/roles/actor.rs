@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use agent::acting::ObservationRows;
 use agent::intrinsic::DistanceMean;
 use envs::{EnvError, Environments, Step};
-use replay::{ReplayError, Writer, WriterState};
+use replay::{ReplayError, WriterState};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, TrainError};

@@ -9,7 +9,6 @@ use replay::Snapshot;
 
 use crate::config::Config;
 use crate::error::{Result, TrainError};
-use crate::roles::actor::Actor;
 use crate::roles::actor_thread::{ActorThread, ThreadCopy, ThreadMessage};
 use crate::roles::batch_prefetch::{BatchPrefetch, PrefetchedBatch};
 use crate::roles::evaluation_rounds::EvaluationRounds;
