@@ -23,7 +23,7 @@ class LaunchError(Exception):
 
 
 def libraries() -> list[Path]:
-    """Returns the folders of libtorch and of the CUDA libraries that it needs, without importing torch."""
+    """Returns the directories of libtorch and of the CUDA libraries that it needs, without importing torch."""
     spec = importlib.util.find_spec("torch")
     if spec is None or not spec.submodule_search_locations:
         raise LaunchError(f"{sys.executable} has no torch; run `{sys.executable} -m pip install 'torch=={TORCH}.*'`")
@@ -39,7 +39,7 @@ def libraries() -> list[Path]:
 
 def environment() -> dict[str, str]:
     """Returns the environment variables that the program starts with."""
-    paths = [str(folder) for folder in libraries()]
+    paths = [str(directory) for directory in libraries()]
     if before := os.environ.get("LD_LIBRARY_PATH"):
         paths.append(before)
     return {"MEME_PYTHON": sys.executable} | os.environ | {"LD_LIBRARY_PATH": ":".join(paths)}

@@ -22,8 +22,8 @@ def meme(*arguments, **variables):
 
 class Command(unittest.TestCase):
     def setUp(self):
-        self.folder = Path(tempfile.mkdtemp())
-        self.addCleanup(shutil.rmtree, self.folder)
+        self.directory = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.directory)
 
     def printed(self, *arguments):
         ended = meme(*arguments)
@@ -44,22 +44,23 @@ class Command(unittest.TestCase):
         self.assertIn(str(BIN), findings["Python"]["what"])
 
     def test_trains_resumes_evaluates_and_records(self):
-        runs = ["--runs", str(self.folder)]
+        runs = ["--runs", str(self.directory)]
         for frames in ("1000", "2000"):
             self.printed("train", "catch", "--name", "first", "--frames", frames, *runs)
         report = json.loads(self.printed("eval", "first", "--episodes", "2", "--json", *runs))
         self.assertEqual(len(report["scores"]), 2)
-        self.printed("record", "first", "--out", str(self.folder / "first.gif"), *runs)
-        self.assertEqual((self.folder / "first.gif").read_bytes()[:6], b"GIF89a")
+        self.printed("record", "first", "--out", str(self.directory / "first.gif"), *runs)
+        self.assertEqual((self.directory / "first.gif").read_bytes()[:6], b"GIF89a")
 
     def test_plays_an_atari_game_in_a_worker(self):
         self.printed("play", "pong", "--seed", "1")
 
     def test_says_what_is_missing(self):
-        ended = meme("--version", MEME_PROGRAM=str(self.folder / "nothing"))
+        ended = meme("--version", MEME_PROGRAM=str(self.directory / "nothing"))
         self.assertEqual(ended.returncode, 1)
         self.assertEqual(
-            ended.stderr, f"error: {self.folder}/nothing is missing or not a program; reinstall the package meme-rl\n"
+            ended.stderr,
+            f"error: {self.directory}/nothing is missing or not a program; reinstall the package meme-rl\n",
         )
 
 

@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn file_with_rows_of_two_runs_is_rejected() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("metrics.jsonl");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("metrics.jsonl");
         let which = file.to_str().unwrap();
         let read = |rows: &str| {
             fs::write(&file, rows).unwrap();

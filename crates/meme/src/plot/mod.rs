@@ -164,8 +164,8 @@ mod tests {
     use crate::partial_file::tests::names;
 
     /// A metrics file with a score, a bandit of two arms and a policy at its trust region.
-    fn metrics(folder: &Path, name: &str, rows: u32) -> PathBuf {
-        let path = folder.join(name);
+    fn metrics(directory: &Path, name: &str, rows: u32) -> PathBuf {
+        let path = directory.join(name);
         let (mut writer, _) = MetricsWriter::open(&path, None).unwrap();
         for i in 1..=rows {
             let mut row = Row::new(u64::from(i) * 40_000);
@@ -190,9 +190,9 @@ mod tests {
 
     #[test]
     fn metrics_file_is_drawn_with_reference_scores_and_warnings() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = metrics(folder.path(), "metrics.jsonl", 30);
-        let out = folder.path().join("x.svg");
+        let directory = tempfile::tempdir().unwrap();
+        let file = metrics(directory.path(), "metrics.jsonl", 30);
+        let out = directory.path().join("x.svg");
         let report = plot(&args(&[&file], &out, Some("pong"))).unwrap();
         assert!(text(&report).contains("30 rows, 1 200 000 frames, last evaluation 9.00\n  policy 1: the trust"));
         let svg = fs::read_to_string(&out).unwrap();
@@ -203,14 +203,14 @@ mod tests {
         assert!(!svg.contains(">Gradient norm<"));
         plot(&args(&[&file], &out, None)).unwrap();
         assert!(!fs::read_to_string(&out).unwrap().contains(">human<"));
-        assert_eq!(names(folder.path()), ["metrics.jsonl", "x.svg"]);
+        assert_eq!(names(directory.path()), ["metrics.jsonl", "x.svg"]);
     }
 
     #[test]
     fn several_runs_share_their_charts() {
-        let folder = tempfile::tempdir().unwrap();
-        let (one, other) = (metrics(folder.path(), "one.jsonl", 30), metrics(folder.path(), "other.jsonl", 30));
-        let out = folder.path().join("x.PNG");
+        let directory = tempfile::tempdir().unwrap();
+        let (one, other) = (metrics(directory.path(), "one.jsonl", 30), metrics(directory.path(), "other.jsonl", 30));
+        let out = directory.path().join("x.PNG");
         plot(&args(&[&one, &other], &out, None)).unwrap();
         assert_eq!(fs::read(&out).unwrap()[..8], *b"\x89PNG\r\n\x1a\n");
     }
@@ -240,8 +240,8 @@ mod tests {
 
     #[test]
     fn legends_name_what_differs_between_runs() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
         run(root, "tiny", 1, &[]);
         run(root, "tiny", 2, &[]);
         run(root, "cpu", 3, &["agent.returns.kind=retrace"]);
@@ -256,8 +256,8 @@ mod tests {
 
     #[test]
     fn grouped_runs_become_a_mean_with_a_band() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
         for seed in [1, 2] {
             run(root, "tiny", seed, &[]);
         }
@@ -281,20 +281,20 @@ mod tests {
 
     #[test]
     fn invalid_arguments_are_rejected() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = metrics(folder.path(), "metrics.jsonl", 30);
+        let directory = tempfile::tempdir().unwrap();
+        let file = metrics(directory.path(), "metrics.jsonl", 30);
         let refused = |args: &PlotArgs| format!("{:#}", plot(args).map(drop).unwrap_err());
-        let out = folder.path().join("x.jpg");
+        let out = directory.path().join("x.jpg");
         let sentence = format!("cannot write {}: expected a file name that ends in .svg or .png", out.display());
         assert_eq!(refused(&args(&[&file], &out, None)), sentence);
-        let beside = folder.path().join("metrics.svg");
+        let beside = directory.path().join("metrics.svg");
         fs::create_dir(&beside).unwrap();
         let sentence = format!("cannot write {} (use --out to choose another file): ", beside.display());
         assert!(refused(&PlotArgs { out: None, ..args(&[&file], &out, None) }).starts_with(&sentence));
-        let empty = folder.path().join("empty.jsonl");
+        let empty = directory.path().join("empty.jsonl");
         fs::write(&empty, "").unwrap();
         let sentence = format!("{} contains no metrics yet", empty.display());
-        assert_eq!(refused(&args(&[&empty], &folder.path().join("x.svg"), None)), sentence);
+        assert_eq!(refused(&args(&[&empty], &directory.path().join("x.svg"), None)), sentence);
         let missing = refused(&args(&[Path::new("missing")], &out, None));
         assert!(missing.starts_with("there is no run `missing` in /") && missing.contains("/nowhere, "), "{missing}");
         let misspelled = refused(&args(&[&file], &out, Some("pnog")));
@@ -305,9 +305,9 @@ mod tests {
 
     #[test]
     fn few_rows_are_drawn_and_not_judged() {
-        let folder = tempfile::tempdir().unwrap();
-        let (few, enough) = (metrics(folder.path(), "few.jsonl", 7), metrics(folder.path(), "enough.jsonl", 8));
-        let out = folder.path().join("x.svg");
+        let directory = tempfile::tempdir().unwrap();
+        let (few, enough) = (metrics(directory.path(), "few.jsonl", 7), metrics(directory.path(), "enough.jsonl", 8));
+        let out = directory.path().join("x.svg");
         let report = plot(&args(&[&few], &out, None)).unwrap();
         let said =
             "7 rows, 280 000 frames, last evaluation -14.00\n  too few rows for checks (at least 8 are needed)\n";
@@ -317,11 +317,12 @@ mod tests {
 
     #[test]
     fn run_without_metrics_and_wrong_game_are_rejected() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let config = Config::default().to_toml().unwrap();
         let description = RunDescription::new("pong", "tiny", 3);
-        let (run, _) = RunDirectory::open(folder.path(), "first", ExistingRun::Resume, description, &config).unwrap();
-        let out = folder.path().join("x.svg");
+        let (run, _) =
+            RunDirectory::open(directory.path(), "first", ExistingRun::Resume, description, &config).unwrap();
+        let out = directory.path().join("x.svg");
         let refused = |game| format!("{:#}", plot(&args(&[&run.files.path], &out, game)).map(drop).unwrap_err());
         let nothing = "run first has no metrics yet; one row is written every metrics.interval_seconds of training";
         assert_eq!(refused(None), nothing);

@@ -162,15 +162,15 @@ fn args(root: &Path, out: PathBuf) -> ReportArgs {
 
 #[test]
 fn report_on_57_games_is_small_self_contained_and_complete() {
-    let folder = tempfile::tempdir().unwrap();
-    let sweep = folder.path().join("all");
+    let directory = tempfile::tempdir().unwrap();
+    let sweep = directory.path().join("all");
     for (number, game) in games().iter().enumerate() {
         for seed in 1..=3 {
             write_run(&sweep, game, seed, 40, 0.1 * (number + 1) as f64 + 0.05 * seed as f64);
         }
     }
-    let out = folder.path().join("report");
-    run(&args(folder.path(), out.clone())).unwrap();
+    let out = directory.path().join("report");
+    run(&args(directory.path(), out.clone())).unwrap();
     let page = fs::read_to_string(out.join("index.html")).unwrap();
     assert!(page.len() < 5_000_000, "{} bytes", page.len());
     // The name of the format is no address to fetch.
@@ -200,15 +200,15 @@ fn report_on_57_games_is_small_self_contained_and_complete() {
 
 #[test]
 fn ablations_are_compared_by_area_and_traces() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("all");
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("all");
     let pong = envs::games::game("pong").unwrap();
     write_run(&root, pong, 1, 40, 2.0);
     write_run(&root, pong, 2, 40, 1.0);
     let config = root.join("pong-2/config.toml");
     let text = fs::read_to_string(&config).unwrap();
     fs::write(&config, text.replace("kind = \"soft_watkins\"", "kind = \"retrace\"")).unwrap();
-    let (records, left_out) = cohort::read(&args(folder.path(), PathBuf::new()).find().unwrap(), None);
+    let (records, left_out) = cohort::read(&args(directory.path(), PathBuf::new()).find().unwrap(), None);
     assert!(left_out.is_empty());
     let report = FullReport::new(records, left_out).unwrap();
     let areas = report.tables.iter().find(|table| table.id == "areas").unwrap().json();
@@ -226,7 +226,7 @@ fn ablations_are_compared_by_area_and_traces() {
     let runs = [variant("pong-1", "full agent"), variant("pong-2", "no Watkins")];
     let manifest = json!({"format": 1, "id": "x", "preset": "paper", "set": [], "axes": [], "runs": runs});
     fs::write(root.join("sweep.json"), manifest.to_string()).unwrap();
-    let args = args(folder.path(), PathBuf::new());
+    let args = args(directory.path(), PathBuf::new());
     let (mut records, _) = cohort::read(&args.find().unwrap(), None);
     args.name_variants(&mut records).unwrap();
     let labels = Cohort::sort(records).unwrap().into_iter().map(|cohort| cohort.label);
@@ -237,18 +237,18 @@ fn ablations_are_compared_by_area_and_traces() {
 
 #[test]
 fn unfinished_and_unknown_runs_are_named() {
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("all");
+    let directory = tempfile::tempdir().unwrap();
+    let root = directory.path().join("all");
     let pong = envs::games::game("pong").unwrap();
     write_run(&root, pong, 1, 40, 2.0);
     write_run(&root, pong, 2, 0, 2.0);
-    let runs = args(folder.path(), PathBuf::new()).find().unwrap();
+    let runs = args(directory.path(), PathBuf::new()).find().unwrap();
     let (records, left_out) = cohort::read(&runs, Some(100_000_000));
     assert_eq!((records[0].frames, rounded(records[0].score())), (100_000_000, 14.6));
     let why = "it was trained for 0 frames, not for 100 000 000";
     assert_eq!((left_out[0].name.as_str(), left_out[0].why.as_str()), ("pong-2", why));
     assert_eq!(cohort::read(&runs, None).1[0].why, "it has no evaluation score yet");
-    let missing = ReportArgs { sweep: Some("none".to_owned()), ..args(folder.path(), PathBuf::new()) };
+    let missing = ReportArgs { sweep: Some("none".to_owned()), ..args(directory.path(), PathBuf::new()) };
     let refused = missing.find().unwrap_err().to_string();
     assert!(refused.starts_with("there is no sweep none in "), "{refused}");
 }

@@ -96,7 +96,8 @@ mod tests {
     fn estimate_counts_frames_and_checkpoints() {
         let scratch = tempfile::tempdir().unwrap();
         let file: SweepFile = toml::from_str("preset = 'quick'\ngames = 'pong'\nseeds = '1-2'").unwrap();
-        let manifest = file.plan("id".into(), &["run.frames=46600000".into()]).unwrap();
+        let set = ["run.frames=46600000", "replay.capacity=1000000"].map(str::to_owned);
+        let manifest = file.plan("id".into(), &set).unwrap();
         let runs: Vec<_> = manifest.runs.iter().collect();
         let estimate = SweepEstimate::of(&manifest, &runs, scratch.path()).unwrap();
         assert!((estimate.hours - 2.0 * 1000.0 / 3600.0).abs() < 1e-9, "{estimate:?}");
