@@ -74,7 +74,7 @@ def rows(run: pathlib.Path) -> list[dict]:
 def measure(run: pathlib.Path, seconds: float) -> dict:
     """Waits until learning has begun, and measures from there."""
     deadline = time.monotonic() + 600
-    while not (found := rows(run)) or not found[-1].get("learner/updates", found[-1].get("speed/updates_per_second")):
+    while not (found := rows(run)) or not found[-1].get("speed/updates_per_second"):
         if time.monotonic() > deadline:
             raise SystemExit(f"error: {run} does not learn")
         time.sleep(0.5)
