@@ -1,4 +1,4 @@
-"""Gymnasium environments with discrete actions and image or flat observations."""
+"""Gymnasium environments; `spaces.py` says which."""
 
 import importlib
 import io
@@ -7,10 +7,10 @@ import pickle
 import sys
 
 import gymnasium
-import numpy as np
 
 from .protocol import Refused
 from .seeding import episode_seed
+from .spaces import ActionFormat, ObservationFormat
 
 TERMINATED, TRUNCATED = 1, 2
 
@@ -32,8 +32,10 @@ class GymEnvironment:
             if isinstance(error, gymnasium.error.NamespaceNotFound) and settings["id"].startswith("ALE/"):
                 message += f" Use a game's own name, such as pong, or gym:ale_py:{settings['id']}."
             raise Refused(message) from error
-        self.shape, self.dtype = observation_format(self.env.observation_space)
-        self.first_action, self.action_names = action_format(self.env)
+        self.observations = ObservationFormat(self.env.observation_space)
+        self.shape, self.dtype = self.observations.shape, self.observations.dtype
+        actions = ActionFormat(self.env)
+        self.actions, self.action_names = actions.actions, actions.names
 
     def begin(self, episode, out):
         """Begins an episode and writes its first observation to `out`."""
@@ -41,14 +43,14 @@ class GymEnvironment:
         # Some environments pass the seed on to code that takes only 31 bits.
         seed = episode_seed(self.run_seed, self.index, episode) >> 33
         observation, _ = self.env.reset(seed=seed)
-        self._write(observation, out)
+        self.observations.write(observation, out)
 
     def step(self, action, out):
         """Takes an action; returns the reward and the ending, 0 if the episode continues."""
-        observation, reward, terminated, truncated, _ = self.env.step(self.first_action + action)
+        observation, reward, terminated, truncated, _ = self.env.step(self.actions[action])
         # A reward that is not finite is passed on; training stops at it and names the environment.
         reward = float(reward)
-        self._write(observation, out)
+        self.observations.write(observation, out)
         self.frames += 1
         self.score += reward
         truncated = truncated or self.frames == self.max_frames
@@ -80,16 +82,6 @@ class GymEnvironment:
         """Closes the environment."""
         self.env.close()
 
-    def _write(self, observation, out):
-        array = np.asarray(observation)
-        if array.shape != self.shape:
-            raise ValueError(f"the environment returned an observation of shape {array.shape}, expected {self.shape}")
-        if array.dtype != self.dtype and (self.dtype == np.uint8 or array.dtype.kind != "f"):
-            raise ValueError(f"the environment returned an observation of {array.dtype}, expected {self.dtype}")
-        out[...] = array
-        if self.dtype == np.float32 and not np.isfinite(out).all():
-            raise ValueError(f"the environment returned an observation that is not finite: {array}")
-
 
 def import_module(name):
     """Imports the user's module, which may be in the current directory."""
@@ -113,30 +105,3 @@ class WholePickler(pickle.Pickler):
             name = type(obj).__name__
             raise Refused(f"{name} is an EzPickle, which loses the state of the episode when pickled")
         return NotImplemented
-
-
-def observation_format(space):
-    """Returns shape and type of the observations of `space`; refuses any but images and flat vectors."""
-    is_box = isinstance(space, gymnasium.spaces.Box)
-    if is_box and space.dtype == np.uint8 and len(space.shape) in (1, 2, 3) and np.prod(space.shape) > 0:
-        return space.shape, np.dtype(np.uint8)
-    if is_box and space.dtype in (np.float32, np.float64) and len(space.shape) == 1 and space.shape[0] > 0:
-        return space.shape, np.dtype(np.float32)
-    raise Refused(
-        f"its observation space is {space}; expected a Box of uint8 with 1, 2 or 3 dimensions, "
-        "or of float32 or float64 with one"
-    )
-
-
-def action_format(env):
-    """Returns the first action's number and the names of all actions; refuses any space but Discrete."""
-    space = env.action_space
-    if not isinstance(space, gymnasium.spaces.Discrete):
-        raise Refused(f"its action space is {space}; expected Discrete")
-    first, count = int(space.start), int(space.n)
-    meanings = getattr(env.unwrapped, "get_action_meanings", None)
-    if callable(meanings):
-        names = [str(name).lower() for name in meanings()]
-        if len(names) == count:
-            return first, names
-    return first, [str(first + i) for i in range(count)]

@@ -1,7 +1,6 @@
-"""The `meme` command as pip installs it, without a compiler or anything else of the system on the path."""
+"""The `meme` command as pip installs it."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -11,13 +10,7 @@ from pathlib import Path
 
 import meme_rl.launcher
 
-BIN = Path(sys.executable).parent
-
-
-def meme(*arguments, **variables):
-    """Runs the installed command and returns what it printed."""
-    environment = {"PATH": str(BIN), "HOME": os.environ.get("HOME", "/tmp")} | variables
-    return subprocess.run([BIN / "meme", *arguments], env=environment, capture_output=True, text=True)
+from commands import BIN, ended, meme
 
 
 class Command(unittest.TestCase):
@@ -25,20 +18,15 @@ class Command(unittest.TestCase):
         self.directory = Path(tempfile.mkdtemp())
         self.addCleanup(shutil.rmtree, self.directory)
 
-    def printed(self, *arguments):
-        ended = meme(*arguments)
-        self.assertEqual(ended.returncode, 0, ended.stderr)
-        return ended.stdout
-
     def test_is_the_program_of_the_package(self):
         package = Path(meme_rl.launcher.__file__).parent
         self.assertIn(BIN.parent, package.parents, "these tests are for the installed package")
-        self.assertRegex(self.printed("--version"), r"^meme \d+\.\d+\.\d+$")
+        self.assertRegex(meme("--version"), r"^meme \d+\.\d+\.\d+$")
         same = subprocess.run([sys.executable, "-m", "meme_rl", "--version"], capture_output=True, text=True)
-        self.assertEqual(same.stdout, self.printed("--version"))
+        self.assertEqual(same.stdout, meme("--version"))
 
     def test_doctor_finds_this_python_and_its_libtorch(self):
-        findings = {finding["name"]: finding for finding in json.loads(self.printed("doctor", "--json"))}
+        findings = {finding["name"]: finding for finding in json.loads(meme("doctor", "--json"))}
         self.assertEqual(findings["libtorch"]["verdict"], "found")
         self.assertTrue(findings["libtorch"]["what"].startswith(meme_rl.launcher.TORCH))
         self.assertIn(str(BIN), findings["Python"]["what"])
@@ -46,21 +34,20 @@ class Command(unittest.TestCase):
     def test_trains_resumes_evaluates_and_records(self):
         runs = ["--runs", str(self.directory)]
         for frames in ("1000", "2000"):
-            self.printed("train", "catch", "--name", "first", "--frames", frames, *runs)
-        report = json.loads(self.printed("eval", "first", "--episodes", "2", "--json", *runs))
+            meme("train", "catch", "--name", "first", "--frames", frames, *runs)
+        report = json.loads(meme("eval", "first", "--episodes", "2", "--json", *runs))
         self.assertEqual(len(report["scores"]), 2)
-        self.printed("record", "first", "--out", str(self.directory / "first.gif"), *runs)
+        meme("record", "first", "--out", str(self.directory / "first.gif"), *runs)
         self.assertEqual((self.directory / "first.gif").read_bytes()[:6], b"GIF89a")
 
     def test_plays_an_atari_game_in_a_worker(self):
-        self.printed("play", "pong", "--seed", "1")
+        meme("play", "pong", "--seed", "1")
 
     def test_says_what_is_missing(self):
-        ended = meme("--version", MEME_PROGRAM=str(self.directory / "nothing"))
-        self.assertEqual(ended.returncode, 1)
+        failed = ended("--version", MEME_PROGRAM=str(self.directory / "nothing"))
+        self.assertEqual(failed.returncode, 1)
         self.assertEqual(
-            ended.stderr,
-            f"error: {self.directory}/nothing is missing or not a program; reinstall the package meme-rl\n",
+            failed.stderr, f"error: {self.directory}/nothing is missing or not a program; reinstall the package meme-rl\n"
         )
 
 

@@ -25,7 +25,7 @@ impl ObservationKind {
 }
 
 /// What an agent needs to know of an environment; the same for all environments of a set.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvSpec {
     /// The name a user types: `pong`, `catch`, `gym:CartPole-v1`.
     #[serde(skip)]

@@ -174,10 +174,21 @@ class NotFinite(Flat):
 
 
 class Spaces(gymnasium.Env):
-    """Has the given spaces."""
+    """Has the given spaces; returns the given observation and, as the reward, the sum of the action's parts."""
 
-    def __init__(self, observation_space=Image.observation_space, action_space=Image.action_space):
+    def __init__(
+        self, observation_space=Image.observation_space, action_space=Image.action_space, observation=None
+    ):
         self.observation_space, self.action_space = observation_space, action_space
+        self.observation = observation
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation, {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        return self.observation, float(np.sum(action)), False, False, {}
 
 
 def register(name, entry_point, **arguments):
@@ -196,9 +207,46 @@ register("Broken", Broken)
 register("BrokenReset", Broken, at_reset=True)
 register("Fragile", Fragile)
 register("NotFinite", NotFinite)
-register("Dict", Spaces, observation_space=spaces.Dict({"a": spaces.Discrete(2)}))
+register(
+    "Dict",
+    Spaces,
+    observation_space=spaces.Dict(
+        {
+            "picture": spaces.Box(0, 255, (1, 2, 1), np.uint8),
+            "place": spaces.Tuple((spaces.Discrete(3, start=1), spaces.Box(-9, 9, (2,), np.int16))),
+            "switches": spaces.MultiBinary(2),
+        }
+    ),
+    observation={
+        "picture": np.array([[[51], [255]]], np.uint8),
+        "place": (2, np.array([-3, 4], np.int16)),
+        "switches": np.array([1, 0], np.int8),
+    },
+)
+register(
+    "Booleans",
+    Spaces,
+    observation_space=spaces.Box(0, 1, (1, 2, 2), np.bool_),
+    observation=np.array([[[True, False], [False, True]]]),
+)
+register("Text", Spaces, observation_space=spaces.Dict({"mission": spaces.Text(9)}))
+register("Large", Spaces, observation_space=spaces.Tuple((spaces.Box(0, 255, (84, 84), np.uint8),)))
+register("Piano", Spaces, action_space=spaces.MultiBinary(10))
 register("Video", Spaces, observation_space=spaces.Box(0, 255, (4, 8, 8, 3), np.uint8))
-register("FloatImage", Spaces, observation_space=spaces.Box(0.0, 1.0, (8, 8), np.float32))
-register("Integers", Spaces, observation_space=spaces.Box(0, 9, (3,), np.int64))
+register(
+    "FloatImage",
+    Spaces,
+    observation_space=spaces.Box(0.0, 1.0, (2, 2), np.float64),
+    observation=np.array([[0.5, 0.25], [1.0, 0.0]]),
+)
+register(
+    "Integers", Spaces, observation_space=spaces.Box(0, 9, (3,), np.int64), observation=np.array([7, 0, 9], np.int32)
+)
 register("Torque", Spaces, action_space=spaces.Box(-1.0, 1.0, (2,), np.float32))
-register("TwoSticks", Spaces, action_space=spaces.MultiDiscrete([3, 3]))
+register(
+    "TwoSticks",
+    Spaces,
+    observation_space=spaces.Discrete(3),
+    action_space=spaces.MultiDiscrete([2, 3]),
+    observation=np.int64(1),
+)

@@ -1,11 +1,9 @@
 //! `meme`: trains human-level Atari agents on one GPU.
 
-mod actors;
 mod advice;
 mod bench;
 mod chart;
 mod child;
-mod cluster;
 mod config;
 mod config_page;
 mod console;
@@ -13,7 +11,6 @@ mod doctor;
 mod eval;
 mod games;
 mod install;
-mod listen;
 mod openmp;
 mod options;
 mod output;
@@ -21,11 +18,13 @@ mod partial_file;
 mod play;
 mod plot;
 mod preset;
+mod python;
 mod record;
 mod report;
 mod run_args;
 mod runs;
 mod settings;
+mod step_table;
 mod sweep;
 mod train;
 mod video;
@@ -50,11 +49,6 @@ enum Command {
     Games(games::GamesArgs),
     /// Train an agent, or resume a run
     Train(train::TrainArgs),
-    /// Train one run on several machines of a Ray cluster
-    #[command(subcommand)]
-    Cluster(cluster::ClusterCommand),
-    /// Run environments on this machine for a learner on another one
-    Actors(actors::ActorsArgs),
     /// Train many runs: games, seeds and settings, on this machine or a cluster
     Sweep(sweep::SweepArgs),
     /// Show, check and compare configs
@@ -70,6 +64,10 @@ enum Command {
     Eval(eval::EvalArgs),
     /// Record a video of a trained agent, with its values and policy next to the game
     Record(record::RecordArgs),
+    /// Write a run's agent for other programs: ONNX, TorchScript or safetensors
+    Export(python::ExportArgs),
+    /// Send a run's metrics, config and videos to a tracker of experiments
+    Track(python::TrackArgs),
     /// Play a game or task with a simple policy, optionally recording a video
     Play(play::PlayArgs),
     /// Measure the speed of one part of the system
@@ -95,8 +93,6 @@ fn run(command: Command) -> Result<ExitCode> {
     }
     match command {
         Command::Train(args) => train::run(&args)?,
-        Command::Actors(args) => actors::run(&args)?,
-        Command::Cluster(command) => return cluster::run(&command),
         Command::Sweep(args) => return sweep::run(&args),
         Command::Config(command) => return config::run(command),
         Command::Runs(args) => runs::run(&args)?,
@@ -104,6 +100,8 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Report(args) => report::run(&args)?,
         Command::Eval(args) => eval::run(&args)?,
         Command::Record(args) => record::run(&args)?,
+        Command::Export(args) => return python::export(&args),
+        Command::Track(args) => return python::track(&args),
         Command::Games(args) => games::run(&args)?,
         Command::Play(args) => play::run(&args)?,
         Command::Bench(command) => bench::run(command)?,
@@ -151,7 +149,9 @@ mod tests {
     fn every_command_that_takes_a_run_accepts_a_name_or_a_directory() {
         let run = "A run's name (`meme runs` lists them) or its directory";
         let runs = "--runs <DIR> Directory that contains the runs";
-        for path in [&["eval"][..], &["record"], &["plot"], &["config", "show"], &["config", "diff"]] {
+        for path in
+            [&["eval"][..], &["record"], &["export"], &["track"], &["plot"], &["config", "show"], &["config", "diff"]]
+        {
             let mut command = &mut Arguments::command();
             for name in path {
                 command = command.find_subcommand_mut(name).unwrap();

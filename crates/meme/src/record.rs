@@ -16,6 +16,7 @@ use crate::console::ProgressLine;
 use crate::options;
 use crate::output::{self, grouped};
 use crate::run_args::{OpenedRun, RunArgs};
+use crate::step_table::StepTable;
 use crate::video::scene::{Scene, SceneStep};
 use crate::video::{FRAMES_PER_SECOND, VideoWriter};
 
@@ -37,6 +38,10 @@ pub struct RecordArgs {
     /// Length limit in seconds; the video may end within an episode
     #[arg(long, value_parser = options::integer::<u64>(1, 86_400))]
     seconds: Option<u64>,
+    /// Also write every step to this safetensors file: observations, actions, rewards, rescaled Q values, and the
+    /// preferences and intrinsic rewards of the agent
+    #[arg(long, value_name = "FILE")]
+    data: Option<PathBuf>,
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
@@ -69,8 +74,13 @@ pub fn run(args: &RecordArgs) -> Result<()> {
     };
     let mut video =
         VideoWriter::create(&out, scene.size).with_context(|| format!("cannot create the video {}", out.display()))?;
-    let (scores, score_so_far) = film(&mut play, args, config.agent.acts_by_policy(), &mut scene, &mut video)?;
+    let mut steps = args.data.as_ref().map(|_| StepTable::default());
+    let distilled = config.agent.acts_by_policy();
+    let (scores, score_so_far) = film(&mut play, args, distilled, &mut scene, &mut video, steps.as_mut())?;
     video.finish()?;
+    if let (Some(file), Some(steps)) = (&args.data, steps) {
+        steps.write(&play.spec, file).with_context(|| format!("cannot write {}", file.display()))?;
+    }
     let report = RecordReport {
         run: run.files.name().to_owned(),
         environment: task.environment.to_string(),
@@ -100,6 +110,7 @@ fn film(
     distilled: bool,
     scene: &mut Scene,
     video: &mut VideoWriter,
+    mut steps: Option<&mut StepTable>,
 ) -> Result<(Vec<f64>, Option<f64>)> {
     let episodes = args.episodes;
     let pictures = args.seconds.map(|seconds| seconds * u64::from(FRAMES_PER_SECOND));
@@ -108,8 +119,11 @@ fn film(
     let (mut score, mut step, mut shown_pictures) = (0.0, 0, 0);
     let policy = play.policy();
     while (scores.len() as u64) < episodes && pictures.is_none_or(|most| shown_pictures < most) {
-        let DemonstrationStep { observation, decision, intrinsic, action, reward, end } =
-            play.step(&mut |fault| progress.warn(fault))?;
+        let played = play.step(&mut |fault| progress.warn(fault))?;
+        if let Some(steps) = &mut steps {
+            steps.add(&played);
+        }
+        let DemonstrationStep { observation, decision, intrinsic, action, reward, end } = played;
         let probabilities = softmax(&decision.preferences);
         let probabilities = distilled.then_some(&probabilities[..]);
         let q: Vec<f32> = decision.q.iter().map(|&q| unscale_value(f64::from(q)) as f32).collect();

@@ -11,7 +11,6 @@ use train::run::EVALUATION_SCORE;
 use train::run::checkpoint::contents;
 
 use super::manifest::{Manifest, SweepDirectory, SweepRun};
-use super::slurm;
 use crate::config;
 
 /// The end of a metrics file that is read: dozens of rows.
@@ -23,8 +22,6 @@ const TAIL: u64 = 256 * 1024;
 pub enum SweepState {
     /// It has not started.
     Waiting,
-    /// It waits for a node of the cluster.
-    Queued,
     /// A process trains it.
     Running,
     /// It stopped or was killed, and resumes from its last checkpoint.
@@ -40,7 +37,6 @@ impl SweepState {
     pub fn text(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
-            Self::Queued => "queued",
             Self::Running => "running",
             Self::Interrupted => "interrupted",
             Self::Failed => "failed",
@@ -111,18 +107,7 @@ impl RunProgress {
 
     /// Reads how far all runs are.
     pub fn of_all(directory: &SweepDirectory, manifest: &Manifest) -> Result<Vec<Self>> {
-        let mut all: Vec<Self> =
-            manifest.runs.iter().map(|run| Self::of(directory, manifest, run)).collect::<Result<_>>()?;
-        for (index, job) in slurm::queued(directory) {
-            let Some(run) = all.get_mut(index) else { continue };
-            if ![SweepState::Finished, SweepState::Running].contains(&run.state) {
-                run.state = SweepState::Queued;
-                if job.is_running {
-                    run.node = job.node;
-                }
-            }
-        }
-        Ok(all)
+        manifest.runs.iter().map(|run| Self::of(directory, manifest, run)).collect()
     }
 }
 

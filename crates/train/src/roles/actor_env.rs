@@ -13,9 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::IntrinsicConfig;
 use crate::error::{Result, TrainError};
-use crate::roles::bandit::Policies;
+use crate::roles::bandit::CentralBandit;
 use crate::roles::messages::{ActRequest, Decision, EpisodeReport, NoveltySums, Position, PreviousStep, Role};
-use crate::roles::step_writer::{SeenObservation, StepWriter, WriteOperation, WrittenStep};
 
 /// The agent's side of one environment.
 ///
@@ -27,8 +26,8 @@ pub struct EnvActor {
     pub spec: EnvActorSpec,
     /// What a checkpoint keeps, besides the writer's state.
     pub state: EnvActorState,
-    /// Takes this environment's steps; evaluators have none.
-    pub writer: Option<StepWriter>,
+    /// Writer of this environment's sequences; evaluators have none.
+    pub writer: Option<Writer>,
 }
 
 /// What sets one actor environment apart from the others.
@@ -87,7 +86,7 @@ impl EnvActor {
         embedding: usize,
         seed: u64,
         writer: Option<Writer>,
-        bandit: &dyn Policies,
+        bandit: &CentralBandit,
     ) -> Result<Self> {
         let novelty = EpisodicNovelty::new(intrinsic.kernel.clone(), intrinsic.memory_capacity, embedding);
         let novelty = novelty.map_err(|error| match error {
@@ -98,7 +97,7 @@ impl EnvActor {
         let state = EnvActorState {
             random: Random::seed_from_u64(seed),
             novelty,
-            policy: bandit.choose(spec.role)?,
+            policy: bandit.choose(spec.role),
             first: true,
             previous: PreviousStep::zeros(embedding),
             pending: None,
@@ -107,25 +106,12 @@ impl EnvActor {
             positions: BTreeSet::new(),
             report: None,
         };
-        Ok(Self::resume(spec, state, writer))
+        Ok(Self { spec, state, writer })
     }
 
     /// Continues from a saved state.
     pub fn resume(spec: EnvActorSpec, state: EnvActorState, writer: Option<Writer>) -> Self {
-        Self { spec, state, writer: writer.map(|writer| StepWriter::Replay(Box::new(writer))) }
-    }
-
-    /// Records the steps for a writer on another machine.
-    pub fn recording(self) -> Self {
-        Self { writer: Some(StepWriter::Record(Vec::new())), ..self }
-    }
-
-    /// Takes what was recorded since the last call.
-    pub fn take_operations(&mut self) -> Vec<WriteOperation> {
-        match &mut self.writer {
-            Some(StepWriter::Record(operations)) => std::mem::take(operations),
-            _ => Vec::new(),
-        }
+        Self { spec, state, writer }
     }
 
     /// Starts from the d²_m of a trained agent.
@@ -144,8 +130,7 @@ impl EnvActor {
         let EnvActorState { policy, first, ref previous, ref ended, .. } = self.state;
         requests.extend(ended.clone());
         // The writer opens an episode only with its first decision.
-        let wants_state =
-            self.writer.as_ref().is_some_and(|writer| first && writer.wants_states() || writer.wants_start());
+        let wants_state = self.writer.as_ref().is_some_and(|writer| first || writer.wants_start());
         let EnvActorSpec { slot, role, .. } = self.spec;
         let previous = previous.clone();
         requests.push(ActRequest { slot, role, first, last_observation: None, row, policy, wants_state, previous });
@@ -161,7 +146,7 @@ impl EnvActor {
             self.state.novelty.start_episode();
             self.state.sums = NoveltySums::default();
             if let Some(writer) = &mut self.writer {
-                writer.write(WriteOperation::Begin { policy: self.state.policy as u16 }, None)?;
+                writer.begin_episode(self.state.policy as u16)?;
             }
         }
         let decision = decisions.next().ok_or(TrainError::MissingDecision)?;
@@ -193,7 +178,7 @@ impl EnvActor {
         &mut self,
         step: &Step,
         last: impl FnOnce() -> Vec<u8>,
-        bandit: &dyn Policies,
+        bandit: &CentralBandit,
     ) -> Result<Option<EpisodeReport>> {
         let EnvActorSpec { role, environment, slot, hides_rewards, .. } = self.spec;
         let mut pending = self.state.pending.take().ok_or(TrainError::MissingDecision)?;
@@ -209,7 +194,7 @@ impl EnvActor {
             // The action has no outcome: the observation that it was chosen for is the episode's last.
             self.write_last(&pending.observation, pending.step.rewards, &pending.step.embedding)?;
             bandit.abandon(role, policy)?;
-            self.next_episode(bandit)?;
+            self.next_episode(bandit);
             return Ok(report);
         }
         self.write(&pending, if ending == Ending::Terminated { 0.0 } else { 1.0 })?;
@@ -224,7 +209,7 @@ impl EnvActor {
             distances: self.state.novelty.distance_mean,
         };
         bandit.report(role, policy, if hides_rewards { 0.0 } else { score })?;
-        self.next_episode(bandit)?;
+        self.next_episode(bandit);
         if self.writer.is_none() {
             return Ok(Some(ended));
         }
@@ -244,31 +229,31 @@ impl EnvActor {
     }
 
     /// Forgets the current episode and begins the next one with this d²_m, as an evaluator does for an evaluation.
-    pub fn restart(&mut self, distances: DistanceMean, bandit: &dyn Policies) -> Result<()> {
+    pub fn restart(&mut self, distances: DistanceMean, bandit: &CentralBandit) {
         self.state.pending = None;
         self.state.novelty.distance_mean = distances;
-        self.next_episode(bandit)
+        self.next_episode(bandit);
     }
 
     /// Abandons the current episode, which its environment can't continue. An episode that has just ended is kept.
-    pub fn abandon(&mut self, bandit: &dyn Policies) -> Result<()> {
+    pub fn abandon(&mut self, bandit: &CentralBandit) -> Result<()> {
         if self.state.first && self.state.pending.is_none() {
             return Ok(());
         }
         if let Some(writer) = &mut self.writer {
-            writer.write(WriteOperation::Abandon, None)?;
+            writer.abandon_episode();
         }
         bandit.abandon(self.spec.role, self.state.policy)?;
         (self.state.ended, self.state.pending) = (None, None);
-        self.next_episode(bandit)
+        self.next_episode(bandit);
+        Ok(())
     }
 
-    fn next_episode(&mut self, bandit: &dyn Policies) -> Result<()> {
-        self.state.policy = bandit.choose(self.spec.role)?;
+    fn next_episode(&mut self, bandit: &CentralBandit) {
+        self.state.policy = bandit.choose(self.spec.role);
         self.state.first = true;
         self.state.positions.clear();
         self.state.previous = PreviousStep::zeros(self.state.previous.embedding.len());
-        Ok(())
     }
 
     /// r_NGU of the observation that was decided on, and its parts.
@@ -285,14 +270,23 @@ impl EnvActor {
         let PendingAction { observation, probability, step: PreviousStep { action, rewards, embedding }, .. } = pending;
         let start = pending.state.as_ref();
         let start = start.map(|state| SequenceStart { state, parameter_version: pending.version });
-        let (action, probability, rewards) = (*action as u16, *probability, *rewards);
-        let step = WriteOperation::Append(WrittenStep { action, probability, rewards, discount });
-        writer.write(step, Some(SeenObservation { observation, embedding, start }))
+        let step = replay::Step {
+            action: *action as u16,
+            behaviour_probability: *probability,
+            reward_extrinsic: rewards.extrinsic,
+            reward_ngu: rewards.ngu,
+            reward_rnd: rewards.rnd,
+            reward_episodic: rewards.episodic,
+            discount,
+            embedding,
+        };
+        Ok(writer.append(observation, &step, start)?)
     }
 
     fn write_last(&mut self, observation: &[u8], rewards: StepRewards, embedding: &[f16]) -> Result<()> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
-        writer.write(WriteOperation::End(rewards), Some(SeenObservation { observation, embedding, start: None }))
+        let last = replay::Step::last([rewards.ngu, rewards.rnd, rewards.episodic], embedding);
+        Ok(writer.end_episode(observation, &last)?)
     }
 
     /// Ends the last episode, whose final observation the networks have seen.

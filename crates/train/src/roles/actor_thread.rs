@@ -14,11 +14,11 @@ use crate::roles::inference::Decide;
 use crate::roles::inference_server::InferenceClient;
 use crate::roles::messages::{ActRequests, Decision, Role};
 use crate::runtime::events::Event;
-use crate::runtime::remote_actors::SavedRemoteActor;
 use crate::runtime::run_control::{POLL, RunControl};
 use crate::runtime::timesheet::{Activity, Stopwatch};
 
 /// What the other threads send to the learner's.
+#[allow(clippy::large_enum_variant, reason = "almost every message is an event")]
 pub(crate) enum ThreadMessage {
     Event(Event),
     /// An actor's or evaluator's copy for a checkpoint, made during the pause of this number.
@@ -26,16 +26,6 @@ pub(crate) enum ThreadMessage {
         pause: u64,
         index: usize,
         copy: ThreadCopy,
-    },
-    /// A remote actor for a checkpoint, with the number of its lease.
-    SavedRemote {
-        pause: u64,
-        saved: (u64, SavedRemoteActor),
-        writers: Vec<WriterState>,
-    },
-    /// A remote actor is gone; it is saved in no checkpoint.
-    RemoteLeft {
-        lease: u64,
     },
     /// The thread has failed. After an environment's failure it still answers every pause.
     Failed(TrainError),
@@ -130,7 +120,7 @@ impl ActorThread {
             self.stopwatch.lap(Activity::BetweenEvaluations);
             if let Some(begun) = begun {
                 number = begun.number;
-                self.actor.restart(begun.distances, &*self.bandit)?;
+                self.actor.restart(begun.distances, &self.bandit)?;
                 self.play_evaluation()?;
             } else if let Some(pause) = self.control.wanted_pause() {
                 self.send_copy(pause);
@@ -196,7 +186,7 @@ impl ActorThread {
         };
         self.actor.wait(group, &mut send)?;
         self.stopwatch.lap(Activity::WaitingForEnvironments);
-        self.actor.absorb(group, &*self.bandit, &mut send)
+        self.actor.absorb(group, &self.bandit, &mut send)
     }
 
     /// Inserts sequences into replay, however long that takes; returns false if the run stops.

@@ -10,30 +10,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::roles::messages::Role;
 
-/// Where episodes get their policies: the bandit itself, or a connection to it.
-pub trait Policies {
-    /// Chooses the policy for the next episode.
-    fn choose(&self, role: Role) -> Result<usize>;
-    /// Records the score of a finished episode.
-    fn report(&self, role: Role, policy: usize, score: f64) -> Result<()>;
-    /// Records that an episode was lost.
-    fn abandon(&self, role: Role, policy: usize) -> Result<()>;
-}
-
-impl Policies for CentralBandit {
-    fn choose(&self, role: Role) -> Result<usize> {
-        Ok(self.choose(role))
-    }
-
-    fn report(&self, role: Role, policy: usize, score: f64) -> Result<()> {
-        self.report(role, policy, score)
-    }
-
-    fn abandon(&self, role: Role, policy: usize) -> Result<()> {
-        self.abandon(role, policy)
-    }
-}
-
 /// Chooses policies for actors and evaluators and learns from the actors' episodes.
 #[derive(Debug)]
 pub struct CentralBandit(Mutex<BanditState>);

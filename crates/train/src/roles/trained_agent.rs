@@ -36,7 +36,8 @@ impl TrainedAgent {
         device: Device,
     ) -> Result<Self> {
         let weights = contents::weights(checkpoint)?;
-        let AgentScalars { updates, embedding_version, rnd_errors, distances, bandit } = contents::agent(checkpoint)?;
+        let AgentScalars { updates, embedding_version, rnd_errors, distances, bandit, .. } =
+            contents::agent(checkpoint)?;
         let networks = Networks::new(&config.agent, observation, actions)?;
         let has_online = weights.keys().any(|name| name.starts_with(ONLINE));
         let average = load(&weights, AVERAGE, &networks, device)?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agent::intrinsic::DistanceMean;
+use envs::EnvSpec;
 use serde::{Deserialize, Serialize};
 
 use crate::roles::bandit::CentralBandit;
@@ -18,6 +19,8 @@ pub struct TrainingAgent {
     pub bandit: Arc<CentralBandit>,
     /// The d²_m that the trained agent starts to play with.
     pub distances: NeighbourDistances,
+    /// The environments that it acts in.
+    pub environment: EnvSpec,
 }
 
 /// d²_m of the evaluator whose episode ended last, or of an actor until the first evaluator's episode ends.

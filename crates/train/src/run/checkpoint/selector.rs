@@ -1,5 +1,6 @@
 //! Which checkpoint of a run a command plays.
 
+use std::fmt;
 use std::str::FromStr;
 
 use super::{Checkpoint, Checkpoints};
@@ -22,6 +23,16 @@ pub enum CheckpointSelector {
 #[derive(Debug, thiserror::Error)]
 #[error("expected best, last or a number of frames, such as 12_000_000, 12e6 or 12M")]
 pub struct InvalidSelector;
+
+impl fmt::Display for CheckpointSelector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Best => f.write_str("best"),
+            Self::Last => f.write_str("last"),
+            Self::At(frames) => write!(f, "{frames}"),
+        }
+    }
+}
 
 impl FromStr for CheckpointSelector {
     type Err = InvalidSelector;

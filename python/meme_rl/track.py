@@ -1,0 +1,205 @@
+"""Sends a run's metrics, config and videos to a tracker of experiments: `meme track RUN --to wandb`.
+
+Training does not know of it: the tracker reads what the run has written, during the run or afterwards. What was sent is
+recorded in `track/` in the run's directory, so that the next call continues where this one ended.
+"""
+
+import argparse
+import fcntl
+import importlib
+import json
+import sys
+import time
+import tomllib
+from pathlib import Path
+from typing import Any, Protocol
+
+from .metrics_frame import rows
+from .run import RunError
+
+#: Seconds between two looks at a run that is followed.
+INTERVAL = 5.0
+
+
+class Sink(Protocol):
+    """Where a run is sent to."""
+
+    def scalars(self, values: dict[str, float], frames: int) -> None:
+        """Sends one row of metrics."""
+
+    def video(self, path: Path, frames: int) -> None:
+        """Sends a video."""
+
+    def close(self) -> None:
+        """Waits until everything is sent."""
+
+
+class TensorboardSink:
+    """TensorBoard files with the config as text, in `track/tensorboard`."""
+
+    def __init__(self, run: Path, config: dict[str, Any]) -> None:
+        module = importlib.import_module("torch.utils.tensorboard")
+        self.writer: Any = module.SummaryWriter(str(run / "track" / "tensorboard"))
+        text = "\n".join(f"    {name} = {value}" for name, value in flat(config).items())
+        self.writer.add_text("config", text)
+
+    def scalars(self, values: dict[str, float], frames: int) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, frames)
+
+    def video(self, path: Path, frames: int) -> None:
+        # TensorBoard shows images, not files; the path leads to the video.
+        self.writer.add_text("video", str(path), frames)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class WandbSink:
+    """Weights & Biases, and trackio, which has the same interface."""
+
+    def __init__(self, module: Any, run: Path, project: str, config: dict[str, Any], id: str, offline: bool) -> None:
+        self.module = module
+        if module.__name__ == "wandb":
+            mode = "offline" if offline else "online"
+            self.run = module.init(
+                project=project, name=run.name, id=id, resume="allow", config=config, dir=str(run), mode=mode
+            )
+        else:
+            # trackio always writes to this machine.
+            self.run = module.init(project=project, name=run.name, resume="allow", config=flat(config))
+
+    def scalars(self, values: dict[str, float], frames: int) -> None:
+        self.module.log(values | {"frames": frames}, step=frames)
+
+    def video(self, path: Path, frames: int) -> None:
+        self.module.log({"video": self.module.Video(str(path), format="gif")}, step=frames)
+
+    def close(self) -> None:
+        self.module.finish()
+
+
+class MlflowSink:
+    """MLflow, in the files of `mlruns` or at MLFLOW_TRACKING_URI."""
+
+    def __init__(self, run: Path, project: str, config: dict[str, Any], known: str | None, offline: bool) -> None:
+        self.mlflow = mlflow = importlib.import_module("mlflow")
+        if offline:
+            mlflow.set_tracking_uri(f"sqlite:///{(run / 'track' / 'mlflow.db').resolve()}")
+        mlflow.set_experiment(project)
+        self.run = mlflow.start_run(run_id=known, run_name=run.name)
+        if known is None:
+            mlflow.log_params(flat(config))
+
+    def scalars(self, values: dict[str, float], frames: int) -> None:
+        # MLflow refuses characters such as brackets in names.
+        self.mlflow.log_metrics(values, step=frames)
+
+    def video(self, path: Path, frames: int) -> None:
+        self.mlflow.log_artifact(str(path), "videos")
+
+    def close(self) -> None:
+        self.mlflow.end_run()
+
+
+def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The fields of a config by their dotted names."""
+    fields: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, dict):
+            fields |= flat(value, f"{prefix}{name}.")
+        else:
+            fields[prefix + name] = value
+    return fields
+
+
+def open_sink(tracker: str, run: Path, project: str, sent: dict[str, Any], offline: bool) -> Sink:
+    """Opens the tracker; `sent` is what earlier calls have recorded."""
+    config = tomllib.loads((run / "config.toml").read_text())
+    try:
+        if tracker == "tensorboard":
+            return TensorboardSink(run, config)
+        if tracker == "mlflow":
+            sink = MlflowSink(run, project, config, sent.get("id"), offline)
+            sent["id"] = sink.run.info.run_id
+            return sink
+        created = json.loads((run / "run.json").read_text())["created_unix"]
+        module = importlib.import_module(tracker)
+        return WandbSink(module, run, project, config, f"{run.name}-{created}", offline)
+    except ImportError as error:
+        raise RunError(f"{tracker} is not installed ({error}); run `pip install {tracker}`") from error
+
+
+def send(run: Path, sink: Sink, sent: dict[str, Any]) -> int:
+    """Sends rows and videos that are not sent yet, and returns the number of rows.
+
+    A row is new if it has more frames than the last one: a run that resumed from a checkpoint repeats some.
+    """
+    count = 0
+    for row in rows(run):
+        frames = int(row["frames"])
+        if frames > sent["frames"]:
+            values = {name: float(value) for name, value in row.items() if isinstance(value, (int, float))}
+            sink.scalars(values, frames)
+            sent["frames"] = frames
+            count += 1
+    for path in sorted((run / "videos").glob("*")):
+        if path.suffix in (".gif", ".mp4") and path.name not in sent["videos"]:
+            sink.video(path, sent["frames"])
+            sent["videos"].append(path.name)
+    return count
+
+
+def is_training(run: Path) -> bool:
+    """Whether a process trains the run: it holds the lock."""
+    try:
+        with (run / "lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def track(run: Path, tracker: str, project: str = "meme", follow: bool = False, offline: bool = False) -> int:
+    """Sends what is not sent yet, until the run ends if it is followed; returns the number of rows."""
+    if not (run / "metrics.jsonl").is_file():
+        raise RunError(f"{run} has no metrics")
+    record = run / "track" / f"{tracker}.json"
+    sent: dict[str, Any] = {"frames": -1, "videos": []}
+    if record.is_file():
+        sent = json.loads(record.read_text())
+    record.parent.mkdir(exist_ok=True)
+    sink = open_sink(tracker, run, project, sent, offline)
+    count = 0
+    try:
+        while True:
+            training = follow and is_training(run)
+            count += send(run, sink, sent)
+            partial = record.with_suffix(".tmp")
+            partial.write_text(json.dumps(sent))
+            partial.replace(record)
+            if not training:
+                return count
+            time.sleep(INTERVAL)
+    finally:
+        sink.close()
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Tracks from the command line."""
+    parser = argparse.ArgumentParser(prog="meme track", description="Send a run to a tracker of experiments")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--to", choices=("wandb", "trackio", "mlflow", "tensorboard"), required=True)
+    parser.add_argument("--project", default="meme")
+    parser.add_argument("--follow", action="store_true")
+    parser.add_argument("--offline", action="store_true")
+    given = parser.parse_args(arguments)
+    try:
+        count = track(given.run, given.to, given.project, given.follow, given.offline)
+    except (RunError, OSError) as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    print(f"sent {count} rows of {given.run} to {given.to}")

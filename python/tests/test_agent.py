@@ -1,0 +1,117 @@
+"""Agents loaded from runs play as `meme` plays them."""
+
+import json
+import unittest
+
+import meme_rl
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file
+
+from commands import meme, runs
+
+# Q in f32; PyTorch and the program sum in different orders.
+TOLERANCE = 1e-4
+
+
+class Played(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        torch.set_num_threads(1)
+        cls.directory = runs()
+
+    def test_an_episode_has_the_same_actions_and_values(self):
+        for name, steps in (("catch", 9), ("pong", 700)):
+            agent = meme_rl.load(self.directory / name)
+            episode = load_file(self.directory / f"{name}.safetensors")
+            self.assertGreaterEqual(len(episode["action"]), steps)
+            state, reward = None, 0.0
+            for t, observation in enumerate(episode["observation"]):
+                rewards, first = None if state is None else [reward], None if state is None else [False]
+                decision = agent.decide(observation[None], state, rewards=rewards, first=first)
+                self.assertEqual(int(decision.action), int(episode["action"][t]), f"{name}, step {t}")
+                worst = (decision.q_values[0] - episode["q"][t]).abs().max().item()
+                self.assertLess(worst, TOLERANCE, f"{name}, step {t}")
+                novelty = (decision.state.rewards[0, 1:] - episode["intrinsic"][t]).abs().max().item()
+                self.assertLess(novelty, 1e-2 * TOLERANCE + 1e-3 * episode["intrinsic"][t].abs().max().item())
+                state, reward = decision.state, float(episode["reward"][t])
+
+    def test_scores_are_those_of_meme_eval(self):
+        agent = meme_rl.load(self.directory / "pong")
+        env = meme_rl.make(self.directory / "pong")
+        self.assertEqual(env.action_space.n, agent.actions)
+        played = meme_rl.evaluate(agent, env, episodes=1)
+        report = json.loads(meme("eval", "pong", "--episodes", "1", "--json", "--runs", str(self.directory)))
+        self.assertEqual(played.scores, report["scores"])
+        self.assertEqual(report["protocol"]["policy"], agent.policy_index)
+
+    def test_plays_a_gymnasium_environment_with_seeds(self):
+        agent = meme_rl.load(self.directory / "cart_pole")
+        env = meme_rl.make(self.directory / "cart_pole")
+        first, second = (meme_rl.evaluate(agent, env, episodes=3, seed=7) for _ in range(2))
+        self.assertEqual(first.scores, second.scores)
+        self.assertEqual(first.scores, [float(steps) for steps in first.steps])
+
+    def test_names_and_values_are_those_of_the_checkpoint(self):
+        agent = meme_rl.load(self.directory / "catch")
+        with safe_open(agent.checkpoint.weights, "pt") as file:
+            for name, parameter in agent.named_parameters():
+                self.assertTrue(torch.equal(parameter, file.get_tensor(f"average.{name}")), name)
+            online = meme_rl.load(self.directory / "catch", parameters="online")
+            saved = file.get_tensor("online.lstm.weight_hh")
+            self.assertTrue(torch.equal(online.lstm.weight_hh, saved))
+        self.assertEqual(agent.action_names, ["left", "stay", "right"])
+
+    def test_a_batch_is_as_good_as_its_parts(self):
+        agent = meme_rl.load(self.directory / "catch", policy=3)
+        observations = load_file(self.directory / "catch.safetensors")["observation"]
+        left, right = observations[:4], observations[4:8]
+        states = [None, None]
+        both = None
+        for t in range(4):
+            pair = torch.stack([left[t], right[t]])
+            actions, both = agent.act(pair, both, reward=[0.5, -1.0], first=[t == 0] * 2)
+            for i, part in enumerate((left, right)):
+                action, states[i] = agent.act(part[t], states[i], reward=[0.5, -1.0][i])
+                self.assertEqual(action, int(actions[i]))
+        self.assertTrue(torch.allclose(both.recurrent[1:], states[1].recurrent, atol=1e-6))
+
+    def test_a_new_episode_forgets_the_last(self):
+        agent = meme_rl.load(self.directory / "catch")
+        observations = load_file(self.directory / "catch.safetensors")["observation"]
+        _, state = agent.act(observations[5])
+        _, again = agent.act(observations[0], state, reward=1.0, first=[True])
+        _, fresh = agent.act(observations[0])
+        self.assertTrue(torch.equal(again.recurrent, fresh.recurrent))
+        self.assertEqual(float(again.rewards[0, 3]), 0.0)
+
+    def test_values_and_policy_leave_the_state_as_it_is(self):
+        agent = meme_rl.load(self.directory / "catch")
+        observations = load_file(self.directory / "catch.safetensors")["observation"]
+        _, state = agent.act(observations[0])
+        values = agent.q_values(observations[1], state, reward=1.0)
+        probabilities = agent.policy(observations[1], state, reward=1.0)
+        self.assertEqual(values.shape, (3,))
+        self.assertAlmostEqual(float(probabilities.sum()), 1.0, places=5)
+        self.assertTrue(torch.equal(values, agent.q_values(observations[1], state, reward=1.0)))
+        action, _ = agent.act(observations[1], state, reward=1.0)
+        self.assertEqual(action, int(probabilities.argmax()))
+
+    def test_says_what_is_wrong(self):
+        run = self.directory / "catch"
+        for wrong, message in (
+            (lambda: meme_rl.load(self.directory), "is not a run: it has no run.json"),
+            (lambda: meme_rl.load(run, checkpoint=7), "has no checkpoint at 7 frames; it has "),
+            (lambda: meme_rl.load(run, checkpoint="first"), "expected best, last or a number of frames"),
+            (lambda: meme_rl.load(run, parameters="target"), "expected ema or online parameters"),
+            (lambda: meme_rl.load(run, policy=16), "expected a policy from 0 to 15, got 16"),
+            (lambda: meme_rl.make(run), "is a built-in task"),
+        ):
+            with self.assertRaisesRegex(meme_rl.RunError, message):
+                wrong()
+        with self.assertRaisesRegex(ValueError, r"expected an observation of shape \(10, 10\)"):
+            meme_rl.load(run).act(torch.zeros(3, 3))
+
+
+if __name__ == "__main__":
+    unittest.main()
