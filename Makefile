@@ -17,13 +17,15 @@ help: ## show this list
 train: build ## train on GAME= with PRESET= and ARGS=; run it again to resume
 	target/release/meme train $(GAME) $(if $(PRESET),--preset $(PRESET)) $(ARGS)
 
-test: setup ## run the tests, except the long ones
+test: build ## run the tests, except the long ones
 	cargo test --workspace --all-targets $(cargo_flags)
 	.venv/bin/python -B -m unittest discover --start-directory bench
+	scripts/test_browser.sh
 
-test-all: setup ## run all tests at full length: 57 games, minutes of load
+test-all: build ## run all tests at full length: 57 games, minutes of load
 	MEME_TEST_ALL=1 cargo test --workspace --all-targets $(cargo_flags)
 	.venv/bin/python -B -m unittest discover --start-directory bench
+	scripts/test_browser.sh
 
 test-python: wheel ## install the wheel in a virtual environment without the checkout, and test it there
 	@scripts/test_python.sh

@@ -9,6 +9,8 @@ use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::run_log;
+
 /// Most messages that may wait to be written: a minute of progress on a terminal.
 const MAX_QUEUED: usize = 300;
 /// How long [`flush`] waits for a reader.
@@ -24,7 +26,9 @@ enum Order {
 
 /// Prints a message. It is dropped if standard error is closed or too much is queued: work must not stop for it.
 pub fn message(text: impl Display) {
-    write(format!("{text}\n"));
+    let text = text.to_string();
+    run_log::add(&text);
+    write(text + "\n");
 }
 
 /// Prints a warning.
@@ -107,7 +111,8 @@ impl ProgressLine {
         self.next = Instant::now() + Self::interval(self.terminal);
         let lines = lines();
         if !self.terminal {
-            message(lines.join("; "));
+            // Progress is not logged: the metrics have it.
+            write(lines.join("; ") + "\n");
         } else if write(block(&lines, self.shown)) {
             self.shown = lines.len();
         }

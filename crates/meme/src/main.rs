@@ -22,12 +22,14 @@ mod python;
 mod record;
 mod report;
 mod run_args;
+mod run_log;
 mod runs;
 mod settings;
 mod step_table;
 mod sweep;
 mod train;
 mod video;
+mod watch;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -60,6 +62,8 @@ enum Command {
     Plot(plot::PlotArgs),
     /// Report on many runs: the paper's tables and figures as one HTML page
     Report(report::ReportArgs),
+    /// Show runs in a web browser while they train
+    Watch(watch::WatchArgs),
     /// Evaluate a run: mean score of greedy episodes and the full protocol
     Eval(eval::EvalArgs),
     /// Record a video of a trained agent, with its values and policy next to the game
@@ -98,6 +102,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Runs(args) => runs::run(&args)?,
         Command::Plot(args) => plot::run(&args)?,
         Command::Report(args) => report::run(&args)?,
+        Command::Watch(args) => watch::run(&args)?,
         Command::Eval(args) => eval::run(&args)?,
         Command::Record(args) => record::run(&args)?,
         Command::Export(args) => return python::export(&args),

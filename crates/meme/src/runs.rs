@@ -25,19 +25,20 @@ pub struct RunsArgs {
     json: bool,
 }
 
-#[derive(Debug, Serialize)]
-struct RunSummary {
-    name: String,
-    task: String,
-    preset: String,
+/// What a list of runs shows of each.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunSummary {
+    pub name: String,
+    pub task: String,
+    pub preset: String,
     seed: u64,
     version: String,
-    frames: u64,
-    last_evaluation: Option<f64>,
+    pub frames: u64,
+    pub last_evaluation: Option<f64>,
     best_evaluation: Option<f64>,
     /// Frame counts of the checkpoints.
-    checkpoints: Vec<u64>,
-    state: RunState,
+    pub checkpoints: Vec<u64>,
+    pub state: RunState,
     /// The process that trains the run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pid: Option<u32>,
@@ -45,9 +46,10 @@ struct RunSummary {
     age_seconds: u64,
 }
 
+/// How far a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum RunState {
+pub enum RunState {
     Running,
     /// All frames are played, and the end is saved.
     Finished,
@@ -94,8 +96,12 @@ fn none(root: &Path) -> String {
 }
 
 fn report(run: &RunFiles) -> Result<RunSummary> {
+    summary(run, &MetricsSummary::of(&run.metrics_file())?)
+}
+
+/// Summarises a run whose metrics are known.
+pub fn summary(run: &RunFiles, metrics: &MetricsSummary) -> Result<RunSummary> {
     let description = run.description()?;
-    let metrics = MetricsSummary::of(&run.metrics_file())?;
     let owner = run.owner();
     Ok(RunSummary {
         name: run.name().to_owned(),

@@ -22,7 +22,7 @@ use crate::config::{self, ConfigArgs};
 use crate::console::{self, ProgressLine};
 use crate::preset::{DefaultPreset, default_preset, preset_warning};
 use crate::run_args::{RUNS, run_config, set_threads};
-use crate::{install, options, output};
+use crate::{install, options, output, run_log, watch};
 
 /// Arguments of `meme train`.
 #[derive(Args)]
@@ -43,6 +43,9 @@ pub struct TrainArgs {
     /// Start over; an existing run of the same name is moved aside, not deleted
     #[arg(long)]
     fresh: bool,
+    /// Show the runs in a web browser while this one trains, like `meme watch`
+    #[arg(long)]
+    watch: bool,
     /// Directory that contains the runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     runs: PathBuf,
@@ -119,7 +122,8 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     let description = RunDescription::new(&task.environment.to_string(), preset, config.run.seed);
     let existing = if args.fresh { ExistingRun::MoveAside } else { ExistingRun::Resume };
     let (directory, opened) = RunDirectory::open(&args.runs, name, existing, description, &config.to_toml()?)?;
-    let outcome = plan.start(&directory, &opened, &stop);
+    let watching = args.watch.then(|| watch::beside_training(&args.runs, name)).transpose();
+    let outcome = watching.and_then(|_| plan.start(&directory, &opened, &stop));
     // A run that failed before anything was trained leaves no directory.
     if outcome.is_err()
         && let Err(error) = directory.take_back(&opened)
@@ -134,12 +138,16 @@ impl TrainPlan {
     /// its config, except for the frames to train for.
     fn start(&self, directory: &RunDirectory, opened: &OpenedRun, stop: &Stop) -> Result<RunStatus> {
         let (name, path) = (&self.name, directory.files.path.display());
+        // Opened once it is certain that the run trains: otherwise, nothing in its directory changes.
+        let log = directory.files.log_file();
         let from = match opened {
             OpenedRun::Created => {
+                run_log::open(&log);
                 console::message(format_args!("starting run {name} in {path}"));
                 None
             }
             OpenedRun::MovedAside(old) => {
+                run_log::open(&log);
                 console::message(format_args!(
                     "starting run {name} over; the previous one was moved to {}",
                     old.display()
@@ -155,6 +163,7 @@ impl TrainPlan {
                     Resumption::Continues { budget_before, from } => (budget_before, from),
                 };
                 directory.replace_config(&self.config.to_toml()?)?;
+                run_log::open(&log);
                 let frames = self.config.run.frames;
                 let until = match frames == budget_before {
                     true => String::new(),

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use envs::EnvId;
 use envs::games::Game;
 use train::config::{ActionSet, Config};
-use train::run::{MetricsError, Row, Rows, Value};
+use train::run::{MetricsError, Row, Rows, RunFiles, Value};
 
 use crate::chart::Points;
 use crate::console;
@@ -45,18 +45,23 @@ impl Curves {
             return Ok(Self { name, task, config: None, settings: None, file, rows });
         }
         let run = find_run(root, which)?;
-        let description = run.description()?;
-        let (name, file, task) = (run.name().to_owned(), run.metrics_file(), description.task.clone());
+        let (name, file, task) = (run.name(), run.metrics_file(), run.description()?.task);
         if let Some(game) = game.filter(|game| game.to_string() != task) {
             bail!("run {name} was trained on {task}, not on {game}; omit --game");
         }
-        let config = run_config(&run)?;
         let rows = if file.exists() { rows(&file)? } else { Vec::new() };
         if rows.is_empty() {
             bail!("run {name} has no metrics yet; one row is written every metrics.interval_seconds of training");
         }
+        Self::of_run(&run, rows)
+    }
+
+    /// Takes rows that were read from a run's metrics.
+    pub fn of_run(run: &RunFiles, rows: Vec<Row>) -> Result<Self> {
+        let (description, config) = (run.description()?, run_config(run)?);
         let settings = Some(Settings::new(&description, &config)?);
-        Ok(Self { name, task: Some(task), config: Some(config), settings, file, rows })
+        let (name, task, config) = (run.name().to_owned(), Some(description.task), Some(config));
+        Ok(Self { name, task, config, settings, file: run.metrics_file(), rows })
     }
 
     #[cfg(test)]

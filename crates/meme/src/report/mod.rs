@@ -21,6 +21,8 @@ use serde_json::{Map, Value, json};
 use train::number_format::rounded;
 use train::run::RunFiles;
 
+pub use self::cohort::game;
+
 use self::ablation::Areas;
 use self::aggregates::{RandomScores, score_matrix};
 use self::cohort::{Cohort, LeftOut, ReportedRun};

@@ -275,7 +275,9 @@ fn unmake(files: &RunFiles, is_new: bool) -> Result<(), DirectoryError> {
     for directory in made_directories(files) {
         unless_gone(&directory, fs::remove_dir(&directory))?;
     }
-    [files.metrics_file(), files.config_file(), files.lock_file()].into_iter().try_for_each(remove)?;
+    [files.metrics_file(), files.config_file(), files.log_file(), files.lock_file()]
+        .into_iter()
+        .try_for_each(remove)?;
     if is_new {
         unless_gone(&files.path, fs::remove_dir(&files.path))?;
     }
@@ -305,8 +307,8 @@ fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
     if files.has_lost_description() {
         return Err(DirectoryError::Description { path: files.description_file(), cause: None });
     }
-    const OURS: [&str; 7] =
-        ["lock", "config.toml", "config.toml.tmp", "run.json.tmp", "events", "checkpoints", "videos"];
+    const OURS: [&str; 8] =
+        ["lock", "log.txt", "config.toml", "config.toml.tmp", "run.json.tmp", "events", "checkpoints", "videos"];
     for path in durable::list(&files.path)? {
         let found = durable::name_of(&path);
         if !OURS.contains(&found.as_str()) || is_filled_directory(&path) {
@@ -319,13 +321,14 @@ fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
 /// Whether a run contains only what every start creates: no metrics, checkpoints, videos or other files. Without a row
 /// of metrics, events are empty too.
 fn is_as_made(files: &RunFiles) -> Result<bool, FileError> {
-    let made = [files.description_file(), files.config_file(), files.lock_file(), files.events_directory()];
+    let files_made = [files.description_file(), files.config_file(), files.log_file(), files.lock_file()];
+    let made = |path: &PathBuf| files_made.contains(path) || *path == files.events_directory();
     let empty_file =
         |path: &Path| *path == files.metrics_file() && fs::metadata(path).is_ok_and(|file| file.len() == 0);
     let empty_directory =
         |path: &Path| made_directories(files).iter().any(|made| made == path) && !is_filled_directory(path);
     let paths = durable::list(&files.path)?;
-    Ok(paths.iter().all(|path| made.contains(path) || empty_file(path) || empty_directory(path)))
+    Ok(paths.iter().all(|path| made(path) || empty_file(path) || empty_directory(path)))
 }
 
 pub(super) fn is_filled_directory(path: &Path) -> bool {

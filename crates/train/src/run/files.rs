@@ -124,6 +124,11 @@ impl RunFiles {
         self.path.join("videos")
     }
 
+    /// `log.txt`: messages of training, with their times.
+    pub fn log_file(&self) -> PathBuf {
+        self.path.join("log.txt")
+    }
+
     /// `lock`: held by the process that trains.
     pub fn lock_file(&self) -> PathBuf {
         self.path.join("lock")

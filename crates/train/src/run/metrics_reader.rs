@@ -60,14 +60,19 @@ impl Rows {
     }
 
     fn parse(&self) -> Result<Row, MetricsError> {
-        let mut line = serde_json::Deserializer::from_slice(&self.text);
-        let row = LineReader { selected: self.selected }.deserialize(&mut line);
-        row.and_then(|row| line.end().map(|()| row)).map_err(|cause| MetricsError::Line {
+        parse_row(&self.text, self.selected).map_err(|cause| MetricsError::Line {
             path: self.path.clone(),
             line: self.line,
             cause: cause.to_string(),
         })
     }
+}
+
+/// Parses a line, all of it or only the `selected` metrics.
+pub(super) fn parse_row(text: &[u8], selected: Option<&'static [&'static str]>) -> Result<Row, serde_json::Error> {
+    let mut line = serde_json::Deserializer::from_slice(text);
+    let row = LineReader { selected }.deserialize(&mut line)?;
+    line.end().map(|()| row)
 }
 
 impl Iterator for Rows {

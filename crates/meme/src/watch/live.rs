@@ -1,0 +1,292 @@
+//! What is known about the runs: read as far as it has grown, at most every two seconds.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde::Serialize;
+use train::run::{EVALUATION_SCORE, MetricsSummary, MetricsTail, Row, RunFiles};
+
+use crate::plot::checks::{ENOUGH, checks};
+use crate::plot::curves::Curves;
+use crate::plot::page::run_charts;
+use crate::report::game;
+use crate::run_args::run_config;
+use crate::runs::{RunState, RunSummary, summary};
+
+/// How long what was read is good for.
+const FRESH: Duration = Duration::from_secs(2);
+/// Most rows that charts are drawn from; a chart shows far fewer points.
+const MAX_ROWS: usize = 1000;
+/// Runs whose charts are kept.
+const MAX_HISTORIES: usize = 4;
+
+const SPEED: &str = "speed/frames_per_second";
+/// The metrics of the list.
+const LISTED: &[&str] = &[EVALUATION_SCORE, SPEED];
+
+/// The runs below a directory.
+pub struct LiveRuns {
+    root: PathBuf,
+    standings: Mutex<BTreeMap<String, Standing>>,
+    histories: Mutex<VecDeque<History>>,
+}
+
+/// A run in the list.
+#[derive(Clone, Debug, Serialize)]
+pub struct ListedRun {
+    #[serde(flatten)]
+    summary: RunSummary,
+    /// Frames to train for.
+    budget: Option<u64>,
+    human_normalised: Option<f64>,
+    human_score: Option<f64>,
+    random_score: Option<f64>,
+    frames_per_second: Option<f64>,
+    /// Estimated time to the end, if the run trains.
+    seconds_left: Option<f64>,
+}
+
+/// A run's newest numbers.
+struct Standing {
+    tail: MetricsTail,
+    metrics: MetricsSummary,
+    speed: Option<f64>,
+    read: Option<(Instant, ListedRun)>,
+}
+
+/// A run's metrics for its charts.
+struct History {
+    name: String,
+    tail: MetricsTail,
+    rows: Vec<Row>,
+    /// One of so many rows is kept.
+    every: usize,
+    seen: usize,
+    /// Grows with the charts.
+    version: u64,
+    drawn: Option<LiveCharts>,
+    read: Option<Instant>,
+}
+
+/// The charts of a run.
+#[derive(Clone, Serialize)]
+pub struct LiveCharts {
+    version: u64,
+    /// One SVG document each.
+    charts: Vec<String>,
+    /// Warnings of the health checks; `None` if there are too few rows to judge.
+    warnings: Option<Vec<String>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl LiveRuns {
+    /// The runs below `root`, whose path must not contain links.
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_path_buf(), standings: Mutex::default(), histories: Mutex::default() }
+    }
+
+    /// Finds a run by its name, or by that of its sweep and its own. Its directory must be below that of the runs, also
+    /// after following links.
+    pub fn find(&self, name: &str) -> Option<RunFiles> {
+        let mut directory = self.root.clone();
+        let parts: Vec<&str> = name.split('/').collect();
+        if parts.len() > 2 {
+            return None;
+        }
+        for part in parts {
+            directory = RunFiles::named(&directory, part).ok()?.path;
+        }
+        let real = directory.canonicalize().ok()?;
+        let run = RunFiles::in_directory(&directory);
+        (real.starts_with(&self.root) && real != self.root && run.is_run()).then_some(run)
+    }
+
+    /// All runs with their names, those of sweeps included.
+    fn all(&self) -> Result<Vec<(String, RunFiles)>> {
+        let mut runs: Vec<(String, RunFiles)> = Vec::new();
+        for entry in std::fs::read_dir(&self.root)?.flatten() {
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            match self.find(&name) {
+                Some(run) => runs.push((name, run)),
+                None if entry.path().join("sweep.json").is_file() => {
+                    let below = RunFiles::all(&entry.path())?.into_iter().map(|run| format!("{name}/{}", run.name()));
+                    runs.extend(below.filter_map(|name| Some((name.clone(), self.find(&name)?))));
+                }
+                None => {}
+            }
+        }
+        runs.sort_by(|(one, _), (other, _)| one.cmp(other));
+        Ok(runs)
+    }
+
+    /// The runs; one that cannot be read is left out.
+    pub fn list(&self) -> Result<Vec<ListedRun>> {
+        let runs = self.all()?;
+        let mut standings = locked(&self.standings);
+        standings.retain(|name, _| runs.iter().any(|(known, _)| known == name));
+        let listed = runs.iter().filter_map(|(name, run)| listed(&mut standings, name, run).ok());
+        Ok(listed.collect())
+    }
+
+    /// One run as in the list.
+    pub fn one(&self, run: &RunFiles, name: &str) -> Result<ListedRun> {
+        listed(&mut locked(&self.standings), name, run)
+    }
+
+    /// The charts of a run, unless they are still those with this version.
+    pub fn charts(&self, run: &RunFiles, name: &str, version: Option<u64>) -> Result<Option<LiveCharts>> {
+        let mut histories = locked(&self.histories);
+        let mut history = match histories.iter().position(|history| history.name == name) {
+            Some(place) => histories.remove(place),
+            None => None,
+        }
+        .unwrap_or_else(|| History::new(name, run));
+        let outcome = history.refresh(run, version);
+        // The one that was asked for last is dropped last.
+        histories.push_front(history);
+        histories.truncate(MAX_HISTORIES);
+        outcome
+    }
+}
+
+/// Returns a run's entry in the list, which is as old as [`FRESH`] at most.
+fn listed(standings: &mut BTreeMap<String, Standing>, name: &str, run: &RunFiles) -> Result<ListedRun> {
+    let standing = standings.entry(name.to_owned()).or_insert_with(|| Standing {
+        tail: MetricsTail::new(&run.metrics_file(), Some(LISTED)),
+        metrics: MetricsSummary::default(),
+        speed: None,
+        read: None,
+    });
+    if let Some((_, listed)) = standing.read.as_ref().filter(|(read, _)| read.elapsed() < FRESH) {
+        return Ok(listed.clone());
+    }
+    let (metrics, speed) = (&mut standing.metrics, &mut standing.speed);
+    standing.tail.refresh(|row| match row {
+        None => (*metrics, *speed) = (MetricsSummary::default(), None),
+        Some(row) => {
+            metrics.frames = row.frames;
+            if let Some(score) = row.get(EVALUATION_SCORE).filter(|score| score.is_finite()) {
+                metrics.last_evaluation = Some(score);
+                metrics.best_evaluation = Some(metrics.best_evaluation.map_or(score, |best| best.max(score)));
+            }
+            *speed = row.get(SPEED).filter(|speed| speed.is_finite()).or(*speed);
+        }
+    })?;
+    let mut summary = summary(run, metrics)?;
+    // With that of its sweep.
+    summary.name = name.to_owned();
+    let budget = run_config(run).map(|config| config.run.frames).ok();
+    let running = summary.state == RunState::Running;
+    let frames_per_second = speed.filter(|_| running);
+    let left = |speed: f64| budget.map(|budget| budget.saturating_sub(summary.frames) as f64 / speed);
+    let game = game(&summary.task);
+    let listed = ListedRun {
+        budget,
+        human_normalised: game.zip(summary.last_evaluation).map(|(game, score)| game.normalised(score)),
+        human_score: game.map(|game| game.human),
+        random_score: game.map(|game| game.random),
+        frames_per_second,
+        seconds_left: frames_per_second.filter(|speed| *speed > 0.0).and_then(left),
+        summary,
+    };
+    standing.read = Some((Instant::now(), listed.clone()));
+    Ok(listed)
+}
+
+impl ListedRun {
+    /// Frame count of the newest checkpoint.
+    pub fn newest_checkpoint(&self) -> Option<u64> {
+        self.summary.checkpoints.last().copied()
+    }
+
+    /// The preset that the run started from.
+    pub fn preset(&self) -> &str {
+        &self.summary.preset
+    }
+}
+
+impl History {
+    fn new(name: &str, run: &RunFiles) -> Self {
+        Self {
+            name: name.to_owned(),
+            tail: MetricsTail::new(&run.metrics_file(), None),
+            rows: Vec::new(),
+            every: 1,
+            seen: 0,
+            version: 0,
+            drawn: None,
+            read: None,
+        }
+    }
+
+    fn refresh(&mut self, run: &RunFiles, version: Option<u64>) -> Result<Option<LiveCharts>> {
+        if self.read.is_none_or(|read| read.elapsed() >= FRESH) {
+            let (rows, every, seen) = (&mut self.rows, &mut self.every, &mut self.seen);
+            let before = *seen;
+            let mut restarted = false;
+            self.tail.refresh(|row| match row {
+                None => {
+                    (*every, *seen, restarted) = (1, 0, true);
+                    rows.clear();
+                }
+                Some(row) => keep(rows, every, seen, row),
+            })?;
+            if *seen != before || restarted || self.drawn.is_none() {
+                self.version += 1;
+                self.drawn = Some(self.draw(run)?);
+            }
+            self.read = Some(Instant::now());
+        }
+        Ok(self.drawn.clone().filter(|charts| version != Some(charts.version)))
+    }
+
+    fn draw(&self, run: &RunFiles) -> Result<LiveCharts> {
+        let curves = Curves::of_run(run, self.rows.clone())?;
+        let charts = run_charts(&curves)?.iter().map(|chart| chart.document()).collect();
+        let warnings = checks(&curves).into_iter().map(|check| check.sentence).collect();
+        let warnings = (self.rows.len() >= ENOUGH).then_some(warnings);
+        Ok(LiveCharts { version: self.version, charts, warnings })
+    }
+}
+
+/// Keeps a row if it is one of every so many, and always the last one. Drops every other row when there are too many.
+fn keep(rows: &mut Vec<Row>, every: &mut usize, seen: &mut usize, row: Row) {
+    // The last row stays only until the next if it is not one of every so many.
+    if *seen > 0 && !(*seen - 1).is_multiple_of(*every) {
+        rows.pop();
+    }
+    rows.push(row);
+    *seen += 1;
+    if rows.len() > MAX_ROWS {
+        let mut number = 0;
+        rows.retain(|_| {
+            number += 1;
+            (number - 1) % 2 == 0
+        });
+        *every *= 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_thinned_evenly_and_end_with_the_last() {
+        let (mut rows, mut every, mut seen) = (Vec::new(), 1, 0);
+        for frames in 0..10_000u64 {
+            keep(&mut rows, &mut every, &mut seen, Row::new(frames));
+            assert!(rows.len() <= MAX_ROWS + 1);
+            assert_eq!(rows.last().unwrap().frames, frames);
+        }
+        let frames: Vec<u64> = rows.iter().map(|row| row.frames).collect();
+        assert_eq!((frames[0], frames[1], every), (0, 16, 16));
+        assert!(frames.len() > MAX_ROWS / 2 && frames.windows(2).all(|pair| pair[1] - pair[0] <= 16), "{frames:?}");
+    }
+}

@@ -1,0 +1,124 @@
+//! The addresses of the site, and what each answers.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router, middleware};
+use serde::Deserialize;
+use serde_json::json;
+use train::run::RunFiles;
+
+use super::access::{self, Access};
+use super::live::LiveRuns;
+use super::run_page;
+use super::video::Recorder;
+
+/// What the pages show.
+pub struct Site {
+    pub runs: LiveRuns,
+    pub recorder: Recorder,
+}
+
+/// A run, and what the page already has of it.
+#[derive(Deserialize)]
+struct Which {
+    name: String,
+    /// Number of the charts that the page shows.
+    #[serde(default)]
+    version: Option<u64>,
+}
+
+/// Returns the site behind its rules of access.
+pub fn router(site: Arc<Site>, access: Arc<Access>) -> Router {
+    let html = "text/html; charset=utf-8";
+    Router::new()
+        .route("/", asset(html, include_str!("../web/watch.html")))
+        .route(
+            "/style.css",
+            asset("text/css", concat!(include_str!("../web/style.css"), include_str!("../web/watch.css"))),
+        )
+        .route("/watch.js", asset("text/javascript", include_str!("../web/watch.js")))
+        .route("/api/runs", get(list))
+        .route("/api/run", get(details))
+        .route("/api/charts", get(charts))
+        .route("/api/video", get(video))
+        .route("/api/record", post(record))
+        .with_state(site)
+        .layer(middleware::from_fn_with_state(access, access::check))
+}
+
+fn asset(kind: &'static str, text: &'static str) -> axum::routing::MethodRouter<Arc<Site>> {
+    get(move || async move { ([(CONTENT_TYPE, kind)], text) })
+}
+
+/// Runs something that reads files, and turns its error into an answer.
+async fn blocking(work: impl FnOnce() -> Result<Response> + Send + 'static) -> Response {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(response)) => response,
+        Ok(Err(error)) => failure(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error:#}")),
+        Err(_) => failure(StatusCode::INTERNAL_SERVER_ERROR, "the server failed to answer"),
+    }
+}
+
+fn failure(status: StatusCode, error: &str) -> Response {
+    (status, Json(json!({"error": error}))).into_response()
+}
+
+/// Runs something about a run, which must exist below the directory of runs.
+async fn about_run(
+    site: Arc<Site>,
+    name: String,
+    work: impl FnOnce(&Site, &RunFiles) -> Result<Response> + Send + 'static,
+) -> Response {
+    blocking(move || match site.runs.find(&name) {
+        Some(run) => work(&site, &run),
+        None => Ok(failure(StatusCode::NOT_FOUND, "there is no such run")),
+    })
+    .await
+}
+
+async fn list(State(site): State<Arc<Site>>) -> Response {
+    blocking(move || Ok(Json(site.runs.list()?).into_response())).await
+}
+
+async fn details(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Response {
+    let name = which.name.clone();
+    about_run(site, which.name, move |site, run| {
+        Ok(Json(run_page::details(run, &name, &site.runs, &site.recorder)?).into_response())
+    })
+    .await
+}
+
+async fn charts(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Response {
+    let name = which.name.clone();
+    about_run(site, which.name, move |site, run| {
+        Ok(match site.runs.charts(run, &name, which.version)? {
+            Some(charts) => Json(charts).into_response(),
+            None => StatusCode::NO_CONTENT.into_response(),
+        })
+    })
+    .await
+}
+
+async fn video(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Response {
+    let name = which.name.clone();
+    about_run(site, which.name, move |site, run| match site.recorder.newest(run, &name) {
+        Some(video) => Ok(([(CONTENT_TYPE, "image/gif")], std::fs::read(video.path)?).into_response()),
+        None => Ok(failure(StatusCode::NOT_FOUND, "there is no video of this run")),
+    })
+    .await
+}
+
+async fn record(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Response {
+    let name = which.name.clone();
+    about_run(site, which.name, move |site, run| match site.recorder.record(run, &name) {
+        Ok(()) => Ok(StatusCode::ACCEPTED.into_response()),
+        Err(error) => Ok(failure(StatusCode::CONFLICT, &error.to_string())),
+    })
+    .await
+}

@@ -1,0 +1,204 @@
+"use strict";
+// The pages of `meme watch`: a list of runs, or one run whose name is in the address after #.
+
+const SECONDS = 3;
+const element = (id) => document.getElementById(id);
+const grouped = (number) => Math.round(number).toLocaleString("en").replaceAll(",", "\u202f");
+const score = (value) => (value === null || value === undefined ? "–" : value.toFixed(1));
+const percent = (value) => (value === null || value === undefined ? "–" : (100 * value).toFixed(1) + " %");
+
+let shown = null; // the run that the page shows
+let version = null; // of its charts
+let videoFrames = null; // of the video that the page shows
+let timer = null;
+let asked = 0; // counts requests, so that answers to earlier ones are dropped
+
+function duration(seconds) {
+  if (seconds === null || seconds === undefined) return "–";
+  const [days, hours, minutes] = [seconds / 86400, seconds / 3600, seconds / 60].map(Math.floor);
+  if (days >= 2) return `${days} d ${hours % 24} h`;
+  if (hours >= 1) return `${hours} h ${minutes % 60} min`;
+  return minutes >= 1 ? `${minutes} min ${Math.floor(seconds % 60)} s` : `${Math.ceil(seconds)} s`;
+}
+
+async function answer(path) {
+  const response = await fetch(path);
+  if (response.status === 204) return null;
+  if (response.status === 401) throw new Error("the token is missing or wrong");
+  const body = await response.json();
+  if (!response.ok) throw new Error(body.error);
+  return body;
+}
+
+function cell(row, content, kind) {
+  const td = row.insertCell();
+  if (kind) td.className = kind;
+  if (content instanceof Node) td.append(content);
+  else td.textContent = content;
+  return td;
+}
+
+function stateText(run) {
+  return run.state.replace("_", " ");
+}
+
+function progressOf(run) {
+  const bar = document.createElement("progress");
+  bar.max = run.budget ?? 1;
+  bar.value = Math.min(run.frames, bar.max);
+  bar.title = percent(bar.value / bar.max);
+  return bar;
+}
+
+function showList(runs) {
+  const body = document.createElement("tbody");
+  for (const run of runs) {
+    const row = body.insertRow();
+    const link = document.createElement("a");
+    link.href = "#" + encodeURIComponent(run.name);
+    link.textContent = run.name;
+    cell(row, link, "word");
+    cell(row, stateText(run), run.state === "running" ? "word good" : "word");
+    cell(row, progressOf(run));
+    cell(row, grouped(run.frames));
+    cell(row, score(run.last_evaluation));
+    cell(row, percent(run.human_normalised));
+    cell(row, score(run.best_evaluation));
+    cell(row, run.frames_per_second === null ? "–" : grouped(run.frames_per_second));
+    cell(row, duration(run.seconds_left));
+  }
+  element("runs").tBodies[0].replaceWith(body);
+  element("none").hidden = runs.length > 0;
+  element("runs").hidden = runs.length === 0;
+}
+
+function showFacts(run) {
+  const human = run.human_score === null ? "no human score" : `human ${score(run.human_score)}, random ${score(run.random_score)}`;
+  const facts = [
+    ["state", stateText(run)],
+    ["task", run.task],
+    ["frames", `${grouped(run.frames)} of ${run.budget === null ? "?" : grouped(run.budget)}`],
+    ["score", score(run.last_evaluation)],
+    ["best score", score(run.best_evaluation)],
+    ["human-normalised", `${percent(run.human_normalised)} (${human})`],
+    ["speed", run.frames_per_second === null ? "–" : grouped(run.frames_per_second) + " frames/s"],
+    ["time left", duration(run.seconds_left)],
+    ["preset, seed", `${run.preset}, ${run.seed}`],
+  ];
+  const entries = facts.map(([name, value]) => {
+    const entry = document.createElement("div");
+    const [term, fact] = [document.createElement("dt"), document.createElement("dd")];
+    term.textContent = name;
+    fact.textContent = value;
+    fact.id = "fact-" + name.replace(/[^a-z]+/g, "-");
+    entry.append(term, fact);
+    return entry;
+  });
+  element("facts").replaceChildren(...entries);
+}
+
+function showVideo(name, video) {
+  const image = element("video");
+  const fresh = video.newest && video.newest.frames === video.newest_checkpoint;
+  const parts = [];
+  if (video.newest) parts.push(`The agent at ${grouped(video.newest.frames)} frames, with its values and policy.`);
+  if (video.recording) parts.push("An episode of the newest checkpoint is being played on the CPU, by a separate process of the lowest priority.");
+  else if (video.failure) parts.push("The last recording failed: " + video.failure);
+  else if (video.newest_checkpoint === null) parts.push("There is no checkpoint yet.");
+  else if (!fresh) parts.push(`The newest checkpoint, at ${grouped(video.newest_checkpoint)} frames, has no video yet. Playing an episode takes one CPU core for a while, at the lowest priority; the GPU is not used.`);
+  element("video-text").textContent = parts.join(" ");
+  element("record").disabled = video.recording || fresh || video.newest_checkpoint === null;
+  if (video.newest && video.newest.frames !== videoFrames) {
+    videoFrames = video.newest.frames;
+    image.src = `api/video?name=${encodeURIComponent(name)}&version=${videoFrames}`;
+  }
+  image.hidden = !video.newest;
+}
+
+function showCharts(live) {
+  version = live.version;
+  const figures = live.charts.map((svg) => {
+    const figure = document.createElement("figure");
+    figure.innerHTML = svg; // drawn by the server, which escapes names
+    return figure;
+  });
+  element("charts").replaceChildren(...figures);
+  const warnings = live.warnings === null ? ["Too few rows for health checks."] : live.warnings;
+  const lines = warnings.map((text) => {
+    const line = document.createElement("p");
+    line.className = live.warnings === null ? "faint" : "warning";
+    line.textContent = text;
+    return line;
+  });
+  if (lines.length === 0) {
+    lines.push(document.createElement("p"));
+    lines[0].className = "good";
+    lines[0].textContent = "No warnings: nothing is flat, explodes or lies at a bound.";
+  }
+  element("warnings").replaceChildren(...lines);
+}
+
+function showDetails(name, details) {
+  showFacts(details.run);
+  showVideo(name, details.video);
+  const log = element("log");
+  const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
+  log.textContent = details.log.join("\n") || "There are no messages yet.";
+  if (atEnd) log.scrollTop = log.scrollHeight;
+  const body = document.createElement("tbody");
+  for (const difference of details.differences) {
+    const row = body.insertRow();
+    for (const text of difference) cell(row, text, "word");
+  }
+  element("differences").tBodies[0].replaceWith(body);
+  element("differences").hidden = details.differences.length === 0;
+  if (element("config").textContent !== details.config) element("config").textContent = details.config;
+}
+
+async function update() {
+  clearTimeout(timer);
+  const [name, number] = [shown, ++asked];
+  try {
+    if (name === null) {
+      const runs = await answer("api/runs");
+      if (number !== asked) return;
+      showList(runs);
+    } else {
+      const query = "name=" + encodeURIComponent(name);
+      const details = await answer("api/run?" + query);
+      const live = await answer("api/charts?" + query + (version === null ? "" : "&version=" + version));
+      if (number !== asked) return;
+      showDetails(name, details);
+      if (live) showCharts(live);
+    }
+    element("state").textContent = `updated ${new Date().toLocaleTimeString()}, every ${SECONDS} s`;
+  } catch (error) {
+    if (number !== asked) return;
+    element("state").textContent = "no answer: " + error.message;
+  }
+  // A page that nobody sees asks nothing.
+  if (!document.hidden) timer = setTimeout(update, 1000 * SECONDS);
+}
+
+function route() {
+  const name = decodeURIComponent(location.hash.slice(1));
+  shown = name === "" ? null : name;
+  version = videoFrames = null;
+  element("record").disabled = true;
+  element("video").hidden = true;
+  element("list").hidden = shown !== null;
+  element("run").hidden = shown === null;
+  element("where").textContent = shown === null ? "" : " / " + shown;
+  document.title = shown === null ? "meme watch" : shown + " – meme watch";
+  for (const id of ["charts", "warnings", "facts"]) element(id).replaceChildren();
+  update();
+}
+
+element("record").addEventListener("click", async () => {
+  element("record").disabled = true;
+  await fetch("api/record?name=" + encodeURIComponent(shown), { method: "POST" });
+  update();
+});
+window.addEventListener("hashchange", route);
+document.addEventListener("visibilitychange", () => !document.hidden && update());
+route();
