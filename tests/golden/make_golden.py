@@ -15,6 +15,7 @@ from safetensors.numpy import save_file
 import agent_reference as agent
 import golden_checks as checks
 import golden_inputs as inputs
+import make_agents
 from meme_rl import networks as nets
 
 STEPS = 10
@@ -448,6 +449,8 @@ def main():
         loss_case(golden, file, given, changes)
     loss_intrinsic(golden, "loss_intrinsic", given)
     learner_steps(golden, "learner_steps", 0)
+    for name in ("r2d2", "ngu", "agent57"):
+        make_agents.agent_steps(golden, name)
     golden.finish()
 
 

@@ -1,6 +1,6 @@
 //! The meta-controller, which chooses the policy of each episode.
 
-use config_schema::{above, number};
+use config_schema::{above, choice, integer, number};
 use serde::{Deserialize, Serialize};
 
 /// Largest accepted magnitude of a return; its square is finite.
@@ -30,10 +30,39 @@ pub enum BanditError {
     },
 }
 
+impl BanditError {
+    /// Refuses an arm that does not exist and a return that is no reasonable number.
+    pub(crate) fn check(arm: usize, arms: usize, episode_return: f64) -> Result<(), Self> {
+        if arm >= arms {
+            return Err(Self::NoSuchArm { arm, arms });
+        }
+        if !(-LARGEST_RETURN..=LARGEST_RETURN).contains(&episode_return) {
+            return Err(Self::Return { arm, value: episode_return });
+        }
+        Ok(())
+    }
+}
+
+config_schema::choice! {
+    /// How the policy of the next episode is chosen.
+    pub enum BanditKind {
+        /// Discounted UCB-Tuned over the returns of all actors.
+        DiscountedUcb = "discounted_ucb",
+        /// Sliding-window UCB over the returns of the same actor, as in Agent57.
+        SlidingWindow = "sliding_window",
+        /// Actor i always plays policy i mod (N - 1), as in NGU; evaluators play the first.
+        Fixed = "fixed",
+    }
+}
+
 config_schema::section! {
-    /// Bandit that picks the policy of the next episode: discounted UCB-Tuned over the returns.
+    /// Bandit that picks the policy of the next episode.
     pub struct BanditParameters {
-        /// Discount of past episodes per episode.
+        /// How it picks.
+        kind: BanditKind = BanditKind::DiscountedUcb, choice::<BanditKind>().paper();
+        /// sliding_window: number of an actor's last episodes that count.
+        window: usize = 90, integer(1, 1_000_000).unit("episodes");
+        /// discounted_ucb: discount of past episodes per episode.
         discount: f64 = 0.999, above(0.0, 1.0).paper();
         /// Weight of the exploration bonus for rarely played policies ("Bandit β").
         bonus: f64 = 1.0, number(0.0, 1e6).paper();
@@ -59,6 +88,22 @@ impl Arm {
     /// Whether any of its episodes is remembered.
     fn known(&self) -> bool {
         self.episodes > 0.0
+    }
+
+    /// Adds an episode of this return.
+    pub(crate) fn add(&mut self, value: f64) {
+        self.episodes += 1.0;
+        self.returns += value;
+        self.squares += value * value;
+        self.begun = true;
+    }
+
+    /// Adds the episodes of another arm.
+    pub fn merge(&mut self, other: &Self) {
+        self.episodes += other.episodes;
+        self.returns += other.returns;
+        self.squares += other.squares;
+        self.begun |= other.begun;
     }
 
     /// X_a / N_a, the discounted mean return; `None` for an unknown arm.
@@ -102,7 +147,7 @@ impl Bandit {
 
     /// The arm with the largest mean return, for evaluation: the first of equals, and arm 0 if none is known.
     pub fn greedy(&self) -> usize {
-        self.best(|arm| self.arms[arm].mean()).first().copied().unwrap_or(0)
+        best_mean(&self.arms)
     }
 
     /// X/N + bonus·√((ln n/N)·(Z/N − (X/N)² + √(2 ln n/N)·scale²)), n = ΣN; `None` for an unknown arm.
@@ -120,10 +165,7 @@ impl Bandit {
 
     /// Adds the undiscounted extrinsic return of an episode played by `arm`.
     pub fn update(&mut self, arm: usize, episode_return: f64) -> Result<(), BanditError> {
-        self.check(arm)?;
-        if !(-LARGEST_RETURN..=LARGEST_RETURN).contains(&episode_return) {
-            return Err(BanditError::Return { arm, value: episode_return });
-        }
+        BanditError::check(arm, self.arms.len(), episode_return)?;
         for other in &mut self.arms {
             other.episodes *= self.parameters.discount;
             other.returns *= self.parameters.discount;
@@ -132,24 +174,16 @@ impl Bandit {
                 *other = Arm::default();
             }
         }
-        let arm = &mut self.arms[arm];
-        arm.episodes += 1.0;
-        arm.returns += episode_return;
-        arm.squares += episode_return * episode_return;
-        arm.begun = true;
+        self.arms[arm].add(episode_return);
         Ok(())
     }
 
     /// Drops an unfinished episode of `arm`. If it was the arm's first, the arm is tried again.
     pub fn abandon(&mut self, arm: usize) -> Result<(), BanditError> {
-        self.check(arm)?;
+        BanditError::check(arm, self.arms.len(), 0.0)?;
         let arm = &mut self.arms[arm];
         arm.begun = arm.known();
         Ok(())
-    }
-
-    fn check(&self, arm: usize) -> Result<(), BanditError> {
-        if arm < self.arms.len() { Ok(()) } else { Err(BanditError::NoSuchArm { arm, arms: self.arms.len() }) }
     }
 
     /// n = ΣN and the variance of all returns, ΣZ/n − (ΣX/n)².
@@ -172,6 +206,13 @@ impl Bandit {
     }
 }
 
+/// The arm with the largest mean return: the first of equals, and arm 0 if none is known.
+pub fn best_mean(arms: &[Arm]) -> usize {
+    let means = arms.iter().enumerate().filter_map(|(arm, statistics)| Some((arm, statistics.mean()?)));
+    let better = |best: (usize, f64), next: (usize, f64)| if next.1 > best.1 { next } else { best };
+    means.reduce(better).map_or(0, |(arm, _)| arm)
+}
+
 #[cfg(test)]
 mod tests {
     use rand::{RngExt, SeedableRng};
@@ -184,7 +225,7 @@ mod tests {
     const EXPLOIT: [f64; 2] = [0.999, 0.0];
 
     fn bandit(arms: usize, discount: f64, epsilon: f64) -> Bandit {
-        Bandit::new(arms, BanditParameters { discount, bonus: 1.0, epsilon })
+        Bandit::new(arms, BanditParameters { discount, bonus: 1.0, epsilon, ..BanditParameters::default() })
     }
 
     #[test]

@@ -25,6 +25,8 @@ pub struct BatchShape {
     pub state: usize,
     /// Last steps of each sequence that action prediction and RND train on.
     pub intrinsic_steps: usize,
+    /// First steps of a sequence that only bring its recurrent state up to date.
+    pub burn_in: usize,
 }
 
 /// The last observations of every sequence, for the networks behind the intrinsic reward.
@@ -56,12 +58,14 @@ pub struct BatchTensors {
     pub reward_ngu: Tensor,
     /// d_t, `[B, T]`.
     pub discount: Tensor,
-    /// 1 where step t is followed by a valid observation, f32 `[B, T]`.
+    /// 1 where step t is followed by a valid observation and is past the burn-in, f32 `[B, T]`.
     pub valid: Tensor,
     /// Number of valid steps of each sequence, f32 `[B]`.
     pub steps: Tensor,
     /// Number of valid steps of the batch.
     pub total_steps: f64,
+    /// First steps that no gradient reaches through the recurrent state.
+    pub burn_in: i64,
     /// The policy that acted, `[B]`.
     pub policy: Tensor,
     /// Importance weight, f32 `[B]`.
@@ -100,14 +104,19 @@ impl BatchTensors {
 
     /// Makes a batch of what `tensor` makes of each tensor.
     fn map(&self, mut tensor: impl FnMut(&Tensor) -> Result<Tensor>) -> Result<Self> {
-        let NetInput { observations, features, state } = &self.input;
+        let NetInput { observations, features, state, policy } = &self.input;
         let features = FeatureInput {
             action: tensor(&features.action)?,
             rewards: tensor(&features.rewards)?,
             embedding: tensor(&features.embedding)?,
         };
         Ok(Self {
-            input: NetInput { observations: tensor(observations)?, features, state: tensor(state)? },
+            input: NetInput {
+                observations: tensor(observations)?,
+                features,
+                state: tensor(state)?,
+                policy: tensor(policy)?,
+            },
             action: tensor(&self.action)?,
             behaviour_probability: tensor(&self.behaviour_probability)?,
             reward_extrinsic: tensor(&self.reward_extrinsic)?,
@@ -116,6 +125,7 @@ impl BatchTensors {
             valid: tensor(&self.valid)?,
             steps: tensor(&self.steps)?,
             total_steps: self.total_steps,
+            burn_in: self.burn_in,
             policy: tensor(&self.policy)?,
             weight: tensor(&self.weight)?,
             recent: RecentSteps {
@@ -163,21 +173,46 @@ impl BatchTensors {
         };
         let state = Tensor::f_from_slice(&batch.state)?.f_view([sequences, shape.state as i64])?;
         let happened = |column: &[f32], rest| columns.upload(column, |length| 1..length, rest);
+        let policy = columns.of_sequences(|sequence| sequence.policy as i64)?;
+        let skipped = burn_ins(batch, shape);
+        let mut valid = vec![1.0; steps.discount.len()];
+        for (i, &skipped) in skipped.iter().enumerate() {
+            valid[i * (batch.trace + 1) + 1..][..skipped].fill(0.0);
+        }
+        let lengths = batch.sequences.iter().zip(&skipped);
+        let lengths: Vec<f32> = lengths.map(|(sequence, skipped)| (sequence.length - 1 - skipped) as f32).collect();
         Ok(Self {
-            input: NetInput { observations, features, state: state.f_to_device(device)? },
+            input: NetInput {
+                observations,
+                features,
+                state: state.f_to_device(device)?,
+                policy: policy.shallow_clone(),
+            },
             action: columns.upload(&steps.action, |length| 1..length, 0)?,
             behaviour_probability: happened(&steps.behaviour_probability, 1.0)?,
             reward_extrinsic: happened(&steps.reward_extrinsic, 0.0)?,
             reward_ngu: columns.upload(&steps.reward_ngu, |length| 2..length + 1, 0.0)?,
             discount: happened(&steps.discount, 0.0)?,
-            valid: happened(&vec![1.0; steps.discount.len()], 0.0)?,
-            total_steps: batch.sequences.iter().map(|sequence| (sequence.length - 1) as f64).sum(),
-            steps: columns.of_sequences(|sequence| (sequence.length - 1) as f32)?,
-            policy: columns.of_sequences(|sequence| sequence.policy as i64)?,
+            valid: happened(&valid, 0.0)?,
+            total_steps: lengths.iter().map(|&steps| f64::from(steps)).sum(),
+            steps: Tensor::f_from_slice(&lengths)?.f_to_device(device)?,
+            burn_in: shape.burn_in as i64,
+            policy,
             weight: columns.of_sequences(|sequence| sequence.importance_weight)?,
             recent: columns.recent(shape.intrinsic_steps)?,
         })
     }
+}
+
+/// The first steps of each sequence that carry no loss. A sequence that starts an episode has none: its recurrent state is
+/// exactly zero with any parameters.
+fn burn_ins(batch: &SequenceBatch, shape: &BatchShape) -> Vec<usize> {
+    let burn_in = |(i, sequence): (usize, &SampledSequence)| {
+        let starts_episode = batch.state[i * shape.state..][..shape.state].iter().all(|&x| x == 0.0);
+        // The last step always carries loss.
+        if starts_episode { 0 } else { shape.burn_in.min(sequence.length.saturating_sub(2)) }
+    };
+    batch.sequences.iter().enumerate().map(burn_in).collect()
 }
 
 /// Copies columns of a batch to a device.

@@ -18,6 +18,7 @@ pub mod optimizer;
 pub mod policy_family;
 pub mod random_batch;
 pub mod rescaling;
+pub mod sliding_window;
 mod streams;
 pub mod tensor_file;
 pub mod weights;

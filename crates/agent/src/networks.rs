@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use tch::{Device, Kind};
+use tch::{Device, Kind, Tensor};
 
 use crate::Random;
-use crate::config::{AgentConfig, Precision};
+use crate::config::{AgentConfig, PolicyInput, Precision};
 use crate::error::Result;
 use crate::nets::action_prediction::ActionPrediction;
 use crate::nets::agent_net::AgentNet;
@@ -29,6 +29,8 @@ pub struct Networks {
     pub actions: usize,
     /// Number of policies.
     pub policies: usize,
+    /// Whether the policy is an input of the network, and not an axis of its outputs.
+    pub policy_is_input: bool,
     /// Length of f(x).
     pub embedding_length: usize,
 }
@@ -45,6 +47,7 @@ impl Networks {
             rnd: RndPair::new(&config.network, shape),
             actions,
             policies: config.policies.count,
+            policy_is_input: config.network.policy_input == PolicyInput::OneHot,
             embedding_length: config.network.intrinsic.embedding,
         })
     }
@@ -74,6 +77,20 @@ impl Networks {
     /// Conversion of observations to the networks' input.
     pub fn input(&self) -> &ObservationInput {
         &self.agent.input
+    }
+
+    /// Number of policies that the heads have outputs for: all, or one where the policy is an input.
+    pub fn head_policies(&self) -> usize {
+        if self.policy_is_input { 1 } else { self.policies }
+    }
+
+    /// β as it multiplies the heads' outputs `[rows, steps, policies, actions]`: β_j `[policies, 1]`, or where the policy
+    /// is an input, that of each row's policy, `[rows, 1, 1, 1]`.
+    pub fn beta_of_heads(&self, beta: &Tensor, policy: &Tensor) -> Result<Tensor> {
+        if !self.policy_is_input {
+            return Ok(beta.shallow_clone());
+        }
+        Ok(beta.f_index_select(0, policy)?.f_view([-1, 1, 1, 1])?)
     }
 
     /// Length of the recurrent state.

@@ -11,6 +11,7 @@ mod saved;
 pub mod seeds;
 mod shrunk;
 mod tasks;
+mod view;
 mod workers;
 
 pub use env_id::EnvId;
@@ -18,4 +19,5 @@ pub use environments::{Ending, EnvSpec, Environments, EpisodeEnd, ObservationKin
 pub use error::{EnvError, NameHint};
 pub use make::{make, make_all};
 pub use tasks::TaskError;
+pub use view::View;
 pub use workers::{AleOptions, Limits, WorkerConfig, WorkerEnvironments, check_ram};

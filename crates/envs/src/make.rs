@@ -9,6 +9,7 @@ use crate::environments::Environments;
 use crate::error::EnvError;
 use crate::shrunk::ShrunkEnvironments;
 use crate::tasks::TaskEnvironments;
+use crate::view::{View, ViewedEnvironments};
 use crate::workers::{WorkerConfig, WorkerEnvironments};
 
 /// Makes the environments that `config` describes.
@@ -19,10 +20,14 @@ pub fn make(config: &WorkerConfig) -> Result<Box<dyn Environments>, EnvError> {
         EnvId::Task(name) => Box::new(TaskEnvironments::new(name, config)?),
         EnvId::Atari(_) | EnvId::Gym { .. } => Box::new(WorkerEnvironments::new(config.clone())?),
     };
-    Ok(match config.max_side {
+    let environments = match config.max_side {
         Some(side) => ShrunkEnvironments::wrap(environments, side),
         None => environments,
-    })
+    };
+    if config.view == View::default() {
+        return Ok(environments);
+    }
+    Ok(Box::new(ViewedEnvironments::new(environments, config.view)?))
 }
 
 /// Makes one set of environments per config, in order, starting as many workers at once as there are cores.

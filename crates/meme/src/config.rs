@@ -29,9 +29,12 @@ pub enum ConfigCommand {
 /// Arguments that choose a config.
 #[derive(Args, Clone, Debug, Default)]
 pub struct ConfigArgs {
-    /// Preset to start from: paper, quick, cpu or tiny
+    /// Preset to start from: paper, quick, cpu or tiny; or another agent: r2d2, ngu or agent57
     #[arg(long, value_name = "NAME")]
     pub preset: Option<String>,
+    /// Preset whose network, environments and other sizes another agent gets instead of its own
+    #[arg(long, value_name = "NAME")]
+    pub size: Option<String>,
     /// TOML file with changes to the preset, or the directory of a run
     #[arg(long, value_name = "PATH")]
     pub config: Option<PathBuf>,
@@ -43,12 +46,20 @@ pub struct ConfigArgs {
 impl ConfigArgs {
     /// Returns the arguments as sources for the loader.
     pub fn sources(&self) -> Sources {
-        Sources { preset: self.preset.clone(), file: self.config.clone(), set: self.set.clone() }
+        Sources { preset: self.preset_name(), file: self.config.clone(), set: self.set.clone() }
+    }
+
+    /// Returns the name of the requested preset with its size, if there is one.
+    pub fn preset_name(&self) -> Option<String> {
+        match (&self.preset, &self.size) {
+            (Some(agent), Some(size)) => Some(format!("{agent}-{size}")),
+            (preset, size) => preset.clone().or(size.clone()),
+        }
     }
 
     /// Loads the config, based on `preset` unless another one is requested, and returns the preset's name with it.
     pub fn load(&self, preset: &str) -> Result<(String, Config)> {
-        let preset = self.preset.clone().unwrap_or_else(|| preset.to_owned());
+        let preset = self.preset_name().unwrap_or_else(|| preset.to_owned());
         let sources = Sources { preset: Some(preset.clone()), ..self.sources() };
         Ok((preset, load(&sources)?.config))
     }
@@ -184,7 +195,7 @@ fn diff(args: &DiffArgs) -> Result<()> {
 /// Finds the config that an argument names: a preset, a file or a run.
 fn find(runs: &Path, name: &str) -> Result<Config> {
     let path = Path::new(name);
-    let sources = if PRESETS.iter().any(|preset| preset.name == name) {
+    let sources = if config::presets_of(name).is_some() {
         Sources { preset: Some(name.to_owned()), ..Sources::default() }
     } else if path.exists() && !path.is_dir() {
         Sources { file: Some(path.to_owned()), ..Sources::default() }
@@ -253,7 +264,7 @@ mod tests {
     #[test]
     fn unknown_config_is_reported_with_the_presets() {
         let error = format!("{:#}", found("papr").unwrap_err());
-        let presets = "\"papr\" is not a preset (paper, quick, cpu, tiny), a file or a run";
+        let presets = "\"papr\" is not a preset (paper, quick, cpu, tiny, r2d2, ngu, agent57), a file or a run";
         let nowhere = std::path::absolute("nowhere").unwrap();
         let none = format!("there is no run `papr` in {}, which does not exist", nowhere.display());
         assert_eq!(error, format!("{presets}: {none}"));

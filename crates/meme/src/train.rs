@@ -91,11 +91,10 @@ impl TrainArgs {
     /// Returns the requested preset. By default a config file builds on the paper's values, a named run keeps its own
     /// preset, and anything else gets the preset that suits it.
     fn preset(&self, environment: &EnvId) -> Result<(String, Option<DefaultPreset>)> {
-        let ConfigArgs { preset, config, .. } = &self.config;
-        if let Some(preset) = preset {
-            return Ok((preset.clone(), None));
+        if let Some(preset) = self.config.preset_name() {
+            return Ok((preset, None));
         }
-        if config.is_some() {
+        if self.config.config.is_some() {
             return Ok(("paper".to_owned(), None));
         }
         let run = self.name.as_ref().filter(|_| !self.fresh).map(|name| RunFiles::find(&self.runs, name));

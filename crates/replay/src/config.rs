@@ -24,6 +24,8 @@ config_schema::section! {
         importance_exponent: f64 = 0.4, number(0.0, 1.0).paper();
         /// Average number of times a sequence is sampled. Actors and learner wait for each other to keep it.
         samples_per_insert: f64 = 6.0, above(0.0, 10_000.0).paper();
+        /// Share of each batch that is the newest sequences instead of sampled ones. The paper tried such a mixture.
+        online_share: f64 = 0.0, number(0.0, 1.0).paper();
         /// Number of sequences inserted before learning starts; 6 250 as in NGU.
         minimum_fill: usize = 6250, integer(1, 100_000_000).unit("sequences").silent();
         /// How far sampling may run ahead of or behind `samples_per_insert` before one side waits for the other.
@@ -46,6 +48,7 @@ impl ReplaySection {
             memory_limit: Some((self.memory_limit_gb * 1e9) as u64),
             priority_exponent: self.priority_exponent,
             importance_exponent: self.importance_exponent,
+            online_share: self.online_share,
             rate_limiter: RateLimiterConfig {
                 samples_per_insert: self.samples_per_insert,
                 min_fill: self.minimum_fill as u64,
@@ -97,6 +100,8 @@ pub struct ReplayConfig {
     pub priority_exponent: f64,
     /// An importance weight is the inverse of the sampling probability to this power.
     pub importance_exponent: f64,
+    /// Share of each batch that is the newest sequences.
+    pub online_share: f64,
     /// The ratio of sampling to inserting.
     pub rate_limiter: RateLimiterConfig,
     /// Seed of the sampling.
@@ -122,6 +127,7 @@ impl ReplayConfig {
             period,
             priority_exponent: self.priority_exponent,
             importance_exponent: self.importance_exponent,
+            online_share: self.online_share,
             samples_per_insert: self.rate_limiter.samples_per_insert,
             ..ReplaySection::default()
         };

@@ -104,7 +104,8 @@ impl Replay {
 
     /// Draws `n` sequences evenly over the shards that have any, waiting at most `timeout` for the limiter.
     ///
-    /// The probability of a draw is that of its shard times that within it.
+    /// The probability of a draw is that of its shard times that within it. The configured share of each shard's draws is
+    /// its newest sequences.
     pub(crate) fn draw(&self, n: usize, timeout: Duration, drawn: &mut Vec<Drawn>) -> Result<()> {
         drawn.clear();
         self.limiter.sample(n, timeout, || self.draw_now(n, drawn))
@@ -127,8 +128,10 @@ impl Replay {
             }
             let place = (turn + filled - first) % filled;
             let share = n / filled + usize::from(place < n % filled);
-            for _ in 0..share {
-                let mut item = shard.draw(&mut draws.rng).ok_or(ReplayError::Empty)?;
+            let newest = (self.config.online_share * share as f64).round() as usize;
+            for i in 0..share {
+                let item = if i < newest { shard.recent(i as u64) } else { shard.draw(&mut draws.rng) };
+                let mut item = item.ok_or(ReplayError::Empty)?;
                 item.probability /= filled as f64;
                 drawn.push(item);
             }

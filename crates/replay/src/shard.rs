@@ -137,6 +137,17 @@ impl Shard {
         Some(Drawn { sequence, key, probability, age: self.next - 1 - number })
     }
 
+    /// The sequence that came `age` sequences before the newest, or the oldest; its probability counts as that of uniform
+    /// sampling. `None` if the shard is empty.
+    pub(crate) fn recent(&self, age: u64) -> Option<Drawn> {
+        let age = age.min(self.len().checked_sub(1)?);
+        let number = self.next - 1 - age;
+        let slot = self.slot(number);
+        let sequence = Arc::clone(self.slots[slot].as_ref()?);
+        let key = Key { shard: self.index, slot: slot as u32, generation: number };
+        Some(Drawn { sequence, key, probability: 1.0 / self.len() as f64, age })
+    }
+
     /// Returns whether the key names a sequence that this shard holds or held.
     pub(crate) fn issued(&self, key: Key) -> bool {
         key.generation < self.next && key.slot as usize == self.slot(key.generation)
@@ -256,6 +267,18 @@ mod tests {
         }
         assert!((2..64).contains(&shard.len()));
         assert_eq!(shard.held().count() as u64, shard.len());
+    }
+
+    #[test]
+    fn recent_sequences_are_the_newest_ones() {
+        let mut shard = Shard::new(0, 3, u64::MAX, 1.0);
+        assert!(shard.recent(0).is_none());
+        for _ in 0..5 {
+            shard.insert(sequence(&[&chunk(1)]));
+        }
+        let found: Vec<_> = [0, 1, 2, 9].map(|age| shard.recent(age).unwrap()).into_iter().collect();
+        assert_eq!(found.iter().map(|drawn| drawn.key.generation).collect::<Vec<_>>(), [4, 3, 2, 2]);
+        assert!(found.iter().all(|drawn| shard.issued(drawn.key) && drawn.probability == 1.0 / 3.0));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use envs::{Ending, EpisodeEnd, Step};
 use half::f16;
 use replay::{Layout, RateLimiterConfig, Replay, ReplayConfig, Sampler, SequenceBatch, Writer};
 use train::config::IntrinsicConfig;
-use train::roles::actor_env::{EnvActor, EnvActorSpec};
+use train::roles::actor_env::{EnvActor, EnvActorSpec, Exploration};
 use train::roles::bandit::CentralBandit;
 use train::roles::messages::{ActRequest, Decision, EpisodeReport, NoveltySums, Position, PreviousStep, Role};
 
@@ -33,13 +33,20 @@ fn replay() -> Arc<Replay> {
 }
 
 fn bandit() -> CentralBandit {
-    CentralBandit::new(4, &BanditParameters::default(), 7)
+    CentralBandit::new(4, 16, &BanditParameters::default(), 7)
 }
 
 #[test]
 fn too_little_memory_for_an_episode_is_an_error() {
     let intrinsic = IntrinsicConfig { memory_capacity: 1 << 58, ..intrinsic() };
-    let spec = EnvActorSpec { role: Role::Evaluator, environment: 0, slot: 0, epsilon: 0.0, hides_rewards: false };
+    let spec = EnvActorSpec {
+        role: Role::Evaluator,
+        environment: 0,
+        slot: 0,
+        epsilon: 0.0,
+        hides_rewards: false,
+        exploration: Exploration::default(),
+    };
     let error = EnvActor::new(spec, &intrinsic, LAYOUT.embedding, 1, None, &bandit()).unwrap_err().to_string();
     let begins = "not enough memory for 288230376151711744 observations of an episode with 2 numbers each; ";
     assert!(error.starts_with(begins), "{error}");
@@ -82,7 +89,14 @@ struct Game {
 
 impl Game {
     fn new(role: Role, epsilon: f64) -> Self {
-        Self::at(EnvActorSpec { role, environment: 5, slot: 9, epsilon, hides_rewards: false })
+        Self::at(EnvActorSpec {
+            role,
+            environment: 5,
+            slot: 9,
+            epsilon,
+            hides_rewards: false,
+            exploration: Exploration::default(),
+        })
     }
 
     fn at(spec: EnvActorSpec) -> Self {
@@ -315,7 +329,14 @@ fn stores_the_probability_of_the_chosen_action() {
 #[test]
 fn hidden_rewards_count_only_for_the_score() {
     for role in [Role::Actor, Role::Evaluator] {
-        let mut game = Game::at(EnvActorSpec { role, environment: 5, slot: 9, epsilon: 0.0, hides_rewards: true });
+        let mut game = Game::at(EnvActorSpec {
+            role,
+            environment: 5,
+            slot: 9,
+            epsilon: 0.0,
+            hides_rewards: true,
+            exploration: Exploration::default(),
+        });
         let (requests, mut reports) = episode(&mut game, 5, Ending::Terminated, None);
         assert!(requests.iter().all(|request| request.previous.rewards.extrinsic == 0.0));
         let (requests, _) = game.decide(1, (role == Role::Actor).then_some(6));
@@ -388,4 +409,67 @@ fn finished_episode_is_stored_even_if_its_environment_is_lost() {
     // After the step before the sequence.
     let discounts = &batch.steps.discount[row * (LAYOUT.trace + 1) + 1..][..3];
     assert_eq!(discounts, [1.0, 1.0, 0.0], "the end of the game is there");
+}
+
+fn exploring(settings: &[&str]) -> Exploration {
+    Exploration::of_actors(&support::config(settings).agent, 8)
+}
+
+fn explorer(exploration: Exploration) -> Game {
+    let (role, epsilon) = (Role::Actor, 0.0);
+    Game::at(EnvActorSpec { role, environment: 5, slot: 9, epsilon, hides_rewards: false, exploration })
+}
+
+fn step(end: Option<Ending>) -> Step {
+    Step { reward: 0.0, end: end.map(|ending| EpisodeEnd { ending, score: 0.0, frames: 4 }) }
+}
+
+/// The masks of the requests of 30 steps, of which every tenth ends an episode.
+fn masks(settings: &[&str]) -> Vec<Option<Vec<bool>>> {
+    let mut game = explorer(exploring(settings));
+    let (mut masks, mut last) = (Vec::new(), None);
+    for t in 0..30 {
+        let (mut requests, _) = game.decide(t, last);
+        let request = requests.pop().unwrap();
+        // The last observation of an episode is seen with the episode's mask.
+        if let Some(ended) = requests.pop() {
+            assert_eq!(ended.kept_blocks, masks[masks.len() - 1]);
+        }
+        masks.push(request.kept_blocks);
+        last = (t % 10 == 9).then_some(t + 100);
+        game.env_actor.take(&step(last.map(|_| Ending::Terminated)), || vec![t + 100], &game.bandit).unwrap();
+    }
+    masks
+}
+
+#[test]
+fn masks_are_held_for_an_episode_or_some_steps() {
+    assert!(masks(&[]).iter().all(Option::is_none));
+    let depth = "agent.network.torso.stochastic_depth";
+    let (rate, flat) = (format!("{depth}.rate=0.5"), format!("{depth}.schedule=flat"));
+    let held = |acting: &str| {
+        let masks = masks(&[&rate, &flat, &format!("{depth}.acting={acting}"), &format!("{depth}.acting_steps=4")]);
+        let masks: Vec<_> = masks.into_iter().map(Option::unwrap).collect();
+        let changes: Vec<usize> = (1..30).filter(|&t| masks[t] != masks[t - 1]).collect();
+        let kept = masks.iter().flatten().filter(|&&kept| kept).count();
+        assert!((60..180).contains(&kept), "{kept} of 240");
+        changes
+    };
+    assert_eq!(held("episode"), [10, 20]);
+    assert_eq!(held("steps"), [4, 8, 10, 14, 18, 20, 24, 28]);
+}
+
+#[test]
+fn sampling_actors_follow_the_target_policy() {
+    assert!(exploring(&[]).temperature.is_none());
+    let exploration = exploring(&["agent.policies.sampled=true", "agent.returns.temperature=1.0"]);
+    let mut game = explorer(exploration);
+    let mut counts = [0; ACTIONS];
+    for t in 0..240 {
+        let (_, action) = game.decide(t, None);
+        counts[action] += 1;
+        game.env_actor.take(&step(None), Vec::new, &game.bandit).unwrap();
+    }
+    // The softmax of [0, 0, 1] is [0.212, 0.212, 0.576].
+    assert!((100..170).contains(&counts[2]) && counts[0] > 25 && counts[1] > 25, "{counts:?}");
 }

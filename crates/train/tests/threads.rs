@@ -16,7 +16,7 @@ use tempfile::tempdir;
 use train::TrainError;
 use train::config::Config;
 use train::roles::actor::Actor;
-use train::roles::actor_env::{EnvActor, EnvActorSpec};
+use train::roles::actor_env::{EnvActor, EnvActorSpec, Exploration};
 use train::roles::messages::Role;
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
@@ -262,7 +262,14 @@ impl Environments for Fragile {
 fn fragile_actor(config: &Config, assembly: &Assembly, fail: Failure) -> Actor {
     let task = task("catch");
     let inner = envs::make(&WorkerConfig::new(task.environment, task.python, task.package)).unwrap();
-    let spec = EnvActorSpec { role: Role::Actor, environment: 0, slot: 0, epsilon: 0.1, hides_rewards: false };
+    let spec = EnvActorSpec {
+        role: Role::Actor,
+        environment: 0,
+        slot: 0,
+        epsilon: 0.1,
+        hides_rewards: false,
+        exploration: Exploration::default(),
+    };
     let embedding = config.agent.network.intrinsic.embedding;
     let writer = Writer::new(&assembly.agent.learner_loop.replay, 0);
     let env_actor = EnvActor::new(spec, &config.intrinsic, embedding, 1, Some(writer), &assembly.agent.bandit).unwrap();

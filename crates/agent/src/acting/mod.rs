@@ -16,11 +16,10 @@ use crate::config::AgentConfig;
 use crate::error::{AgentError, Result};
 use crate::networks::{NetworkParameters, Networks};
 use crate::observation::ObservationSpec;
-use crate::policy_family::beta_ladder;
 use captured::{Captured, PendingStep};
 use plain::Plain;
 
-pub use choice::{ChosenAction, choose_action, softmax};
+pub use choice::{ChosenAction, choose_action, sample_action, softmax};
 pub use observations::{Observation, ObservationRows};
 pub use states::RecurrentStates;
 
@@ -43,6 +42,8 @@ pub struct ActingRow<'a> {
     pub embedding: &'a [f16],
     /// The policy that acts.
     pub policy: usize,
+    /// Whether to compute each residual block of the torso; all of them if not given.
+    pub kept_blocks: Option<&'a [bool]>,
 }
 
 /// The rewards of the step before.
@@ -155,9 +156,8 @@ impl ActingNetwork {
     /// Networks with all parameters zero until [`refresh`](Self::refresh).
     pub fn new(config: &AgentConfig, observation: &ObservationSpec, actions: usize, device: Device) -> Result<Self> {
         let networks = Networks::new(config, observation, actions)?.on(config.network.precision, device)?;
-        let beta = beta_ladder(config.policies.count, config.policies.beta_max);
-        let beta = Tensor::f_from_slice(&beta)?.f_to_kind(Kind::Float)?.f_view([-1, 1])?;
-        if device.is_cuda() && torch_ext::available() {
+        let beta = Tensor::f_from_slice(&config.policies.betas())?.f_to_kind(Kind::Float)?.f_view([-1, 1])?;
+        if device.is_cuda() && torch_ext::available() && config.records_acting() {
             let (captured, parameters, beta) = Captured::new(&networks, &beta, device)?;
             return Ok(Self { backend: Backend::Captured(Box::new(captured)), networks, parameters, beta });
         }
@@ -269,6 +269,9 @@ impl ActingNetwork {
             let policies = self.networks.policies;
             if row.policy >= policies {
                 return fail("policy", row.policy.to_string(), format!("a policy, 0 to {}", policies - 1));
+            }
+            if let Some(kept) = row.kept_blocks {
+                check_length("kept_blocks", what, self.networks.agent.droppable_blocks(), kept.len())?;
             }
             let names = ["reward_extrinsic", "reward_ngu", "reward_rnd", "reward_episodic"];
             for (field, reward) in names.into_iter().zip(row.rewards.in_order()) {

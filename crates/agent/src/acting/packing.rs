@@ -142,6 +142,7 @@ mod tests {
             rewards,
             embedding: &embedding,
             policy,
+            kept_blocks: None,
         };
         let rows = [row(4, false, 1, 2), row(1, true, 0, 0), row(0, false, 2, 1)];
         let (blank, zero, scratch) = (10, ENVIRONMENTS as i64, ENVIRONMENTS as i64 + 1);

@@ -5,7 +5,7 @@ use tch::{Device, Kind, Tensor};
 
 use super::{ActingOutput, ActingRow, RecurrentStates};
 use crate::error::Result;
-use crate::nets::agent_net::NetInput;
+use crate::nets::agent_net::{DepthMask, NetInput};
 use crate::nets::features::FeatureInput;
 use crate::nets::parameters::Weights;
 use crate::networks::{NetworkParameters, Networks};
@@ -53,19 +53,22 @@ impl Plain {
                 state_before.push(if row.wants_state { Some(Vec::try_from(state)?) } else { None });
             }
             let net_input = upload(networks, rows, before, device)?;
-            let output = networks.agent.unroll(&self.agent, &net_input, None)?;
-            // [rows, 1, policies, actions] to the row of each environment's policy.
-            let policy = index(rows.iter().map(|row| row.policy as i64).collect())?;
-            let policy = policy.f_view([count, 1, 1])?.f_expand([-1, 1, networks.actions as i64], false)?;
+            let mask = depth_mask(networks, rows, device)?;
+            let output = networks.agent.unroll(&self.agent, &net_input, mask.as_ref())?;
+            // [rows, 1, policies, actions] to the row of each environment's policy, if there are several.
+            let policy = net_input.policy.f_view([count, 1, 1])?.f_expand([-1, 1, networks.actions as i64], false)?;
             let own = |x: &Tensor| -> Result<Vec<f32>> {
-                Ok(Vec::try_from(x.f_squeeze_dim(1)?.f_gather(1, &policy, false)?.f_flatten(0, -1)?)?)
+                let x = x.f_squeeze_dim(1)?;
+                let x = if networks.head_policies() == 1 { x } else { x.f_gather(1, &policy, false)? };
+                Ok(Vec::try_from(x.f_flatten(0, -1)?)?)
             };
+            let beta = networks.beta_of_heads(beta, &net_input.policy)?;
             let frames = networks.input().prepare(&net_input.observations)?;
             let embedding = networks.action_prediction.embed(&self.action_prediction, &frames)?;
             let error = networks.rnd.error(&self.rnd_target, &self.rnd_predictor, &frames)?;
             let result = ActingOutput {
                 logits: output.heads.policy.as_ref().map_or(Ok(vec![]), own)?,
-                q: own(&output.heads.combined(beta)?)?,
+                q: own(&output.heads.combined(&beta)?)?,
                 embedding: Vec::try_from(embedding.f_flatten(0, -1)?)?,
                 rnd_error: Vec::try_from(error)?,
                 state_before,
@@ -91,5 +94,19 @@ fn upload(networks: &Networks, rows: &[ActingRow<'_>], state: Tensor, device: De
             embedding: to_device(by_row(Tensor::f_from_slice(&embedding)?)?)?.f_to_kind(Kind::Float)?,
         },
         state,
+        policy: to_device(Tensor::f_from_slice(&rows.iter().map(|row| row.policy as i64).collect::<Vec<_>>())?)?,
     })
+}
+
+/// The stochastic-depth mask of rows that hold one.
+fn depth_mask(networks: &Networks, rows: &[ActingRow<'_>], device: Device) -> Result<Option<DepthMask>> {
+    if rows.iter().all(|row| row.kept_blocks.is_none()) {
+        return Ok(None);
+    }
+    let blocks = networks.agent.droppable_blocks();
+    let kept = |block: usize, row: &ActingRow<'_>| row.kept_blocks.is_none_or(|kept| kept[block]);
+    let keep: Vec<f32> =
+        (0..blocks).flat_map(|block| rows.iter().map(move |row| f32::from(kept(block, row)))).collect();
+    let keep = Tensor::f_from_slice(&keep)?.f_view([blocks as i64, rows.len() as i64])?;
+    networks.agent.depth_mask(&keep, 1, device).map(Some)
 }

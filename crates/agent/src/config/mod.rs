@@ -5,9 +5,11 @@ mod rules;
 
 use config_schema::{Field, above, below, choice, integer, number, switch};
 
+use crate::policy_family::{agent57_gammas, beta_ladder, gamma_ladder};
+
 pub use network::{
-    Activation, ConvConfig, DropSchedule, IntrinsicNetworkConfig, NetworkConfig, Precision, StageConfig, StemConfig,
-    StochasticDepthConfig, TorsoConfig, TorsoKind,
+    Activation, ConvConfig, DropSchedule, HeldMask, IntrinsicNetworkConfig, NetworkConfig, PolicyInput, Precision,
+    PreviousInputs, StageConfig, StemConfig, StochasticDepthConfig, TorsoConfig, TorsoKind, ValueNetworks,
 };
 
 /// Shares, probabilities and weights from 0 to 1.
@@ -40,8 +42,44 @@ config_schema::section! {
         gamma_max: f64 = 0.9997, DECAY.paper();
         /// Discount γ of the most exploring policy.
         gamma_min: f64 = 0.97, DECAY.paper();
+        /// Discounts between the first and the last policy.
+        discounts: DiscountLadder = DiscountLadder::LogSpaced, choice::<DiscountLadder>().paper();
+        /// agent57: discount γ of the eighth policy, or `gamma_max` if that is less.
+        gamma_middle: f64 = 0.997, DECAY;
+        /// Slope of the sigmoid that β follows over the policies. NGU and Agent57 have 10.
+        beta_slope: f64 = 8.0, number(0.0, 1000.0).paper();
         /// Preferences that the greedy action of actors and evaluators maximises.
         greedy: GreedyBy = GreedyBy::Policy, choice::<GreedyBy>().paper();
+        /// Whether actors sample from the target policy π' of the returns where they would take the greedy action. The
+        /// paper tried it.
+        sampled: bool = false, switch().paper();
+    }
+}
+
+config_schema::choice! {
+    /// Discounts between the first and the last policy.
+    pub enum DiscountLadder {
+        /// 1 - γ grows by the same factor from each policy to the next.
+        LogSpaced = "log_spaced",
+        /// Eight far-seeing policies down to `gamma_middle`, then log-spaced, as in Agent57.
+        Agent57 = "agent57",
+    }
+}
+
+impl PoliciesConfig {
+    /// β_j of all policies.
+    pub fn betas(&self) -> Vec<f64> {
+        beta_ladder(self.count, self.beta_max, self.beta_slope)
+    }
+
+    /// γ_j of all policies.
+    pub fn gammas(&self) -> Vec<f64> {
+        match self.discounts {
+            DiscountLadder::LogSpaced => gamma_ladder(self.count, self.gamma_max, self.gamma_min),
+            DiscountLadder::Agent57 => {
+                agent57_gammas(self.count, self.gamma_max, self.gamma_middle.min(self.gamma_max), self.gamma_min)
+            }
+        }
     }
 }
 
@@ -56,6 +94,12 @@ config_schema::choice! {
 }
 
 impl AgentConfig {
+    /// Whether acting on a GPU is recorded as CUDA graphs. Masks that actors hold change from row to row and keep it from
+    /// that.
+    pub fn records_acting(&self) -> bool {
+        self.network.torso.stochastic_depth.acting == HeldMask::Never
+    }
+
     /// Whether greedy actions follow the distilled policy, and not the values.
     pub fn acts_by_policy(&self) -> bool {
         self.loss.distillation && self.policies.greedy == GreedyBy::Policy
@@ -71,8 +115,10 @@ config_schema::section! {
         lambda: f64 = 0.95, SHARE.paper();
         /// soft_watkins: tolerance κ. Actions worse than the policy's value by at most this share of it don't cut.
         kappa: f64 = 0.01, number(0.0, 1000.0).paper();
-        /// Temperature τ of the target policy. Lower is greedier.
-        temperature: f64 = 0.25, above(0.0, 1000.0).paper();
+        /// n_step: number of rewards before the bootstrap value.
+        n: usize = 5, integer(1, 1000).unit("agent steps");
+        /// Temperature τ of the target policy. Lower is greedier; 0 is the greedy policy of π.
+        temperature: f64 = 0.25, number(0.0, 1000.0).paper();
         /// Network whose values the returns bootstrap from.
         bootstrap: Bootstrap = Bootstrap::Online, choice::<Bootstrap>().paper();
     }
@@ -89,6 +135,8 @@ config_schema::choice! {
         Peng = "peng",
         /// Retrace: weighted by min(1, π/μ).
         Retrace = "retrace",
+        /// n rewards, then the value, whatever the actions, as in R2D2.
+        NStep = "n_step",
     }
 }
 
@@ -99,6 +147,8 @@ config_schema::choice! {
         Online = "online",
         /// The target network.
         Target = "target",
+        /// Values of the target network, for actions that the online network prefers (double Q-learning).
+        Double = "double",
     }
 }
 
@@ -117,6 +167,9 @@ config_schema::section! {
         trust_region: bool = true, switch().paper();
         /// Radius of the trust region around the target network's value, probably "beta_std" in the paper's table.
         trust_region_radius: f64 = 2.0, above(0.0, 1e6).unit("standard deviations of TD errors").silent();
+        /// Weight of ½ ((Q - Q_T) / σ)² in the loss, Q_T being the target network's value. The paper tried it instead of
+        /// the trust region.
+        functional_regularisation: f64 = 0.0, number(0.0, 1e6).paper();
         /// Whether to divide TD errors by their standard deviation σ.
         td_normalisation: bool = true, switch().paper();
         /// Smallest σ.
@@ -132,6 +185,9 @@ config_schema::section! {
         /// Largest KL divergence from the target network's policy ("Max KL"). Steps beyond it have no distillation
         /// loss.
         kl_bound: f64 = 0.5, above(0.0, 1e6).unit("nats").paper();
+        /// Number of steps at the start of a sequence that only bring its recurrent state up to date, without loss. A
+        /// sequence that starts an episode has none.
+        burn_in: usize = 0, integer(0, 65_535).unit("agent steps").paper();
         /// Weight of the largest TD error in a sequence's priority. The mean has the rest ("Max Priority Weight").
         priority_max_share: f64 = 0.9, SHARE.paper();
     }
@@ -180,8 +236,10 @@ impl LossConfig {
 }
 
 config_schema::section! {
-    /// AdamW for the value and policy network. The intrinsic networks share its betas, epsilon and clipping.
+    /// Optimizer of the value and policy network. The intrinsic networks share its kind, betas and epsilon.
     pub struct OptimizerConfig {
+        /// Algorithm.
+        kind: OptimizerKind = OptimizerKind::AdamW, choice::<OptimizerKind>().paper();
         /// Learning rate.
         learning_rate: f64 = 3e-4, LEARNING_RATE.paper();
         /// Decay of the mean of the gradient.
@@ -190,10 +248,23 @@ config_schema::section! {
         beta2: f64 = 0.999, DECAY.paper();
         /// Constant added to the root of the mean square.
         epsilon: f64 = 1e-8, above(0.0, 1.0).paper();
-        /// Decoupled weight decay of matrices and kernels. Gains and biases have none.
+        /// Weight decay of matrices and kernels; decoupled with adamw. Gains and biases have none.
         weight_decay: f64 = 0.05, SHARE.paper();
-        /// Largest norm of the whole gradient, as in NGU. Longer gradients are scaled down to it.
+        /// Largest norm of the whole gradient, as in NGU; of each network's own with two. Longer gradients are scaled
+        /// down to it.
         clip_norm: f64 = 40.0, above(0.0, 1e9).silent();
+    }
+}
+
+config_schema::choice! {
+    /// Optimizer.
+    pub enum OptimizerKind {
+        /// Adam with decoupled weight decay.
+        AdamW = "adamw",
+        /// Adam; weight decay is an L2 penalty, added to the gradient.
+        Adam = "adam",
+        /// RMSProp with `beta2` for its mean square, not centred and without momentum; weight decay as with adam.
+        RmsProp = "rmsprop",
     }
 }
 

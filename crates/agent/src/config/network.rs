@@ -11,16 +11,27 @@ config_schema::section! {
     pub struct NetworkConfig {
         /// Arithmetic of the value and policy network. Parameters, outputs, losses and returns are always f32.
         precision: Precision = Precision::Auto, choice::<Precision>().silent();
+        /// How the network knows which policy acts.
+        policy_input: PolicyInput = PolicyInput::Heads, choice::<PolicyInput>().paper();
+        /// Networks of the extrinsic and the intrinsic value; separate ones need `loss.q_heads` to be separate.
+        value_networks: ValueNetworks = ValueNetworks::Shared, choice::<ValueNetworks>().paper();
+        /// Inputs besides the observation and the previous action.
+        inputs: PreviousInputs = PreviousInputs::All, choice::<PreviousInputs>().paper();
         /// Length of the embedding of the previous action.
         action_embedding: usize = 32, WIDTH.paper();
-        /// Width of the layer that combines the previous action, the previous rewards and the embedding.
-        features: usize = 256, WIDTH.paper();
+        /// Width of the layer that combines the previous action, the previous rewards and the embedding. With 0 there
+        /// is none: the core sees the action one-hot, and the rest as it is.
+        features: usize = 256, integer(0, WIDEST).paper();
         /// Whether the core is an LSTM. Without it the core is a linear layer and the agent has no memory.
         recurrent: bool = true, switch().paper();
         /// Width of the core.
         core: usize = 1024, WIDTH.paper();
-        /// Width of the two hidden layers of each head.
+        /// Width of the hidden layers of each head.
         head_hidden: usize = 1024, WIDTH.paper();
+        /// Number of hidden layers of each head.
+        head_layers: usize = 2, integer(1, 2).unit("layers").paper();
+        /// Whether the heads see the core's input besides its output.
+        head_skip: bool = true, switch().paper();
         table torso: TorsoConfig;
         table intrinsic: IntrinsicNetworkConfig;
     }
@@ -33,6 +44,38 @@ config_schema::choice! {
         Auto = "auto",
         /// f32 everywhere.
         F32 = "f32",
+    }
+}
+
+config_schema::choice! {
+    /// How the network knows which policy acts.
+    pub enum PolicyInput {
+        /// It does not: the heads give the values of all policies at once.
+        Heads = "heads",
+        /// The policy enters the core one-hot, and the heads give its values alone (UVFA, as in NGU and Agent57).
+        OneHot = "one_hot",
+    }
+}
+
+config_schema::choice! {
+    /// Networks of the extrinsic and the intrinsic value.
+    pub enum ValueNetworks {
+        /// One torso and one core for all heads.
+        Shared = "shared",
+        /// Two networks with independent weights and optimizers, as in Agent57.
+        Separate = "separate",
+    }
+}
+
+config_schema::choice! {
+    /// Inputs besides the observation and the previous action.
+    pub enum PreviousInputs {
+        /// The extrinsic reward, the intrinsic one and its two parts, and the embedding.
+        All = "all",
+        /// The extrinsic and the intrinsic reward, as in NGU.
+        Rewards = "rewards",
+        /// The extrinsic reward, as in R2D2.
+        Extrinsic = "extrinsic",
     }
 }
 
@@ -116,6 +159,23 @@ config_schema::section! {
         rate: f64 = 0.25, below(0.0, 1.0).paper();
         /// Drop rate over the blocks.
         schedule: DropSchedule = DropSchedule::Linear, choice::<DropSchedule>().silent();
+        /// For how long an actor holds dropped branches when acting, which approximates Thompson sampling. The paper
+        /// tried both.
+        acting: HeldMask = HeldMask::Never, choice::<HeldMask>().paper();
+        /// acting = steps: number of steps for which an actor holds them.
+        acting_steps: usize = 100, integer(1, 1_000_000).unit("agent steps").paper();
+    }
+}
+
+config_schema::choice! {
+    /// For how long an actor holds dropped branches.
+    pub enum HeldMask {
+        /// Actors drop no branch.
+        Never = "never",
+        /// For an episode.
+        Episode = "episode",
+        /// For `acting_steps` steps.
+        Steps = "steps",
     }
 }
 

@@ -2,8 +2,8 @@
 
 use config_schema::{Problem, Schema};
 
-use super::AgentConfig;
-use super::network::{ConvConfig, NetworkConfig, TorsoKind};
+use super::network::{ConvConfig, HeldMask, NetworkConfig, TorsoKind, ValueNetworks};
+use super::{AgentConfig, DiscountLadder, QHeads};
 use crate::error::{AgentError, Result};
 use crate::observation::{ImageShape, InputShape, ObservationInput, ObservationSpec};
 
@@ -19,7 +19,24 @@ impl AgentConfig {
             let expected = format!("at most policies.gamma_max, {}", policies.gamma_max);
             found.push(Problem::new("policies.gamma_min", policies.gamma_min, expected));
         }
+        if policies.discounts == DiscountLadder::Agent57 && policies.gamma_min > policies.gamma_middle {
+            let expected = format!("at most policies.gamma_middle, {}", policies.gamma_middle);
+            found.push(Problem::new("policies.gamma_min", policies.gamma_min, expected));
+        }
+        if self.network.value_networks == ValueNetworks::Separate && self.loss.q_heads != QHeads::Separate {
+            let expected = "shared unless loss.q_heads is separate: each network has a loss of its own";
+            found.push(Problem::new("network.value_networks", "separate", expected));
+        }
+        if policies.sampled && !self.acts_by_policy() {
+            let expected =
+                "false unless loss.distillation is true and policies.greedy is policy: there is no π' to sample";
+            found.push(Problem::new("policies.sampled", "true", expected));
+        }
         let torso = &self.network.torso;
+        if torso.stochastic_depth.acting != HeldMask::Never && torso.kind != TorsoKind::Nfnet {
+            let expected = "never unless network.torso.kind is nfnet: no other torso has blocks to drop";
+            found.push(Problem::new("network.torso.stochastic_depth.acting", "held", expected));
+        }
         if torso.stem.kernel.is_multiple_of(2) {
             found.push(Problem::new("network.torso.stem.kernel", torso.stem.kernel, "odd"));
         }

@@ -19,7 +19,7 @@ use torch_ext::{Priority, Stream};
 
 use crate::Random;
 use crate::batch::{self, BatchShape, BatchTensors};
-use crate::config::AgentConfig;
+use crate::config::{AgentConfig, OptimizerConfig};
 use crate::error::{AgentError, Result};
 use crate::loader::{LoadedBatch, Loader};
 use crate::loss::AgentLoss;
@@ -28,7 +28,7 @@ use crate::moments::Moments;
 use crate::nets::parameters::ParameterSet;
 use crate::networks::{NetworkParameters, Networks};
 use crate::observation::ObservationSpec;
-use crate::optimizer::{AdamConfig, AdamW};
+use crate::optimizer::{AdamConfig, Optimizer};
 use intrinsic_loss::LearnerIntrinsic;
 use target_network::TargetNetwork;
 use update::PendingUpdate;
@@ -40,14 +40,14 @@ pub use state::{AVERAGE, LearnerScalars, LearnerState, ONLINE, TARGET};
 /// A trained network's optimizer and gradients.
 #[derive(Debug)]
 struct Training {
-    optimizer: AdamW,
+    optimizer: Optimizer,
     gradients: ParameterSet,
 }
 
 impl Training {
     fn new(config: AdamConfig, parameters: &ParameterSet) -> Result<Self> {
         let gradients = ParameterSet::zeros(parameters.layout(), parameters.flat().device())?;
-        Ok(Self { optimizer: AdamW::new(config, parameters)?, gradients })
+        Ok(Self { optimizer: Optimizer::new(config, parameters)?, gradients })
     }
 }
 
@@ -157,9 +157,8 @@ impl Learner {
         let loss = AgentLoss::new(config, device)?;
         let scale = TdScale::new(config.policies.count, config.loss.sigma_decay, config.loss.sigma_floor);
         let adam = |learning_rate, weight_decay| {
-            let optimizer = &config.optimizer;
-            let (beta1, beta2, epsilon) = (optimizer.beta1, optimizer.beta2, optimizer.epsilon);
-            AdamConfig { learning_rate, beta1, beta2, epsilon, weight_decay }
+            let OptimizerConfig { kind, beta1, beta2, epsilon, .. } = config.optimizer;
+            AdamConfig { kind, learning_rate, beta1, beta2, epsilon, weight_decay }
         };
         let intrinsic = &config.intrinsic;
         let f = &intrinsic.action_prediction;
@@ -281,6 +280,7 @@ impl Learner {
             embedding: self.networks.embedding_length,
             state: self.networks.state_length(),
             intrinsic_steps: self.config.intrinsic.steps,
+            burn_in: self.config.loss.burn_in,
         }
     }
 }

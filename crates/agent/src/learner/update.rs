@@ -14,6 +14,7 @@ use crate::batch::BatchTensors;
 use crate::error::{AgentError, Result};
 use crate::loss::running_sigmas;
 use crate::nets::agent_net::{DepthMask, NetOutput};
+use crate::nets::parameters::ParameterSet;
 use crate::optimizer::Gate;
 use crate::streams::fork;
 
@@ -37,8 +38,8 @@ pub(super) struct UpdateResults {
     report: DeviceReport,
     /// Whether every value of the report is finite: one bool.
     finite: Tensor,
-    /// The factor that clips the agent's gradient.
-    clip: Tensor,
+    /// The factor that clips the gradient of each value network.
+    clips: Vec<Tensor>,
 }
 
 impl Learner {
@@ -99,19 +100,21 @@ impl Learner {
     ) -> Result<ForwardPasses> {
         let net = &self.networks.agent;
         let (input, weights) = (&tensors.input, net.prepare(&self.online.agent)?);
-        let torso = net.torso(&weights, input, mask)?;
+        let torsos = net.torsos(&weights, input, mask)?;
         observe(UpdatePart::OnlineTorso);
         let target = self.target.weights(net)?;
         // With the same mask, so that trust region and KL bound measure parameters and not dropped blocks.
-        let target_torso = tch::no_grad(|| net.torso(target, input, mask))?;
+        let target_torsos = tch::no_grad(|| net.torsos(target, input, mask))?;
         observe(UpdatePart::TargetTorso);
         // An LSTM takes one step after the other, each too small for a GPU, so both networks' run at the same time.
-        let rest = || tch::no_grad(|| net.unroll_from(target, input, target_torso.shallow_clone()));
+        let burn_in = tensors.burn_in;
+        let same = || target_torsos.iter().map(Tensor::shallow_clone).collect();
+        let rest = || tch::no_grad(|| net.unroll_from(target, input, same(), burn_in));
         let (target, forked) = fork(self.streams.as_deref().map(|streams| &streams.side), rest)?;
-        let online = net.unroll_from(&weights, input, torso)?;
+        let online = net.unroll_from(&weights, input, torsos, burn_in)?;
         forked.join()?;
         // Dropped only now: the allocator does not know that the side stream reads it.
-        drop(target_torso);
+        drop(target_torsos);
         observe(UpdatePart::CoresAndHeads);
         Ok(ForwardPasses { online, target })
     }
@@ -142,8 +145,11 @@ impl Learner {
             let [agent, f, rnd] = trainings.map(|training| training.gradients.norm());
             let norms = [agent?, f?, rnd?];
             let report = DeviceReport::gather(&loss, &intrinsic, &norms, tensors)?;
-            let clip = clip_factor(&norms[0], self.config.optimizer.clip_norm)?;
-            Ok(UpdateResults { finite: report.finite()?, report, clip })
+            let clip = |part: (i64, i64)| -> Result<Tensor> {
+                clip_factor(&self.agent.gradients.norm_of(part)?, self.config.optimizer.clip_norm)
+            };
+            let clips = self.networks.agent.parts().into_iter().map(clip).collect::<Result<_>>()?;
+            Ok(UpdateResults { finite: report.finite()?, report, clips })
         })
     }
 
@@ -164,15 +170,20 @@ impl Learner {
         tensors: &BatchTensors,
         random: Random,
     ) -> Result<PendingUpdate> {
-        let UpdateResults { report, finite: apply, clip } = results;
+        let UpdateResults { report, finite: apply, clips } = results;
         let (f, rnd) = (&mut self.action_prediction, &mut self.rnd);
-        let average = (&mut self.ema, 1.0 - self.config.copies.ema_decay);
-        let (clipped, whole) = (Gate { apply, scale: Some(clip) }, Gate { apply, scale: None });
+        let share = 1.0 - self.config.copies.ema_decay;
+        let whole = Gate { apply, scale: None };
         let update = self.updates + 1;
         tch::no_grad(|| {
-            self.agent.optimizer.step(&mut self.online.agent, &self.agent.gradients, clipped, Some(average))?;
-            f.optimizer.step(&mut self.online.action_prediction, &f.gradients, whole, None)?;
-            rnd.optimizer.step(&mut self.online.rnd_predictor, &rnd.gradients, whole, None)?;
+            for (part, clip) in self.networks.agent.parts().into_iter().zip(clips) {
+                let (average, gate) = (Some((&mut self.ema, share)), Gate { apply, scale: Some(clip) });
+                self.agent.optimizer.step(&mut self.online.agent, &self.agent.gradients, part, gate, average)?;
+            }
+            let all = |set: &ParameterSet| (0, set.layout().length());
+            let (f_part, rnd_part) = (all(&f.gradients), all(&rnd.gradients));
+            f.optimizer.step(&mut self.online.action_prediction, &f.gradients, f_part, whole, None)?;
+            rnd.optimizer.step(&mut self.online.rnd_predictor, &rnd.gradients, rnd_part, whole, None)?;
             if self.config.copies.renews_target(update) {
                 self.target.parameters_mut().copy_where(apply, &self.online.agent)?;
             }
@@ -199,7 +210,9 @@ impl Learner {
         }
         self.updates = received.report.update;
         for (scale, td) in self.td_scales.iter_mut().zip(&received.td) {
-            for (policy, &moments) in td.moments.iter().enumerate() {
+            for (policy, (&moments, _)) in
+                td.moments.iter().zip(&td.steps).enumerate().filter(|(_, (_, steps))| **steps > 0.0)
+            {
                 scale.update(policy, moments);
             }
         }

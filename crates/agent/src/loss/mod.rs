@@ -6,6 +6,7 @@
 //! that the section "MEME: Improving the data efficiency of Agent57" gives to its parts. Where the paper has a misprint,
 //! the equation is the corrected one. `tests/specification` holds the loss against the same equations over single steps.
 
+mod columns;
 pub(crate) mod distillation;
 pub mod statistics;
 pub mod targets;
@@ -15,13 +16,13 @@ mod td_scale;
 use tch::{Device, Kind, Tensor};
 
 use crate::batch::BatchTensors;
-use crate::config::{AgentConfig, Bootstrap, QHeads, ReturnKind};
+use crate::config::{AgentConfig, Bootstrap, PolicyInput, QHeads, ReturnKind};
 use crate::error::Result;
 use crate::nets::heads::HeadOutputs;
-use crate::policy_family::{beta_ladder, gamma_ladder};
 use crate::rescaling::unscale;
+use columns::PolicyColumns;
 use distillation::{DistillationLoss, distillation_loss};
-use targets::{Trajectories, expected_value, returns, taken, target_policy, trace_coefficients};
+use targets::{Trajectories, expected_value, n_step_returns, returns, taken, target_policy, trace_coefficients};
 use td::{TdInput, TdLoss, priorities, td_loss};
 
 pub use td::{TdStatistics, running_sigmas};
@@ -39,7 +40,7 @@ pub fn mixture_weight(policy: usize, behaviour_policy: usize, policies: usize, e
 #[derive(Debug)]
 pub struct AgentLoss {
     config: AgentConfig,
-    /// β_j, `[N, 1]`.
+    /// β_j, `[N]`.
     beta: Tensor,
     /// γ_j, `[N]`.
     gamma: Tensor,
@@ -83,6 +84,8 @@ pub struct LossOutput {
     pub target_policy: Tensor,
     /// λ_t, `[B, T, N]`, 0 where there is no step.
     pub traces: Tensor,
+    /// Which policies the N columns above belong to.
+    columns: PolicyColumns,
 }
 
 impl AgentLoss {
@@ -90,19 +93,19 @@ impl AgentLoss {
     pub fn new(config: &AgentConfig, device: Device) -> Result<Self> {
         let policies = config.policies.count;
         let n = policies as i64;
+        // Where the policy is an input, there are no others to share the loss with.
+        let acted = config.network.policy_input == PolicyInput::OneHot;
         let upload = |values: &[f64], size: &[i64]| -> Result<Tensor> {
             Ok(Tensor::f_from_slice(values)?.f_to_kind(Kind::Float)?.f_view(size)?.f_to_device(device)?)
         };
-        let beta = beta_ladder(policies, config.policies.beta_max);
-        let gamma = gamma_ladder(policies, config.policies.gamma_max, config.policies.gamma_min);
-        let eta = config.loss.eta();
+        let eta = if acted { 1.0 } else { config.loss.eta() };
         let mixture: Vec<f64> = (0..policies)
             .flat_map(|acted| (0..policies).map(move |j| mixture_weight(j, acted, policies, eta)))
             .collect();
         Ok(Self {
             config: config.clone(),
-            beta: upload(&beta, &[n, 1])?,
-            gamma: upload(&gamma, &[n])?,
+            beta: upload(&config.policies.betas(), &[n])?,
+            gamma: upload(&config.policies.gammas(), &[n])?,
             mixture: upload(&mixture, &[n, n])?,
         })
     }
@@ -123,40 +126,50 @@ impl AgentLoss {
         scales: &[Tensor],
     ) -> Result<LossOutput> {
         let config = &self.config;
+        let acted = config.network.policy_input == PolicyInput::OneHot;
+        let columns = PolicyColumns::new(batch, config.policies.count, acted)?;
+        let beta = &columns.spread(&self.beta)?;
+        let over_actions = &beta.f_unsqueeze(-1)?;
         let detached = online.detach()?;
-        let (q, q_target) = (detached.combined(&self.beta)?, target.combined(&self.beta)?);
+        let (q, q_target) = (detached.combined(over_actions)?, target.combined(over_actions)?);
 
-        let (bootstrap, bootstrap_q) = match config.returns.bootstrap {
-            Bootstrap::Online => (&detached, &q),
-            Bootstrap::Target => (target, &q_target),
+        // Whose values enter the returns, and whose preferences choose the actions they are of.
+        let (bootstrap, chooses, chooses_by) = match config.returns.bootstrap {
+            Bootstrap::Online => (&detached, &detached, &q),
+            Bootstrap::Target => (target, target, &q_target),
+            Bootstrap::Double => (target, &detached, &q),
         };
-        let policy = target_policy(&config.returns, &config.loss, bootstrap_q, bootstrap.policy.as_ref())?;
+        let policy = target_policy(&config.returns, &config.loss, chooses_by, chooses.policy.as_ref())?;
         let (action, behaviour) = (&batch.action, &batch.behaviour_probability);
-        let traces = trace_coefficients(&config.returns, bootstrap_q, &policy, action, behaviour)?;
+        let traces = trace_coefficients(&config.returns, chooses_by, &policy, action, behaviour)?;
         // No trace reaches past the last valid observation: the return is its value there.
         let traces = traces.f_where_self(&batch.valid.f_unsqueeze(-1)?.f_gt(0.0)?, &traces.f_zeros_like()?)?;
-        let discounts = batch.discount.f_unsqueeze(-1)?.f_mul(&self.gamma)?;
+        let discounts = batch.discount.f_unsqueeze(-1)?.f_mul(&columns.spread(&self.gamma)?)?;
 
         let mut heads = vec![];
-        for (head, scale) in self.value_heads(online, target, bootstrap, batch)?.into_iter().zip(scales) {
+        for (head, scale) in self.value_heads(online, target, bootstrap, batch, beta)?.into_iter().zip(scales) {
             let value = expected_value(&head.q_bootstrap, &policy)?;
             let baselines = match config.returns.kind {
                 ReturnKind::Retrace => Some(unscale(&taken(&head.q_bootstrap, action)?)?),
-                ReturnKind::SoftWatkins | ReturnKind::Watkins | ReturnKind::Peng => None,
+                ReturnKind::SoftWatkins | ReturnKind::Watkins | ReturnKind::Peng | ReturnKind::NStep => None,
             };
-            let returns = returns(Trajectories {
+            let trajectories = Trajectories {
                 rewards: &head.rewards,
                 discounts: &discounts,
                 values: &value,
                 baselines: baselines.as_ref(),
                 traces: &traces,
-            })?;
+            };
+            let returns = match config.returns.kind {
+                ReturnKind::NStep => n_step_returns(trajectories, &batch.valid, config.returns.n)?,
+                _ => returns(trajectories)?,
+            };
             let input = TdInput {
                 q: taken(&head.q, action)?,
                 q_target: taken(&head.q_target, action)?,
                 returns: returns.shallow_clone(),
             };
-            let td = td_loss(&config.loss, &input, batch, scale)?;
+            let td = td_loss(&config.loss, &input, batch, &columns, scale)?;
             heads.push(HeadLoss { name: head.name, value, returns, td });
         }
 
@@ -169,6 +182,7 @@ impl AgentLoss {
 
         // Mixture weight times importance weight, divided by the number of valid steps, for each sequence and policy.
         let mixture = self.mixture.f_index_select(0, &batch.policy)?;
+        let mixture = if acted { mixture.f_gather(1, &batch.policy.f_unsqueeze(1)?, false)? } else { mixture };
         let mixture = mixture.f_mul(&batch.weight.f_unsqueeze(-1)?)?.f_div(&batch.steps_in_all()?)?.f_unsqueeze(1)?;
         let mixed = |loss: &Tensor| -> Result<Tensor> { Ok(loss.f_mul(&mixture)?.f_sum(Kind::Float)?) };
         let mut td = Tensor::f_zeros([], (Kind::Float, q.device()))?;
@@ -182,7 +196,7 @@ impl AgentLoss {
             }
             None => (td.shallow_clone(), td.f_zeros_like()?),
         };
-        let priorities = self.priorities(&heads, batch)?;
+        let priorities = self.priorities(&heads, batch, &columns, beta)?;
         Ok(LossOutput {
             total,
             td: td.f_detach()?,
@@ -194,6 +208,7 @@ impl AgentLoss {
             q_target,
             target_policy: policy,
             traces,
+            columns,
         })
     }
 
@@ -204,6 +219,7 @@ impl AgentLoss {
         target: &HeadOutputs,
         bootstrap: &HeadOutputs,
         batch: &BatchTensors,
+        beta: &Tensor,
     ) -> Result<Vec<ValueHead>> {
         let head = |name, values: &dyn Fn(&HeadOutputs) -> Result<Tensor>, rewards: Tensor| -> Result<ValueHead> {
             Ok(ValueHead {
@@ -216,8 +232,8 @@ impl AgentLoss {
         };
         let (extrinsic, ngu) = (batch.reward_extrinsic.f_unsqueeze(-1)?, batch.reward_ngu.f_unsqueeze(-1)?);
         if self.config.loss.q_heads != QHeads::Separate {
-            let rewards = extrinsic.f_add(&ngu.f_mul(&self.beta.f_view([-1])?)?)?;
-            return Ok(vec![head("combined", &|outputs| outputs.combined(&self.beta), rewards)?]);
+            let (rewards, over_actions) = (extrinsic.f_add(&ngu.f_mul(beta)?)?, beta.f_unsqueeze(-1)?);
+            return Ok(vec![head("combined", &|outputs| outputs.combined(&over_actions), rewards)?]);
         }
         let intrinsic = |outputs: &HeadOutputs| match &outputs.intrinsic {
             Some(values) => Ok(values.shallow_clone()),
@@ -230,14 +246,18 @@ impl AgentLoss {
     }
 
     /// Priorities from |δ/σ| of the policy that acted; with separate losses from |δ_e/σ_e| + β_j |δ_i/σ_i|.
-    fn priorities(&self, heads: &[HeadLoss], batch: &BatchTensors) -> Result<Tensor> {
+    fn priorities(
+        &self,
+        heads: &[HeadLoss],
+        batch: &BatchTensors,
+        columns: &PolicyColumns,
+        beta: &Tensor,
+    ) -> Result<Tensor> {
         let mut errors = heads[0].td.normalised.f_abs()?;
         if let Some(intrinsic) = heads.get(1) {
-            errors = errors.f_add(&intrinsic.td.normalised.f_abs()?.f_mul(&self.beta.f_view([-1])?)?)?;
+            errors = errors.f_add(&intrinsic.td.normalised.f_abs()?.f_mul(beta)?)?;
         }
-        let (b, t, _) = errors.size3()?;
-        let own = batch.policy.f_view([b, 1, 1])?.f_expand([b, t, 1], false)?;
-        priorities(&self.config.loss, &errors.f_gather(-1, &own, false)?.f_squeeze_dim(-1)?, batch)
+        priorities(&self.config.loss, &columns.acted(&errors, batch)?, batch)
     }
 }
 

@@ -8,9 +8,12 @@ use super::td::TdStatistics;
 use crate::batch::BatchTensors;
 use crate::error::Result;
 
-/// Statistics of one policy on a batch. Means are over the batch's valid steps.
+/// Statistics of one policy on a batch. Means are over the batch's valid steps that say something of the policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicyStatistics {
+    /// Number of those steps: all, or where the policy is an input of the network, those it acted in. Without any, all else
+    /// but σ_j is 0.
+    pub steps: f64,
     /// Mean |δ|, of the extrinsic head with separate losses.
     pub td_error: f64,
     /// Mean δ: above 0 where values are larger than the returns they are trained towards.
@@ -47,17 +50,15 @@ const ROWS: usize = 11;
 
 /// The values of [`policy_statistics`] on the device, `[ROWS, N]`.
 pub fn policy_table(loss: &LossOutput, batch: &BatchTensors) -> Result<Tensor> {
-    let (valid, steps) = (batch.valid.f_unsqueeze(-1)?, batch.steps_in_all()?);
+    let (td, valid) = (&loss.heads[0].td, batch.valid.f_unsqueeze(-1)?);
+    let steps = td.statistics.f_get(4)?.f_clamp_min(1.0)?;
     let mean = |x: &Tensor| -> Result<Tensor> {
-        let sum = x.f_mul(&valid)?.f_sum_dim_intlist(&[0i64, 1][..], false, Kind::Float)?;
-        Ok(sum.f_div(&steps)?)
+        Ok(loss.columns.sum(&x.f_mul(&valid)?)?.f_div(&steps)?.f_to_kind(Kind::Float)?)
     };
-    let td = &loss.heads[0].td;
     let masked = |mask: &Tensor| mask.f_rsub_scalar(1.0);
     let padding = valid.f_unsqueeze(-1)?.f_eq(0.0)?;
-    let extreme = |x: Tensor| x.f_amax([0i64, 1, 3], false);
-    let q_max = extreme(loss.q.f_masked_fill(&padding, f64::NEG_INFINITY)?)?;
-    let q_min = extreme(loss.q.f_neg()?.f_masked_fill(&padding, f64::NEG_INFINITY)?)?.f_neg()?;
+    let largest = |x: &Tensor| loss.columns.largest(&x.f_masked_fill(&padding, f64::NEG_INFINITY)?);
+    let (q_max, q_min) = (largest(&loss.q)?, largest(&loss.q.f_neg()?)?.f_neg()?);
     let (kl_share, kl, entropy) = match &loss.policy {
         Some(policy) => {
             let each = policy.log_policy.f_exp()?.f_mul(&policy.log_policy)?;
@@ -89,6 +90,7 @@ pub fn policy_statistics(table: &[f64], td: &[TdStatistics], distillation: bool)
     let statistics = |j: usize| {
         let row = |r: usize| table[r * policies + j];
         PolicyStatistics {
+            steps: td[0].steps[j],
             td_error: row(0),
             td_bias: row(1),
             sigma: td[0].sigma[j],

@@ -11,9 +11,9 @@ use crate::rescaling::unscale;
 
 /// π' = softmax(log π / τ), the target policy of the returns. Section D.
 ///
-/// `q` is Q_j and `logits` are those of π, both of the network that is bootstrapped from. τ = 1 gives π itself, τ → 0 its
-/// greedy policy. Watkins' Q(λ) has the greedy policy of Q_j instead; without distillation there is no π, and π' is the
-/// ε-greedy policy of Q_j.
+/// `q` is Q_j and `logits` are those of π, both of the network that is bootstrapped from, or of the online network in
+/// double Q-learning. τ = 1 gives π itself, τ = 0 its greedy policy. Watkins' Q(λ) has the greedy policy of Q_j instead;
+/// without distillation there is no π, and π' is the ε-greedy policy of Q_j.
 pub fn target_policy(
     returns: &ReturnsConfig,
     loss: &LossConfig,
@@ -22,6 +22,7 @@ pub fn target_policy(
 ) -> Result<Tensor> {
     match (returns.kind, logits) {
         (ReturnKind::Watkins, _) => epsilon_greedy(q, 0.0),
+        (_, Some(logits)) if returns.temperature == 0.0 => epsilon_greedy(logits, 0.0),
         (_, Some(logits)) => Ok(logits.f_div_scalar(returns.temperature)?.f_softmax(-1, Kind::Float)?),
         (_, None) => epsilon_greedy(q, loss.distillation_epsilon),
     }
@@ -49,8 +50,9 @@ pub fn taken(x: &Tensor, action: &Tensor) -> Result<Tensor> {
 ///   action counts as greedy.
 /// - Peng's Q(λ): λ_t = λ; traces are never cut.
 /// - Retrace: λ_t = λ min(1, π'(a_t|x_t) / μ(a_t|x_t)), with the stored behaviour probability μ.
+/// - n-step returns have no traces: λ_t = 1, and [`n_step_returns`] does not use it.
 ///
-/// With λ = 0 every estimator gives the one-step return. `q` is Q_j as the network gives it, in rescaled space.
+/// With λ = 0 every other estimator gives the one-step return. `q` is Q_j as the network gives it, in rescaled space.
 pub fn trace_coefficients(
     returns: &ReturnsConfig,
     q: &Tensor,
@@ -59,6 +61,7 @@ pub fn trace_coefficients(
     behaviour_probability: &Tensor,
 ) -> Result<Tensor> {
     let share = match returns.kind {
+        ReturnKind::NStep => return Ok(taken(q, action)?.f_ones_like()?),
         ReturnKind::SoftWatkins => {
             let bar = q.f_sub(&q.f_abs()?.f_mul_scalar(returns.kappa)?)?;
             let accepted = taken(q, action)?.f_unsqueeze(-1)?.f_ge_tensor(&bar)?;
@@ -121,6 +124,22 @@ pub fn returns(trajectories: Trajectories<'_>) -> Result<Tensor> {
     }
     backwards.reverse();
     Ok(Tensor::f_stack(&backwards, 1)?)
+}
+
+/// G_t = Σ_{k<m} (Π_{i<k} γd_{t+i}) r_{t+k} + (Π_{i<m} γd_{t+i}) V_{t+m}, m = n or as many steps as follow t. R2D2, section
+/// 2.3.
+///
+/// `valid` is 1 where a step follows, `[B, T]`. Baselines and traces take no part.
+pub fn n_step_returns(trajectories: Trajectories<'_>, valid: &Tensor, n: usize) -> Result<Tensor> {
+    let Trajectories { rewards, discounts, values, .. } = trajectories;
+    let (steps, follows) = (values.size()[1], valid.f_unsqueeze(-1)?.f_gt(0.0)?);
+    let mut returns = values.shallow_clone();
+    for _ in 0..n {
+        // The last step is valid nowhere, so what follows it does not matter.
+        let following = Tensor::f_cat(&[returns.f_narrow(1, 1, steps - 1)?, returns.f_narrow(1, 0, 1)?], 1)?;
+        returns = rewards.f_addcmul(discounts, &following)?.f_where_self(&follows, values)?;
+    }
+    Ok(returns)
 }
 
 /// r_t + γ_j d_t λ_{t+1} (V_{t+1} − B_{t+1}): rewards with which the recursion over V gives that over the baselines.

@@ -3,6 +3,7 @@
 use tch::{Device, Kind, Tensor};
 use torch_ext::upload::upload;
 
+use super::columns::PolicyColumns;
 use super::td_scale::TdScale;
 use crate::batch::BatchTensors;
 use crate::config::LossConfig;
@@ -24,7 +25,7 @@ pub struct TdInput {
 /// The TD loss of one value head and its ingredients.
 #[derive(Debug)]
 pub struct TdLoss {
-    /// ½ (δ/σ_j)² where a step carries loss, else 0; `[B, T, N]`.
+    /// ½ (δ/σ_j)² where a step carries loss, else 0, and the functional regularisation; `[B, T, N]`.
     pub loss: Tensor,
     /// δ_t, `[B, T, N]`, without gradient.
     pub error: Tensor,
@@ -32,7 +33,7 @@ pub struct TdLoss {
     pub normalised: Tensor,
     /// 1 where the trust region lets a step keep its loss, else 0; f32 `[B, T, N]`.
     pub mask: Tensor,
-    /// f64 `[4, N]`, read by [`TdStatistics::new`]. It stays on the device, so that the learner need not wait for it in the
+    /// f64 `[5, N]`, read by [`TdStatistics::new`]. It stays on the device, so that the learner need not wait for it in the
     /// middle of an update.
     pub statistics: Tensor,
 }
@@ -44,20 +45,23 @@ pub struct TdStatistics {
     pub sigma: Vec<f64>,
     /// Standard deviation of the batch's errors.
     pub sigma_batch: Vec<f64>,
-    /// Importance-weighted moments of the batch's errors.
+    /// Importance-weighted moments of the batch's errors; 0 for a policy without steps.
     pub moments: Vec<BatchMoments>,
+    /// Number of valid steps that say something of the policy.
+    pub steps: Vec<f64>,
 }
 
 impl TdStatistics {
     /// Reads the values of `TdLoss::statistics`.
     pub fn new(values: &[f64]) -> Self {
-        let policies = values.len() / 4;
+        let policies = values.len() / 5;
         let row = |i: usize| &values[i * policies..(i + 1) * policies];
         let moments = row(2).iter().zip(row(3));
         Self {
             sigma: row(0).to_vec(),
             sigma_batch: row(1).to_vec(),
             moments: moments.map(|(&mean, &mean_square)| BatchMoments { mean, mean_square }).collect(),
+            steps: row(4).to_vec(),
         }
     }
 }
@@ -70,41 +74,59 @@ pub fn running_sigmas(scale: &TdScale, device: Device) -> Result<Tensor> {
 /// ½ (δ_t/σ_j)² with δ_t = Q_j(x_t,a_t) − h(G_t), where the trust region permits. Sections A1 and B1.
 ///
 /// σ_j = max(σ_running, σ_batch, ε); `running` holds max(σ_running, ε), from [`running_sigmas`]. A NaN among the errors
-/// makes σ_j NaN.
-pub fn td_loss(config: &LossConfig, input: &TdInput, batch: &BatchTensors, running: &Tensor) -> Result<TdLoss> {
+/// makes σ_j NaN. Functional regularisation adds w ½ ((Q_j − Q_j,T)/σ_j)² at every valid step; appendix "Other Things we
+/// Tried". Without normalisation there is no σ_j in either.
+pub fn td_loss(
+    config: &LossConfig,
+    input: &TdInput,
+    batch: &BatchTensors,
+    columns: &PolicyColumns,
+    running: &Tensor,
+) -> Result<TdLoss> {
     let target = tch::no_grad(|| rescale(&input.returns))?;
     let error = input.q.f_sub(&target)?;
     let detached = error.f_detach()?;
-    let [std, mean, mean_square] = batch_moments(&detached, batch)?;
+    let [std, mean, mean_square, steps] = batch_moments(&detached, batch, columns)?;
     let sigma = running.f_maximum(&std)?;
-    let sigma_used = sigma.f_to_kind(Kind::Float)?;
+    let sigma_used = columns.spread(&sigma.f_to_kind(Kind::Float)?)?;
     let mask = tch::no_grad(|| trust_region_mask(config, input, &detached, &sigma_used))?;
-    let normalised = if config.td_normalisation { error.f_div(&sigma_used)? } else { error };
-    let counted = batch.valid.f_unsqueeze(-1)?.f_mul(&mask)?.f_gt(0.0)?;
-    let loss = normalised.f_square()?.f_mul_scalar(0.5)?;
+    let scaled = |x: Tensor| if config.td_normalisation { x.f_div(&sigma_used) } else { Ok(x) };
+    let normalised = scaled(error)?;
+    let valid = batch.valid.f_unsqueeze(-1)?;
+    let counted = valid.f_mul(&mask)?.f_gt(0.0)?;
     // Selected, not multiplied by 0, so that a NaN in a padded step cannot get through.
-    let loss = loss.f_where_self(&counted, &loss.f_zeros_like()?)?;
-    let statistics = Tensor::f_stack(&[sigma, std, mean, mean_square], 0)?;
+    let half_square = |x: &Tensor, counted: &Tensor| -> Result<Tensor> {
+        let loss = x.f_square()?.f_mul_scalar(0.5)?;
+        Ok(loss.f_where_self(counted, &loss.f_zeros_like()?)?)
+    };
+    let mut loss = half_square(&normalised, &counted)?;
+    if config.functional_regularisation > 0.0 {
+        let drift = half_square(&scaled(input.q.f_sub(&input.q_target)?)?, &valid.f_gt(0.0)?)?;
+        loss = loss.f_add(&drift.f_mul_scalar(config.functional_regularisation)?)?;
+    }
+    let statistics = Tensor::f_stack(&[sigma, std, mean, mean_square, steps], 0)?;
     Ok(TdLoss { loss, error: detached, normalised: normalised.f_detach()?, mask, statistics })
 }
 
-/// Population standard deviation and importance-weighted mean and mean square of the errors of valid steps, each `[N]`.
-fn batch_moments(error: &Tensor, batch: &BatchTensors) -> Result<[Tensor; 3]> {
+/// Population standard deviation and importance-weighted mean and mean square of the errors of valid steps, and the number
+/// of those steps, each `[N]`.
+fn batch_moments(error: &Tensor, batch: &BatchTensors, columns: &PolicyColumns) -> Result<[Tensor; 4]> {
     tch::no_grad(|| {
         let valid = batch.valid.f_unsqueeze(-1)?.f_to_kind(Kind::Double)?;
         let error = error.f_to_kind(Kind::Double)?;
         let error = error.f_where_self(&valid.f_gt(0.0)?, &error.f_zeros_like()?)?;
-        let over_steps = |x: &Tensor| x.f_sum_dim_intlist(&[0i64, 1][..], false, Kind::Double);
-        let steps = batch.steps_in_all()?;
-        let mean = over_steps(&error)?.f_div(&steps)?;
-        let square = error.f_sub(&mean)?.f_square()?.f_mul(&valid)?;
-        let std = over_steps(&square)?.f_div(&steps)?.f_sqrt()?;
-        let weight = batch.weight.f_to_kind(Kind::Double)?.f_view([-1, 1, 1])?.f_mul(&valid)?;
-        let total = weight.f_sum(Kind::Double)?;
+        let counts = valid.f_expand_as(&error)?;
+        let steps = columns.sum(&counts)?;
+        let divisor = steps.f_clamp_min(1.0)?;
+        let mean = columns.sum(&error)?.f_div(&divisor)?;
+        let square = error.f_sub(&columns.spread(&mean)?)?.f_square()?.f_mul(&valid)?;
+        let std = columns.sum(&square)?.f_div(&divisor)?.f_sqrt()?;
+        let weight = batch.weight.f_to_kind(Kind::Double)?.f_view([-1, 1, 1])?.f_mul(&counts)?;
+        let total = columns.sum(&weight)?.f_clamp_min(f64::MIN_POSITIVE)?;
         let weighted = error.f_mul(&weight)?;
-        let first = over_steps(&weighted)?.f_div(&total)?;
-        let second = over_steps(&weighted.f_mul(&error)?)?.f_div(&total)?;
-        Ok([std, first, second])
+        let first = columns.sum(&weighted)?.f_div(&total)?;
+        let second = columns.sum(&weighted.f_mul(&error)?)?.f_div(&total)?;
+        Ok([std, first, second, steps])
     })
 }
 

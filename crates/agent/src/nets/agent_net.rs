@@ -2,46 +2,169 @@
 
 mod step;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use tch::{Device, Kind, Tensor};
-use torch_ext::nf_torso::{Kept, NfTorso};
+use torch_ext::nf_torso::{Kept, NfTorso, TorsoSpec};
 
 use super::core::Core;
 use super::features::{FeatureInput, Features};
-use super::heads::{HeadOutputs, HeadSizes, Heads};
+use super::heads::{HeadNames, HeadOutputs, HeadSizes, Heads};
 use super::parameters::{Layout, ParameterSet, Weights};
 use super::torso::{Torso, TorsoLayers};
-use crate::config::{AgentConfig, Precision};
+use crate::config::{AgentConfig, PolicyInput, Precision, QCombination};
 use crate::error::Result;
 use crate::observation::{InputShape, ObservationInput};
 
 pub use step::{StepInput, StepOutput, StepWeights};
 
-/// Description of the value and policy network.
+/// Description of the value and policy network: one network, or one for each of two values.
 #[derive(Clone, Debug)]
 pub struct AgentNet {
     /// Names, shapes and places of the parameters.
     pub layout: Arc<Layout>,
     /// Conversion of observations to its input.
     pub input: ObservationInput,
-    torso: Torso,
-    features: Features,
-    core: Core,
-    heads: Heads,
-    compute: Compute,
+    /// One, or those of the extrinsic and the intrinsic value.
+    networks: Vec<ValueNetwork>,
+    /// How the value heads add up to Q_j.
+    combination: QCombination,
+    /// Whether it computes in 16 bits with f32 master weights and f32 outputs, on a GPU, and not in f32 with libtorch's
+    /// operations, which is the reference on any device.
+    mixed: bool,
 }
 
-/// How the network computes.
+/// Torso, features, core and heads.
 #[derive(Clone, Debug)]
-enum Compute {
-    /// In f32 with libtorch's operations, on any device: the reference.
-    Plain,
-    /// In 16 bits with f32 master weights and f32 outputs, on a GPU.
-    Mixed {
-        /// The torso's fused kernels, where they support its shape.
-        torso: Option<NfTorso>,
-    },
+struct ValueNetwork {
+    torso: Torso,
+    /// The torso's fused kernels, where they support its shape.
+    fused: Option<NfTorso>,
+    features: Features,
+    /// Number of policies that enter the core one-hot; 0 where the heads have outputs for all.
+    one_hot: i64,
+    core: Core,
+    heads: Heads,
+    /// Whether the heads see the core's input.
+    head_skip: bool,
+    /// Numbers of its parameters in the layout, the torso's first.
+    parameters: Range<usize>,
+    /// Where its parameters begin in the flat buffer.
+    start: i64,
+}
+
+/// Prefix of the parameters of each network.
+const PREFIXES: [&str; 2] = ["", "intrinsic_network."];
+
+impl ValueNetwork {
+    /// Declares all parameters of a network.
+    fn new(
+        layout: &mut Layout,
+        prefix: &str,
+        config: &AgentConfig,
+        input: &ObservationInput,
+        actions: usize,
+        heads: &HeadNames,
+    ) -> Self {
+        let network = &config.network;
+        let (first, start) = (layout.parameters().len(), layout.length());
+        let torso = Torso::new(layout.scope(&format!("{prefix}torso")), &network.torso, input.shape());
+        let features = Features::new(layout.scope(&format!("{prefix}features")), network, actions as i64);
+        let policies = config.policies.count as i64;
+        let (one_hot, outputs) = match network.policy_input {
+            PolicyInput::Heads => (0, policies),
+            PolicyInput::OneHot => (policies, 1),
+        };
+        let inputs = torso.outputs + features.outputs + one_hot;
+        let core = Core::new(layout, prefix, network.recurrent, inputs, network.core as i64);
+        let sizes = HeadSizes {
+            inputs: core.width() + if network.head_skip { inputs } else { 0 },
+            hidden: network.head_hidden as i64,
+            layers: network.head_layers,
+            policies: outputs,
+            actions: actions as i64,
+        };
+        let heads = Heads::new(layout.scope(&format!("{prefix}heads")), sizes, heads);
+        let parameters = first..layout.parameters().len();
+        Self { torso, fused: None, features, one_hot, core, heads, head_skip: network.head_skip, parameters, start }
+    }
+
+    /// The torso's fused kernels for a device, where they support its shape.
+    fn fuse(&mut self, layout: &Layout, input: &ObservationInput, device: Device) -> Result<()> {
+        self.fused = match self.fused_spec(layout, input) {
+            Ok(spec) => Some(NfTorso::new(&spec, device)?),
+            Err(_) => None,
+        };
+        Ok(())
+    }
+
+    /// The torso for the fused kernels, or why they do not support it.
+    fn fused_spec(&self, layout: &Layout, input: &ObservationInput) -> std::result::Result<TorsoSpec, String> {
+        let (TorsoLayers::NfNet(net), InputShape::Image(image)) = (&self.torso.layers, input.shape()) else {
+            return Err("it is not a normalizer-free torso".to_owned());
+        };
+        if !input.takes_bytes() {
+            return Err("images are not bytes, or are averaged down".to_owned());
+        }
+        let spec = net.fused_spec(&layout.parameters()[self.parameters.clone()], layout, image, self.start);
+        let spec = spec.ok_or_else(|| "activation or stem has no kernel".to_owned())?;
+        spec.unsupported().map_or(Ok(spec), Err)
+    }
+
+    /// The part of the flat buffer from this network's parameters on.
+    fn flat(&self, weights: &Weights) -> Result<Tensor> {
+        Ok(weights.flat.f_narrow(0, self.start, weights.flat.size()[0] - self.start)?)
+    }
+
+    /// Derives the torso's weights, as those of network `number`.
+    fn prepare_torso(&self, weights: &mut Weights, number: usize) -> Result<()> {
+        match &self.fused {
+            Some(fused) => weights.packed[number].torso = Some(fused.prepare(&self.flat(weights)?)?),
+            None => self.torso.prepare(weights)?,
+        }
+        Ok(())
+    }
+
+    /// `[frames, outputs]`, in bf16 from fused kernels.
+    fn torso_of_frames(
+        &self,
+        weights: &Weights,
+        number: usize,
+        input: &ObservationInput,
+        observations: &Tensor,
+        mask: Option<&DepthMask>,
+    ) -> Result<Tensor> {
+        if let (Some(fused), Some(packed)) = (&self.fused, &weights.packed[number].torso) {
+            let kept = mask.and_then(DepthMask::fused);
+            let own: Vec<_> = weights.some(self.parameters.start, fused.parameters()).iter().collect();
+            return Ok(fused.forward(&self.flat(weights)?, packed, &own, observations, kept)?);
+        }
+        self.torso.forward(weights, &input.prepare(observations)?, mask.and_then(DepthMask::plain))
+    }
+
+    /// Everything between the torso and the heads; `state` is this network's own.
+    fn stages(
+        &self,
+        weights: &Weights,
+        number: usize,
+        input: &NetInput,
+        torso: Tensor,
+        state: &Tensor,
+        burn_in: i64,
+    ) -> Result<NetStages> {
+        let (batch, steps, _) = torso.size3()?;
+        let features = self.features.forward(weights, &input.features)?.f_view([batch, steps, -1])?;
+        let features = features.f_to_kind(torso.kind())?;
+        let mut parts = vec![torso.shallow_clone(), features.shallow_clone()];
+        if self.one_hot > 0 {
+            let policy = input.policy.f_one_hot(self.one_hot)?.f_to_kind(torso.kind())?;
+            parts.push(policy.f_unsqueeze(1)?.f_expand([batch, steps, self.one_hot], false)?);
+        }
+        let inputs = Tensor::f_cat(&parts, -1)?;
+        let (core, state) = self.core.forward_after(weights, number, &inputs, state, burn_in)?;
+        Ok(NetStages { torso, features, inputs, core, state })
+    }
 }
 
 /// Input of the network: concatenated sequences of equal length.
@@ -53,12 +176,14 @@ pub struct NetInput {
     pub features: FeatureInput,
     /// Recurrent state before the first step, `[batch, state]`.
     pub state: Tensor,
+    /// The policy that acts in each sequence, `[batch]`, i64.
+    pub policy: Tensor,
 }
 
 /// Output of the network.
 #[derive(Debug)]
 pub struct NetOutput {
-    /// Values and logits, each `[batch, steps, policies, actions]`.
+    /// Values and logits, each `[batch, steps, policies, actions]`; one policy where it is an input.
     pub heads: HeadOutputs,
     /// Recurrent state after the last step, `[batch, state]`.
     pub state: Tensor,
@@ -71,6 +196,8 @@ pub struct NetStages {
     pub torso: Tensor,
     /// Output of the features' layer.
     pub features: Tensor,
+    /// Input of the core.
+    pub inputs: Tensor,
     /// Output of the core.
     pub core: Tensor,
     /// Recurrent state after the last step, `[batch, state]`.
@@ -80,20 +207,13 @@ pub struct NetStages {
 impl AgentNet {
     /// Declares all parameters. The configuration must be valid for these observations.
     pub fn new(config: &AgentConfig, input: ObservationInput, actions: usize) -> Self {
-        let network = &config.network;
         let mut layout = Layout::default();
-        let torso = Torso::new(layout.scope("torso"), &network.torso, input.shape());
-        let features = Features::new(layout.scope("features"), network, actions as i64);
-        let core_inputs = torso.outputs + features.outputs;
-        let core = Core::new(&mut layout, network.recurrent, core_inputs, network.core as i64);
-        let sizes = HeadSizes {
-            inputs: core_inputs + core.width(),
-            hidden: network.head_hidden as i64,
-            policies: config.policies.count as i64,
-            actions: actions as i64,
-        };
-        let heads = Heads::new(layout.scope("heads"), sizes, &config.loss);
-        Self { layout: Arc::new(layout), input, torso, features, core, heads, compute: Compute::Plain }
+        let heads = HeadNames::of(&config.loss, config.network.value_networks);
+        let networks = heads.iter().zip(PREFIXES);
+        let networks = networks
+            .map(|(heads, prefix)| ValueNetwork::new(&mut layout, prefix, config, &input, actions, heads))
+            .collect();
+        Self { layout: Arc::new(layout), input, networks, combination: config.loss.q_combination, mixed: false }
     }
 
     /// The network set up for a device: with fused kernels and 16 bits on a GPU, unless `precision` is f32.
@@ -102,55 +222,57 @@ impl AgentNet {
             return Ok(self);
         }
         torch_ext::prefer_speed()?;
-        let spec = match (&self.torso.layers, self.input.shape()) {
-            (TorsoLayers::NfNet(net), InputShape::Image(image)) if self.input.takes_bytes() => {
-                net.fused_spec(&self.layout, image)
-            }
-            _ => None,
-        };
-        let spec = spec.filter(|spec| spec.unsupported().is_none());
-        let torso = spec.map(|spec| NfTorso::new(&spec, device)).transpose()?;
-        self.compute = Compute::Mixed { torso };
+        for network in &mut self.networks {
+            network.fuse(&self.layout, &self.input, device)?;
+        }
+        self.mixed = true;
         Ok(self)
     }
 
     /// Whether it computes in 16 bits.
     pub fn is_mixed(&self) -> bool {
-        matches!(self.compute, Compute::Mixed { .. })
+        self.mixed
     }
 
-    /// Length of the recurrent state.
+    /// Why the torso of each network has no fused kernels on a GPU; `None` where it has.
+    pub fn unfused_torsos(&self) -> Vec<Option<String>> {
+        self.networks.iter().map(|network| network.fused_spec(&self.layout, &self.input).err()).collect()
+    }
+
+    /// Places of each network's parameters in the flat buffer: where they begin, and how many elements they take.
+    pub fn parts(&self) -> Vec<(i64, i64)> {
+        let ends = self.networks.iter().skip(1).map(|network| network.start).chain([self.layout.length()]);
+        self.networks.iter().zip(ends).map(|(network, end)| (network.start, end - network.start)).collect()
+    }
+
+    /// Length of the recurrent state, of all networks together.
     pub fn state_length(&self) -> usize {
-        self.core.state_length() as usize
+        self.networks.iter().map(|network| network.core.state_length() as usize).sum()
     }
 
-    /// Number of residual blocks that stochastic depth applies to.
+    /// Number of residual blocks that stochastic depth applies to, in each network.
     pub fn droppable_blocks(&self) -> usize {
-        self.torso.droppable_blocks()
+        self.networks[0].torso.droppable_blocks()
     }
 
     /// The parameters as a forward pass uses them. Gradients flow to trainable parameters.
     pub fn prepare(&self, parameters: &ParameterSet) -> Result<Weights> {
         let mut weights = parameters.weights();
-        match &self.compute {
-            Compute::Plain => self.torso.prepare(&mut weights)?,
-            Compute::Mixed { torso } => {
-                match torso {
-                    Some(torso) => weights.packed.torso = Some(torso.prepare(&weights.flat)?),
-                    None => self.torso.prepare(&mut weights)?,
-                }
-                self.core.pack(&mut weights)?;
-                self.heads.convert(&mut weights, Kind::BFloat16)?;
+        for (number, network) in self.networks.iter().enumerate() {
+            network.prepare_torso(&mut weights, number)?;
+            if self.mixed {
+                network.core.pack(&mut weights, number)?;
+                network.heads.convert(&mut weights, Kind::BFloat16)?;
             }
         }
         Ok(weights)
     }
 
-    /// The stochastic-depth mask of a forward pass over sequences of `steps` observations.
+    /// The stochastic-depth mask of a forward pass over sequences of `steps` observations, for all networks.
     ///
     /// `keep` is `[blocks, batch]` on the host: 0 where a block is dropped for a sequence, else 1.
     pub fn depth_mask(&self, keep: &Tensor, steps: i64, device: Device) -> Result<DepthMask> {
-        if let Compute::Mixed { torso: Some(_) } = &self.compute {
+        if self.networks[0].fused.is_some() {
             let rows: Vec<Vec<f32>> = Vec::try_from(keep)?;
             let rows: Vec<Vec<bool>> = rows.iter().map(|row| row.iter().map(|&kept| kept != 0.0).collect()).collect();
             return Ok(DepthMask::Fused(Kept::new(&rows, steps as usize, device)?));
@@ -161,46 +283,71 @@ impl AgentNet {
 
     /// Forward pass over whole sequences.
     pub fn unroll(&self, weights: &Weights, input: &NetInput, mask: Option<&DepthMask>) -> Result<NetOutput> {
-        self.unroll_from(weights, input, self.torso(weights, input, mask)?)
+        self.unroll_from(weights, input, self.torsos(weights, input, mask)?, 0)
     }
 
-    /// Output of the torso for whole sequences, `[batch, steps, outputs]`.
-    pub fn torso(&self, weights: &Weights, input: &NetInput, mask: Option<&DepthMask>) -> Result<Tensor> {
+    /// Output of each network's torso for whole sequences, `[batch, steps, outputs]`.
+    pub fn torsos(&self, weights: &Weights, input: &NetInput, mask: Option<&DepthMask>) -> Result<Vec<Tensor>> {
         let batch = input.state.size()[0];
         let steps = if batch == 0 { 0 } else { input.observations.size()[0] / batch };
-        Ok(self.torso_of_frames(weights, &input.observations, mask)?.f_view([batch, steps, -1])?)
+        let torso = |number: usize| -> Result<Tensor> {
+            Ok(self.torso_of_frames(weights, number, &input.observations, mask)?.f_view([batch, steps, -1])?)
+        };
+        (0..self.networks.len()).map(torso).collect()
     }
 
-    /// The rest of a forward pass, from the output of the torso.
-    pub fn unroll_from(&self, weights: &Weights, input: &NetInput, torso: Tensor) -> Result<NetOutput> {
-        let stages = self.stages(weights, input, torso)?;
-        let heads = self.heads.forward(weights, &Tensor::f_cat(&[stages.core, stages.torso, stages.features], -1)?)?;
-        Ok(NetOutput { heads, state: stages.state })
-    }
-
-    /// Everything between the torso and the heads.
-    pub fn stages(&self, weights: &Weights, input: &NetInput, torso: Tensor) -> Result<NetStages> {
-        let (batch, steps, _) = torso.size3()?;
-        let features = self.features.forward(weights, &input.features)?.f_view([batch, steps, -1])?;
-        let features = features.f_to_kind(torso.kind())?;
-        let inputs = Tensor::f_cat(&[&torso, &features], -1)?;
-        let (core, state) = self.core.forward(weights, &inputs, &input.state)?;
-        Ok(NetStages { torso, features, core, state })
-    }
-
-    /// `[frames, outputs]`, in bf16 with mixed precision.
-    fn torso_of_frames(&self, weights: &Weights, observations: &Tensor, mask: Option<&DepthMask>) -> Result<Tensor> {
-        if let (Compute::Mixed { torso: Some(torso) }, Some(packed)) = (&self.compute, &weights.packed.torso) {
-            let kept = mask.and_then(DepthMask::fused);
-            let own: Vec<_> = weights.first(torso.parameters()).iter().collect();
-            return Ok(torso.forward(&weights.flat, packed, &own, observations, kept)?);
+    /// The rest of a forward pass, from the output of each network's torso. No gradient reaches the first `burn_in`
+    /// steps through the recurrent state.
+    pub fn unroll_from(
+        &self,
+        weights: &Weights,
+        input: &NetInput,
+        torsos: Vec<Tensor>,
+        burn_in: i64,
+    ) -> Result<NetOutput> {
+        let (mut values, mut logits, mut states) = (vec![], None, vec![]);
+        for (network, stages) in self.networks.iter().zip(self.stages(weights, input, torsos, burn_in)?) {
+            let NetStages { inputs, core, state, .. } = stages;
+            let x = if network.head_skip { Tensor::f_cat(&[core, inputs], -1)? } else { core };
+            let (own, policy) = network.heads.forward(weights, &x)?;
+            values.extend(own);
+            logits = logits.or(policy);
+            states.push(state);
         }
-        let output =
-            self.torso.forward(weights, &self.input.prepare(observations)?, mask.and_then(DepthMask::plain))?;
-        match self.compute {
-            Compute::Plain => Ok(output),
-            Compute::Mixed { .. } => Ok(output.f_to_kind(Kind::BFloat16)?),
-        }
+        let mut values = values.into_iter();
+        let Some(extrinsic) = values.next() else { unreachable!("every network has a value head") };
+        let heads = HeadOutputs { extrinsic, intrinsic: values.next(), policy: logits, combination: self.combination };
+        Ok(NetOutput { heads, state: Tensor::f_cat(&states, 1)? })
+    }
+
+    /// Everything between the torso and the heads, of each network.
+    pub fn stages(
+        &self,
+        weights: &Weights,
+        input: &NetInput,
+        torsos: Vec<Tensor>,
+        burn_in: i64,
+    ) -> Result<Vec<NetStages>> {
+        let mut first = 0;
+        let stages = |(number, torso): (usize, Tensor)| {
+            let network = &self.networks[number];
+            let state = input.state.f_narrow(1, first, network.core.state_length())?;
+            first += network.core.state_length();
+            network.stages(weights, number, input, torso, &state, burn_in)
+        };
+        torsos.into_iter().enumerate().map(stages).collect()
+    }
+
+    /// `[frames, outputs]` of a network's torso, in bf16 with mixed precision.
+    fn torso_of_frames(
+        &self,
+        weights: &Weights,
+        number: usize,
+        observations: &Tensor,
+        mask: Option<&DepthMask>,
+    ) -> Result<Tensor> {
+        let output = self.networks[number].torso_of_frames(weights, number, &self.input, observations, mask)?;
+        Ok(if self.mixed { output.f_to_kind(Kind::BFloat16)? } else { output })
     }
 }
 

@@ -30,13 +30,13 @@ pub struct Lstm {
 }
 
 impl Core {
-    /// Declares `lstm.*` or `core.*`.
-    pub fn new(layout: &mut Layout, recurrent: bool, inputs: i64, width: i64) -> Self {
+    /// Declares `lstm.*` or `core.*`, with a prefix before the names.
+    pub fn new(layout: &mut Layout, prefix: &str, recurrent: bool, inputs: i64, width: i64) -> Self {
         if !recurrent {
-            let linear = Linear::new(layout.scope("core"), inputs, width, LayerInit::FanIn);
+            let linear = Linear::new(layout.scope(&format!("{prefix}core")), inputs, width, LayerInit::FanIn);
             return Self::FeedForward { linear, width };
         }
-        let mut scope = layout.scope("lstm");
+        let mut scope = layout.scope(&format!("{prefix}lstm"));
         scope.count_multiplications(4 * width * (inputs + width));
         let init = Init::fan_in_uniform(width as f64);
         let mut declare = |name, shape: &[i64]| scope.declare(name, shape, init);
@@ -65,25 +65,51 @@ impl Core {
         }
     }
 
-    /// Packs the weights for 16-bit computation on a GPU.
-    pub fn pack(&self, weights: &mut Weights) -> Result<()> {
+    /// Packs the weights for 16-bit computation on a GPU, as those of network `network`.
+    pub fn pack(&self, weights: &mut Weights, network: usize) -> Result<()> {
         match self {
             Self::Lstm(lstm) => {
                 let packed = torch_ext::lstm::prepare(lstm.parameters.map(|id| weights.get(id)))?;
-                weights.packed.lstm = Some(packed);
+                weights.packed[network].lstm = Some(packed);
                 Ok(())
             }
             Self::FeedForward { linear, .. } => linear.convert(weights, Kind::BFloat16),
         }
     }
 
+    /// Like [`forward`](Self::forward), but no gradient reaches the first `burn_in` steps from later ones. They only
+    /// bring the recurrent state up to date with the parameters.
+    pub fn forward_after(
+        &self,
+        weights: &Weights,
+        network: usize,
+        input: &Tensor,
+        state: &Tensor,
+        burn_in: i64,
+    ) -> Result<(Tensor, Tensor)> {
+        let steps = input.size()[1];
+        if burn_in == 0 || burn_in >= steps {
+            return self.forward(weights, network, input, state);
+        }
+        let (before, state) = self.forward(weights, network, &input.f_narrow(1, 0, burn_in)?, state)?;
+        let rest = input.f_narrow(1, burn_in, steps - burn_in)?;
+        let (after, state) = self.forward(weights, network, &rest, &state.f_detach()?)?;
+        Ok((Tensor::f_cat(&[before, after], 1)?, state))
+    }
+
     /// `[batch, steps, inputs]` and the state `[batch, state]` before them to `[batch, steps, width]` and the state
     /// after them.
-    pub fn forward(&self, weights: &Weights, input: &Tensor, state: &Tensor) -> Result<(Tensor, Tensor)> {
+    pub fn forward(
+        &self,
+        weights: &Weights,
+        network: usize,
+        input: &Tensor,
+        state: &Tensor,
+    ) -> Result<(Tensor, Tensor)> {
         match self {
             Self::FeedForward { linear, .. } => Ok((linear.forward(weights, input)?.f_relu()?, state.shallow_clone())),
             Self::Lstm(lstm) => {
-                if let Some(packed) = &weights.packed.lstm {
+                if let Some(packed) = &weights.packed[network].lstm {
                     return lstm.forward_fused(weights, packed, input, state);
                 }
                 let part = |start| state.f_narrow(1, start, lstm.width)?.f_unsqueeze(0)?.f_contiguous();

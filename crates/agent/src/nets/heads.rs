@@ -1,4 +1,4 @@
-//! Dueling action values and the policy, for all N policies of the family at once.
+//! Dueling action values and the policy, for all N policies of the family at once, or for the one that the core is told.
 
 mod folded;
 
@@ -6,32 +6,36 @@ use tch::{Kind, Tensor};
 
 use super::layers::{LayerInit, Linear};
 use super::parameters::{Scope, Weights};
-use crate::config::{LossConfig, QCombination, QHeads};
+use crate::config::{LossConfig, QCombination, QHeads, ValueNetworks};
 use crate::error::Result;
 use crate::rescaling::{rescale, unscale};
 
 pub use folded::{FoldedHeads, FoldedOutputs};
 
-/// Two hidden layers and an output.
+/// One or two hidden layers and an output.
 #[derive(Clone, Copy, Debug)]
 struct HeadMlp {
     hidden1: Linear,
-    hidden2: Linear,
+    hidden2: Option<Linear>,
     output: Linear,
 }
 
 impl HeadMlp {
-    fn new(mut scope: Scope<'_>, inputs: i64, hidden: i64, outputs: i64) -> Self {
+    fn new(mut scope: Scope<'_>, sizes: &HeadSizes, outputs: i64) -> Self {
+        let HeadSizes { inputs, hidden, layers, .. } = *sizes;
+        let mut linear = |name, inputs, outputs| Linear::new(scope.scope(name), inputs, outputs, LayerInit::FanIn);
         Self {
-            hidden1: Linear::new(scope.scope("hidden1"), inputs, hidden, LayerInit::FanIn),
-            hidden2: Linear::new(scope.scope("hidden2"), hidden, hidden, LayerInit::FanIn),
-            output: Linear::new(scope.scope("output"), hidden, outputs, LayerInit::FanIn),
+            hidden1: linear("hidden1", inputs, hidden),
+            hidden2: (layers > 1).then(|| linear("hidden2", hidden, hidden)),
+            output: linear("output", hidden, outputs),
         }
     }
 
     fn forward(&self, weights: &Weights, x: &Tensor) -> Result<Tensor> {
-        let x = self.hidden1.forward(weights, x)?.f_relu()?;
-        let x = self.hidden2.forward(weights, &x)?.f_relu()?;
+        let mut x = self.hidden1.forward(weights, x)?.f_relu()?;
+        if let Some(hidden2) = &self.hidden2 {
+            x = hidden2.forward(weights, &x)?.f_relu()?;
+        }
         self.output.forward(weights, &x)
     }
 }
@@ -50,21 +54,47 @@ pub struct HeadSizes {
     pub inputs: i64,
     /// Width of the hidden layers.
     pub hidden: i64,
-    /// Number of policies.
+    /// Number of hidden layers.
+    pub layers: usize,
+    /// Number of policies that a head has outputs for.
     pub policies: i64,
     /// Number of actions.
     pub actions: i64,
 }
 
-/// All heads of the network. Heads that no loss trains are absent.
-#[derive(Clone, Copy, Debug)]
+/// The heads that a network has.
+#[derive(Clone, Debug)]
+pub struct HeadNames {
+    /// Value heads, by name.
+    pub values: Vec<&'static str>,
+    /// Whether there is a policy head.
+    pub policy: bool,
+}
+
+impl HeadNames {
+    /// The heads that a loss trains, of each network.
+    pub fn of(loss: &LossConfig, networks: ValueNetworks) -> Vec<Self> {
+        let heads = |values, policy| Self { values, policy };
+        match (loss.q_heads, networks) {
+            (QHeads::Single, _) => vec![heads(vec![EXTRINSIC], loss.distillation)],
+            (_, ValueNetworks::Shared) => vec![heads(vec![EXTRINSIC, INTRINSIC], loss.distillation)],
+            (_, ValueNetworks::Separate) => {
+                vec![heads(vec![EXTRINSIC], loss.distillation), heads(vec![INTRINSIC], false)]
+            }
+        }
+    }
+}
+
+const EXTRINSIC: &str = "extrinsic";
+const INTRINSIC: &str = "intrinsic";
+
+/// All heads of a network. Heads that no loss trains are absent.
+#[derive(Clone, Debug)]
 pub struct Heads {
-    extrinsic: Dueling,
-    intrinsic: Option<Dueling>,
+    values: Vec<Dueling>,
     policy: Option<HeadMlp>,
     /// Sizes that all heads share.
     pub sizes: HeadSizes,
-    combination: QCombination,
 }
 
 /// Outputs of the heads, each `[.., policies, actions]`.
@@ -85,7 +115,12 @@ pub struct HeadOutputs {
 /// As a sum, Qe + β_j Qi, the gradient into Qi is β_j times that into Qe, so the extrinsic head learns the intrinsic
 /// values of exploring policies too. As returns, h(h⁻¹(Qe) + β_j h⁻¹(Qi)), the combination of Agent57, each head can hold
 /// the return of its own reward.
-fn combine(combination: QCombination, extrinsic: &Tensor, intrinsic: &Tensor, beta: &Tensor) -> Result<Tensor> {
+pub(super) fn combine(
+    combination: QCombination,
+    extrinsic: &Tensor,
+    intrinsic: &Tensor,
+    beta: &Tensor,
+) -> Result<Tensor> {
     match combination {
         QCombination::Sum => Ok(extrinsic.f_add(&intrinsic.f_mul(beta)?)?),
         QCombination::Returns => rescale(&unscale(extrinsic)?.f_add(&unscale(intrinsic)?.f_mul(beta)?)?),
@@ -104,7 +139,7 @@ impl HeadOutputs {
         })
     }
 
-    /// Q_j, with β `[policies, 1]`; the extrinsic head's values where it is the only one.
+    /// Q_j, with β broadcast to the values; the extrinsic head's values where it is the only one.
     pub fn combined(&self, beta: &Tensor) -> Result<Tensor> {
         match &self.intrinsic {
             Some(intrinsic) => combine(self.combination, &self.extrinsic, intrinsic, beta),
@@ -114,39 +149,36 @@ impl HeadOutputs {
 }
 
 impl Heads {
-    /// Declares the extrinsic head, and the others where `loss` trains them.
-    pub fn new(mut scope: Scope<'_>, sizes: HeadSizes, loss: &LossConfig) -> Self {
-        let HeadSizes { inputs, hidden, policies, actions } = sizes;
-        let mut dueling = |name: &str| {
+    /// Declares the heads with these names.
+    pub fn new(mut scope: Scope<'_>, sizes: HeadSizes, names: &HeadNames) -> Self {
+        let HeadSizes { policies, actions, .. } = sizes;
+        let mut dueling = |name: &&str| {
             let mut scope = scope.scope(name);
             Dueling {
-                value: HeadMlp::new(scope.scope("value"), inputs, hidden, policies),
-                advantage: HeadMlp::new(scope.scope("advantage"), inputs, hidden, policies * actions),
+                value: HeadMlp::new(scope.scope("value"), &sizes, policies),
+                advantage: HeadMlp::new(scope.scope("advantage"), &sizes, policies * actions),
             }
         };
-        let extrinsic = dueling("extrinsic");
-        let intrinsic = (loss.q_heads != QHeads::Single).then(|| dueling("intrinsic"));
-        let policy = loss.distillation.then(|| HeadMlp::new(scope.scope("policy"), inputs, hidden, policies * actions));
-        Self { extrinsic, intrinsic, policy, sizes, combination: loss.q_combination }
+        let values = names.values.iter().map(&mut dueling).collect();
+        let policy = names.policy.then(|| HeadMlp::new(scope.scope("policy"), &sizes, policies * actions));
+        Self { values, policy, sizes }
     }
 
     /// Those of the action values, the value's before its advantage's, then the policy's.
     fn mlps(&self) -> Vec<HeadMlp> {
-        let dueling = [Some(self.extrinsic), self.intrinsic].into_iter().flatten();
-        dueling.flat_map(|head| [head.value, head.advantage]).chain(self.policy).collect()
+        self.values.iter().flat_map(|head| [head.value, head.advantage]).chain(self.policy).collect()
     }
 
     /// Lets the hidden layers compute in `kind`; the output layers stay in f32.
     pub fn convert(&self, weights: &mut Weights, kind: Kind) -> Result<()> {
-        for mlp in self.mlps() {
-            mlp.hidden1.convert(weights, kind)?;
-            mlp.hidden2.convert(weights, kind)?;
+        for layer in self.mlps().iter().flat_map(|mlp| [Some(mlp.hidden1), mlp.hidden2]).flatten() {
+            layer.convert(weights, kind)?;
         }
         Ok(())
     }
 
-    /// `[.., inputs]` to action values and logits.
-    pub fn forward(&self, weights: &Weights, x: &Tensor) -> Result<HeadOutputs> {
+    /// `[.., inputs]` to the action values of each value head, and logits.
+    pub fn forward(&self, weights: &Weights, x: &Tensor) -> Result<(Vec<Tensor>, Option<Tensor>)> {
         let mut shape = x.size();
         shape.pop();
         shape.extend([self.sizes.policies, self.sizes.actions]);
@@ -156,14 +188,10 @@ impl Heads {
             let mean = advantage.f_mean_dim(&[-1i64][..], true, Kind::Float)?;
             Ok(advantage.f_sub(&mean)?.f_add(&value)?)
         };
-        Ok(HeadOutputs {
-            extrinsic: dueling(&self.extrinsic)?,
-            intrinsic: self.intrinsic.as_ref().map(dueling).transpose()?,
-            policy: match &self.policy {
-                Some(mlp) => Some(mlp.forward(weights, x)?.f_view(&shape[..])?),
-                None => None,
-            },
-            combination: self.combination,
-        })
+        let policy = match &self.policy {
+            Some(mlp) => Some(mlp.forward(weights, x)?.f_view(&shape[..])?),
+            None => None,
+        };
+        Ok((self.values.iter().map(dueling).collect::<Result<_>>()?, policy))
     }
 }

@@ -93,6 +93,11 @@ impl Layout {
         &self.parameters[id.0]
     }
 
+    /// Number of elements of a flat buffer, with the gaps between parameters.
+    pub fn length(&self) -> i64 {
+        self.length
+    }
+
     /// Number of elements, without the gaps between parameters.
     pub fn elements(&self) -> i64 {
         self.parameters.iter().map(Parameter::elements).sum()
@@ -244,6 +249,11 @@ impl ParameterSet {
         Ok(self.flat.f_norm()?)
     }
 
+    /// √Σx² over a part of the buffer: where it begins, and its length.
+    pub fn norm_of(&self, (start, length): (i64, i64)) -> Result<Tensor> {
+        Ok(self.flat.f_narrow(0, start, length)?.f_norm()?)
+    }
+
     /// The first parameter that is not finite, with its first such value.
     pub fn first_non_finite(&self) -> Result<Option<(&str, f64)>> {
         for (name, view) in self.named() {
@@ -260,7 +270,7 @@ impl ParameterSet {
     /// The values as a forward pass uses them.
     pub fn weights(&self) -> Weights {
         let values = self.views.iter().map(Tensor::shallow_clone).collect();
-        Weights { values, flat: self.flat.shallow_clone(), packed: Packed::default() }
+        Weights { values, flat: self.flat.shallow_clone(), packed: Default::default() }
     }
 }
 
@@ -273,8 +283,8 @@ pub struct Weights {
     values: Vec<Tensor>,
     /// The whole buffer that holds the parameters.
     pub flat: Tensor,
-    /// Weights that fused kernels derive from many parameters.
-    pub packed: Packed,
+    /// Weights that fused kernels derive from many parameters, of each value network.
+    pub packed: [Packed; 2],
 }
 
 /// 16-bit weights of the fused GPU kernels.
@@ -299,17 +309,18 @@ impl Weights {
 
     /// Copies newer values in place.
     pub fn copy_from(&mut self, newer: &Self) -> Result<()> {
-        let packed = [(&self.packed.torso, &newer.packed.torso), (&self.packed.lstm, &newer.packed.lstm)];
-        let packed = packed.into_iter().filter_map(|(mine, newer)| Some((mine.as_ref()?, newer.as_ref()?)));
+        let packed = self.packed.iter().zip(&newer.packed);
+        let packed = packed.flat_map(|(mine, newer)| [(&mine.torso, &newer.torso), (&mine.lstm, &newer.lstm)]);
+        let packed = packed.filter_map(|(mine, newer)| Some((mine.as_ref()?, newer.as_ref()?)));
         for (mine, newer) in self.values.iter().zip(&newer.values).chain(packed) {
             overwrite(mine, newer)?;
         }
         Ok(())
     }
 
-    /// The first `count` parameters of the layout.
-    pub fn first(&self, count: usize) -> &[Tensor] {
-        &self.values[..count]
+    /// `count` parameters of the layout from number `first` on.
+    pub fn some(&self, first: usize, count: usize) -> &[Tensor] {
+        &self.values[first..first + count]
     }
 }
 

@@ -4,7 +4,7 @@ use tch::{Kind, Tensor};
 use torch_ext::nf_torso::{BlockSpec, ConvSpec, LinearSpec, TorsoSpec};
 
 use super::layers::{LayerInit, Linear, Window, convolve, kernel_shape};
-use super::parameters::{Init, Layout, ParameterId, Scope, Weights};
+use super::parameters::{Init, Layout, Parameter, ParameterId, Scope, Weights};
 use super::torso::{BlockPlan, block_plans};
 use crate::config::{Activation, TorsoConfig};
 use crate::error::Result;
@@ -119,10 +119,17 @@ impl NfNet {
 
     /// The specification of this torso for the fused GPU kernels, for images of one channel of bytes.
     ///
-    /// `layout` begins with the torso's parameters. `None` if there are no kernels for this activation or stem.
-    pub fn fused_spec(&self, layout: &Layout, image: ImageShape) -> Option<TorsoSpec> {
+    /// `network` are the parameters of the network that begins with the torso's; offsets count from its `start`. `None` if
+    /// there are no kernels for this activation or stem.
+    pub fn fused_spec(
+        &self,
+        network: &[Parameter],
+        layout: &Layout,
+        image: ImageShape,
+        start: i64,
+    ) -> Option<TorsoSpec> {
         let ImageShape { height, width, .. } = image;
-        let place = |id| layout.parameter(id).offset;
+        let place = |id| layout.parameter(id).offset - start;
         let conv = |conv: &StandardisedConv| {
             let [outputs, inputs, ..] = layout.parameter(conv.weight).shape[..] else {
                 unreachable!("a kernel has four dimensions")
@@ -154,8 +161,8 @@ impl NfNet {
                 stride: block.stride,
             })
             .collect();
-        let own = layout.parameters().iter().take_while(|parameter| parameter.name.starts_with("torso."));
-        let parameters: Vec<_> = own.map(|parameter| (parameter.offset, parameter.shape.clone())).collect();
+        let own = network.iter().take_while(|parameter| parameter.name.contains("torso."));
+        let parameters: Vec<_> = own.map(|parameter| (parameter.offset - start, parameter.shape.clone())).collect();
         let length = parameters.iter().map(|(place, shape)| place + shape.iter().product::<i64>()).max()?;
         (self.activation == Activation::Relu && self.stem.window == Window::same(7, 4)).then_some(TorsoSpec {
             height,
@@ -246,7 +253,7 @@ mod tests {
             let image = ImageShape { channels: 1, height, width };
             let mut layout = Layout::default();
             let torso = NfNet::new(layout.scope("torso"), &network.torso, &mut image.clone());
-            let spec = torso.fused_spec(&layout, image).unwrap();
+            let spec = torso.fused_spec(layout.parameters(), &layout, image, 0).unwrap();
             assert_eq!(spec.unsupported(), None);
             let mut cut = spec.clone();
             cut.length -= 1;

@@ -56,7 +56,7 @@ pub fn cases(kind: &str) -> Vec<Case> {
     cases
 }
 
-fn get<T: DeserializeOwned>(value: &Value, field: &str) -> T {
+pub fn get<T: DeserializeOwned>(value: &Value, field: &str) -> T {
     serde_json::from_value(value[field].clone()).unwrap_or_else(|e| panic!("{field}: {e}"))
 }
 
@@ -115,7 +115,7 @@ impl Case {
     }
 }
 
-fn convolutions(list: &Value) -> Vec<ConvConfig> {
+pub fn convolutions(list: &Value) -> Vec<ConvConfig> {
     let layers: Vec<[usize; 3]> = serde_json::from_value(list.clone()).unwrap();
     layers.into_iter().map(|[channels, kernel, stride]| ConvConfig { channels, kernel, stride, padding: 0 }).collect()
 }
@@ -224,6 +224,7 @@ pub fn batch_shape(batch: &SequenceBatch, config: &AgentConfig, actions: usize) 
         embedding: config.network.intrinsic.embedding,
         state: batch.state.len() / batch.sequences.len(),
         intrinsic_steps: config.intrinsic.steps,
+        burn_in: config.loss.burn_in,
     }
 }
 

@@ -75,8 +75,8 @@ fn features_core_and_heads_agree_with_the_reference() {
         let shape = batch_shape(&batch, &config, case.actions());
         let tensors = BatchTensors::upload(&batch, &batch.observations, &net.input, &shape, Device::Cpu).unwrap();
         let keep = net.depth_mask(&case.tensor("keep").to_kind(Kind::Float), batch.trace as i64, Device::Cpu).unwrap();
-        let torso = net.torso(&weights, &tensors.input, Some(&keep)).unwrap();
-        let stages = net.stages(&weights, &tensors.input, torso).unwrap();
+        let torsos = net.torsos(&weights, &tensors.input, Some(&keep)).unwrap();
+        let stages = net.stages(&weights, &tensors.input, torsos, 0).unwrap().remove(0);
         case.assert_close("torso", &stages.torso);
         case.assert_close("features", &stages.features);
         case.assert_close("lstm", &stages.core);

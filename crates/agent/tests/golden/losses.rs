@@ -201,7 +201,7 @@ fn ladders_agree_with_the_reference() {
         let count = case.config().policies.count;
         let (beta, gamma) = (case.tensor("beta"), case.tensor("gamma"));
         let learner = &cases("loss")[0].config().policies;
-        let found = Tensor::from_slice(&beta_ladder(count, learner.beta_max));
+        let found = Tensor::from_slice(&beta_ladder(count, learner.beta_max, learner.beta_slope));
         assert_close("beta", &found, &beta, TOLERANCE);
         let found = Tensor::from_slice(&gamma_ladder(count, learner.gamma_max, learner.gamma_min));
         assert_close("gamma", &found, &gamma, TOLERANCE);

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod agents;
 mod fixtures;
 mod forward;
 mod learner_steps;

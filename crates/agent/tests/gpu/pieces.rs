@@ -6,7 +6,7 @@ use agent::Random;
 use agent::loss::targets::{Trajectories, returns};
 use agent::nets::core::Core;
 use agent::nets::parameters::{Init, Layout, ParameterSet};
-use agent::optimizer::{AdamConfig, AdamW, Gate};
+use agent::optimizer::{AdamConfig, Gate, Optimizer};
 use rand::SeedableRng;
 use tch::{Device, Kind, Tensor};
 use torch_ext::relu_dgrad::{Inputs, ReluDgrad, Shape};
@@ -23,7 +23,7 @@ struct LstmRun {
 fn lstm(device: Device, packed: bool, scale: f64) -> LstmRun {
     let (batch, steps, inputs, width) = (16, 40, 200, 256);
     let mut layout = Layout::default();
-    let core = Core::new(&mut layout, true, inputs, width);
+    let core = Core::new(&mut layout, "", true, inputs, width);
     let layout = Arc::new(layout);
     let mut random = Random::seed_from_u64(1);
     let host = ParameterSet::initialised(&layout, &mut random, Device::Cpu).unwrap();
@@ -35,9 +35,9 @@ fn lstm(device: Device, packed: bool, scale: f64) -> LstmRun {
     let probe = normal(&[batch, steps, width], &mut random).to_device(device) * scale;
     let mut weights = parameters.weights();
     if packed {
-        core.pack(&mut weights).unwrap();
+        core.pack(&mut weights, 0).unwrap();
     }
-    let (output, state) = core.forward(&weights, &input, &state).unwrap();
+    let (output, state) = core.forward(&weights, 0, &input, &state).unwrap();
     let loss = (output.to_kind(Kind::Float) * probe).sum(Kind::Float);
     let mut wanted = vec![("input".to_owned(), input.shallow_clone())];
     wanted.extend(parameters.named().map(|(name, view)| (name.to_owned(), view.shallow_clone())));
@@ -100,7 +100,7 @@ fn optimizer_and_moving_average_agree() {
         let mut parameters = ParameterSet::zeros(&layout, device).unwrap();
         parameters.flat_mut().copy_(host.flat());
         let mut average = parameters.duplicate().unwrap();
-        let mut adam = AdamW::new(config, &parameters).unwrap();
+        let mut adam = Optimizer::new(config, &parameters).unwrap();
         let mut gradients = ParameterSet::zeros(&layout, device).unwrap();
         let scale = Tensor::from(0.7f64).to_device(device);
         // The third step is forbidden and leaves no trace.

@@ -56,8 +56,9 @@ fn run(case: &Case, (precision, device): (Precision, Device), keep: Option<&Tens
     let state = Tensor::zeros([BATCH, net.state_length() as i64], (Kind::Float, device));
     let weights = net.prepare(&parameters).unwrap();
     let keep = keep.map(|keep| net.depth_mask(keep, *steps, device).unwrap());
-    let input = NetInput { observations, features, state };
-    let output = net.torso(&weights, &input, keep.as_ref()).unwrap().view([frames, -1]);
+    let policy = Tensor::zeros([BATCH], (Kind::Int64, device));
+    let input = NetInput { observations, features, state, policy };
+    let output = net.torsos(&weights, &input, keep.as_ref()).unwrap().remove(0).view([frames, -1]);
     let width = output.size()[1];
     // A gradient with a part that all frames share, as a loss has it.
     let probe = normal(&[1, width], &mut random) + normal(&[frames, width], &mut random) * 0.1;

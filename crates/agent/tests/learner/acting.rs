@@ -2,7 +2,7 @@
 
 use agent::Random;
 use agent::acting::{ChosenAction, StepRewards, choose_action};
-use agent::config::{ConvConfig, GreedyBy, QCombination, QHeads};
+use agent::config::{ConvConfig, GreedyBy, PolicyInput, PreviousInputs, QCombination, QHeads, ValueNetworks};
 use agent::learner::ParameterSource;
 use agent::nets::agent_net::{NetInput, StepInput};
 use agent::nets::core::CellStates;
@@ -10,7 +10,6 @@ use agent::nets::features::FeatureInput;
 use agent::nets::folded_intrinsic::FoldedIntrinsic;
 use agent::nets::parameters::ParameterSet;
 use agent::networks::NetworkParameters;
-use agent::policy_family::beta_ladder;
 use agent::rescaling::rescale_value;
 use agent::{
     ActingNetwork, ActingOutput, ActingRow, AgentConfig, Learner, ObservationKind, ObservationSpec, RecurrentStates,
@@ -69,6 +68,7 @@ impl Rows {
                 rewards: StepRewards { extrinsic: reward, ngu: reward, rnd: reward, episodic: reward },
                 embedding: &self.embedding[i * 8..(i + 1) * 8],
                 policy: self.policy[i],
+                kept_blocks: None,
             }
         };
         (0..self.environments.len()).map(row).collect()
@@ -189,75 +189,125 @@ fn refuses_non_finite_outputs_and_names_their_row() {
 /// The folded step for a GPU agrees with the network, in all its variants.
 #[test]
 fn folded_step_agrees_with_the_network() {
-    for (recurrent, q_heads, q_combination, distillation) in [
-        (true, QHeads::Separate, QCombination::Sum, true),
-        (true, QHeads::Combined, QCombination::Returns, true),
-        (false, QHeads::Separate, QCombination::Sum, false),
-        (false, QHeads::Combined, QCombination::Returns, false),
-        (true, QHeads::Single, QCombination::Sum, true),
+    let (heads, one_hot) = (PolicyInput::Heads, PolicyInput::OneHot);
+    for (recurrent, q_heads, q_combination, distillation, policy_input) in [
+        (true, QHeads::Separate, QCombination::Sum, true, heads),
+        (true, QHeads::Combined, QCombination::Returns, true, heads),
+        (false, QHeads::Separate, QCombination::Sum, false, heads),
+        (false, QHeads::Combined, QCombination::Returns, false, heads),
+        (true, QHeads::Single, QCombination::Sum, true, heads),
+        (true, QHeads::Combined, QCombination::Sum, true, one_hot),
+        (true, QHeads::Combined, QCombination::Returns, false, one_hot),
+        (true, QHeads::Single, QCombination::Sum, false, one_hot),
+        (false, QHeads::Separate, QCombination::Sum, true, one_hot),
     ] {
         let mut config = setup::config();
         config.network.recurrent = recurrent;
         (config.loss.q_heads, config.loss.q_combination) = (q_heads, q_combination);
         config.loss.distillation = distillation;
-        let learner = setup::learner(&config);
-        let agent = &learner.networks.agent;
-        let parameters = learner.parameters(ParameterSource::Online).unwrap().agent;
-        let mut random = Random::seed_from_u64(5);
-        let mut draw = |size: &[i64]| {
-            let values: Vec<f32> =
-                (0..size.iter().product()).map(|_| random.sample::<f64, _>(StandardNormal) as f32).collect();
-            Tensor::from_slice(&values).view(size)
-        };
-        let (rows, state) = (5, agent.state_length() as i64);
-        let table = draw(&[7, state]);
-        let (rewards, embedding) = (draw(&[rows, 4]) * 3.0, draw(&[rows, 8]));
-        let observations = (draw(&[rows, 35]) * 50.0 + 128.0).clamp(0.0, 255.0).to_kind(Kind::Uint8);
-        let action = Tensor::from_slice(&[0i64, 3, 1, 2, 3]);
-        let policy = Tensor::from_slice(&[3i64, 0, 1, 2, 0]);
-        let places = Tensor::from_slice(&[6i64, 2, 0, 1, 5]);
-        let before = table.index_select(0, &places);
-        let beta: Vec<f32> = beta_ladder(4, config.policies.beta_max).iter().map(|&b| b as f32).collect();
-        let beta = Tensor::from_slice(&beta).view([4, 1]);
-        let whole = agent
-            .unroll(
-                &agent.prepare(&parameters).unwrap(),
-                &NetInput {
-                    observations: observations.shallow_clone(),
-                    features: FeatureInput {
-                        action: action.shallow_clone(),
-                        rewards: rewards.shallow_clone(),
-                        embedding: embedding.shallow_clone(),
-                    },
-                    state: before.copy(),
-                },
-                None,
-            )
-            .unwrap();
-        let rescaled: Vec<f32> = Vec::<f32>::try_from(rewards.view([-1]))
-            .unwrap()
-            .into_iter()
-            .map(|x| rescale_value(f64::from(x)) as f32)
-            .collect();
-        let one_hot = action.one_hot(ACTIONS as i64).to_kind(Kind::Float);
-        let features = Tensor::cat(&[one_hot, Tensor::from_slice(&rescaled).view([rows, 4]), embedding], 1);
-        let untouched = table.get(3).copy();
-        let states = CellStates { before, table: table.shallow_clone(), places: places.shallow_clone() };
-        let input = StepInput { observations, features, states, policy: policy.shallow_clone() };
-        let step = agent.step(&agent.fold(&parameters, &beta).unwrap(), &input).unwrap();
-        let own = |x: &Tensor| {
-            let index = policy.view([rows, 1, 1]).expand([-1, 1, ACTIONS as i64], false);
-            x.squeeze_dim(1).gather(1, &index, false).squeeze_dim(1)
-        };
-        let close = |found: &Tensor, expected: &Tensor| found.allclose(expected, 1e-4, 1e-5, false);
-        assert!(close(&step.q, &own(&whole.heads.combined(&beta).unwrap())));
-        assert_eq!(step.logits.is_some(), distillation);
-        if let (Some(found), Some(expected)) = (&step.logits, &whole.heads.policy) {
-            assert!(close(found, &own(expected)));
+        config.network.policy_input = policy_input;
+        check_folded_step(&config);
+        (config.network.features, config.network.head_layers, config.network.head_skip) = (0, 1, false);
+        config.network.inputs = PreviousInputs::Rewards;
+        check_folded_step(&config);
+        if q_heads == QHeads::Separate {
+            config.network.value_networks = ValueNetworks::Separate;
+            check_folded_step(&config);
+            config.network.features = 5;
+            check_folded_step(&config);
         }
-        assert!(close(&table.index_select(0, &places), &whole.state));
-        assert_eq!(table.get(3), untouched);
     }
+}
+
+fn check_folded_step(config: &AgentConfig) {
+    let learner = setup::learner(config);
+    let agent = &learner.networks.agent;
+    let parameters = learner.parameters(ParameterSource::Online).unwrap().agent;
+    let mut random = Random::seed_from_u64(5);
+    let mut draw = |size: &[i64]| {
+        let values: Vec<f32> =
+            (0..size.iter().product()).map(|_| random.sample::<f64, _>(StandardNormal) as f32).collect();
+        Tensor::from_slice(&values).view(size)
+    };
+    let (rows, state) = (5, agent.state_length() as i64);
+    let table = draw(&[7, state]);
+    let (rewards, embedding) = (draw(&[rows, 4]) * 3.0, draw(&[rows, 8]));
+    let observations = (draw(&[rows, 35]) * 50.0 + 128.0).clamp(0.0, 255.0).to_kind(Kind::Uint8);
+    let action = Tensor::from_slice(&[0i64, 3, 1, 2, 3]);
+    let policy = Tensor::from_slice(&[3i64, 0, 1, 2, 0]);
+    let places = Tensor::from_slice(&[6i64, 2, 0, 1, 5]);
+    let before = table.index_select(0, &places);
+    let beta: Vec<f32> = config.policies.betas().iter().map(|&b| b as f32).collect();
+    let beta = Tensor::from_slice(&beta).view([4, 1]);
+    let whole = agent
+        .unroll(
+            &agent.prepare(&parameters).unwrap(),
+            &NetInput {
+                observations: observations.shallow_clone(),
+                features: FeatureInput {
+                    action: action.shallow_clone(),
+                    rewards: rewards.shallow_clone(),
+                    embedding: embedding.shallow_clone(),
+                },
+                state: before.copy(),
+                policy: policy.shallow_clone(),
+            },
+            None,
+        )
+        .unwrap();
+    let rescaled: Vec<f32> = Vec::<f32>::try_from(rewards.view([-1]))
+        .unwrap()
+        .into_iter()
+        .map(|x| rescale_value(f64::from(x)) as f32)
+        .collect();
+    let one_hot = action.one_hot(ACTIONS as i64).to_kind(Kind::Float);
+    let features = Tensor::cat(&[one_hot, Tensor::from_slice(&rescaled).view([rows, 4]), embedding], 1);
+    let untouched = table.get(3).copy();
+    let states = CellStates { before, table: table.shallow_clone(), places: places.shallow_clone() };
+    let input = StepInput { observations, features, states, policy: policy.shallow_clone() };
+    let step = agent.step(&agent.fold(&parameters, &beta).unwrap(), &input).unwrap();
+    let own = |x: &Tensor| {
+        if x.size()[2] == 1 {
+            return x.squeeze_dim(1).squeeze_dim(1);
+        }
+        let index = policy.view([rows, 1, 1]).expand([-1, 1, ACTIONS as i64], false);
+        x.squeeze_dim(1).gather(1, &index, false).squeeze_dim(1)
+    };
+    let close = |found: &Tensor, expected: &Tensor| found.allclose(expected, 1e-4, 1e-5, false);
+    let of_heads = learner.networks.beta_of_heads(&beta, &policy).unwrap();
+    assert!(close(&step.q, &own(&whole.heads.combined(&of_heads).unwrap())));
+    assert_eq!(step.logits.is_some(), config.loss.distillation);
+    if let (Some(found), Some(expected)) = (&step.logits, &whole.heads.policy) {
+        assert!(close(found, &own(expected)));
+    }
+    assert!(close(&table.index_select(0, &places), &whole.state));
+    assert_eq!(table.get(3), untouched);
+}
+
+/// A row that holds a stochastic-depth mask acts like the learner's pass with that mask; other rows are not touched by it.
+#[test]
+fn rows_hold_their_own_stochastic_depth_mask() {
+    let config = setup::config();
+    let mut learner = setup::learner(&config);
+    // Branches start closed; a few updates open them.
+    for seed in 0..3 {
+        learner.step(&setup::batch(&learner, seed)).unwrap();
+    }
+    let mut network = network(&config, &learner);
+    let rows = Rows::random(3, 8);
+    let mut act = |masks: [Option<&[bool]>; 3]| {
+        let mut input = rows.input();
+        input.iter_mut().zip(masks).for_each(|(row, mask)| row.kept_blocks = mask);
+        let mut states = states(&network, 3);
+        network.step(&input, &mut states)
+    };
+    let plain = act([None; 3]).unwrap();
+    assert_eq!(act([Some(&[true; 3]), None, None]).unwrap(), plain);
+    let dropped = act([None, Some(&[true, false, true]), None]).unwrap();
+    assert_eq!((row(&dropped, 0), row(&dropped, 2)), (row(&plain, 0), row(&plain, 2)));
+    assert_ne!(row(&dropped, 1)[1], row(&plain, 1)[1]);
+    let error = act([Some(&[true; 2]), None, None]).unwrap_err().to_string();
+    assert!(error.contains("kept_blocks"), "{error}");
 }
 
 /// The same for f and RND, with and without squares that become channels.
@@ -307,11 +357,21 @@ fn folded_intrinsic_networks_agree_with_the_networks() {
 /// Acting step by step agrees with the learner's pass over the whole sequence.
 #[test]
 fn acting_agrees_with_the_learners_pass() {
-    for (distillation, greedy) in
-        [(true, GreedyBy::Policy), (true, GreedyBy::Values), (false, GreedyBy::Policy), (false, GreedyBy::Values)]
-    {
+    let (heads, one_hot) = (PolicyInput::Heads, PolicyInput::OneHot);
+    for (distillation, greedy, policy_input, value_networks) in [
+        (true, GreedyBy::Policy, heads, ValueNetworks::Shared),
+        (true, GreedyBy::Values, heads, ValueNetworks::Separate),
+        (false, GreedyBy::Policy, heads, ValueNetworks::Shared),
+        (false, GreedyBy::Values, heads, ValueNetworks::Shared),
+        (true, GreedyBy::Policy, one_hot, ValueNetworks::Shared),
+        (false, GreedyBy::Policy, one_hot, ValueNetworks::Separate),
+    ] {
         let mut config = setup::config();
         (config.loss.distillation, config.policies.greedy) = (distillation, greedy);
+        (config.network.policy_input, config.network.value_networks) = (policy_input, value_networks);
+        if value_networks == ValueNetworks::Separate {
+            config.loss.q_heads = QHeads::Separate;
+        }
         let learner = setup::learner(&config);
         let mut network = network(&config, &learner);
         let networks = &learner.networks;
@@ -322,8 +382,10 @@ fn acting_agrees_with_the_learners_pass() {
         let parameters = learner.parameters(ParameterSource::Online).unwrap();
         let weights = networks.agent.prepare(&parameters.agent).unwrap();
         let unrolled = networks.agent.unroll(&weights, &tensors.input, None).unwrap();
-        let beta: Vec<f32> = beta_ladder(4, config.policies.beta_max).iter().map(|&b| b as f32).collect();
-        let q = unrolled.heads.combined(&Tensor::from_slice(&beta).view([4, 1])).unwrap();
+        let beta: Vec<f32> = config.policies.betas().iter().map(|&b| b as f32).collect();
+        let beta = networks.beta_of_heads(&Tensor::from_slice(&beta).view([4, 1]), &tensors.input.policy).unwrap();
+        let q = unrolled.heads.combined(&beta).unwrap();
+        let column = if policy_input == one_hot { 0 } else { j as i64 };
         let mut states = states(&network, 1);
         states.write(0, &batch.state).unwrap();
         for t in 0..TRACE {
@@ -341,9 +403,10 @@ fn acting_agrees_with_the_learners_pass() {
                 },
                 embedding: &batch.steps.embedding[t * 8..(t + 1) * 8],
                 policy: j,
+                kept_blocks: None,
             }];
             let output = network.step(&input, &mut states).unwrap();
-            let expected: Vec<f32> = q.get(0).get(t as i64).get(j as i64).try_into().unwrap();
+            let expected: Vec<f32> = q.get(0).get(t as i64).get(column).try_into().unwrap();
             assert!(output.q.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 1e-5), "step {t}");
             let preferred = if distillation && greedy == GreedyBy::Policy { &output.logits } else { &output.q };
             assert_eq!(output.preferences(config.acts_by_policy()), &preferred[..]);

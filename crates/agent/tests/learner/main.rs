@@ -4,6 +4,7 @@
 
 mod acting;
 mod failures;
+mod fused;
 mod networks;
 mod pending_update;
 mod saving;

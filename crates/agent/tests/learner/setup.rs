@@ -75,6 +75,7 @@ pub fn tensors(networks: &Networks, batch: &SequenceBatch) -> BatchTensors {
         embedding: networks.embedding_length,
         state: networks.state_length(),
         intrinsic_steps: 5,
+        burn_in: 0,
     };
     BatchTensors::upload(batch, &batch.observations, networks.input(), &shape, Device::Cpu).unwrap()
 }

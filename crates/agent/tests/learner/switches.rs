@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use agent::Random;
-use agent::config::{Bootstrap, DropSchedule, QCombination, QHeads, ReturnKind, TorsoKind, TrainedPolicies};
+use agent::config::{
+    Bootstrap, DropSchedule, PolicyInput, QCombination, QHeads, ReturnKind, TorsoKind, TrainedPolicies, ValueNetworks,
+};
 use agent::loss::{AgentLoss, TdScale, TdStatistics, running_sigmas};
 use agent::nets::heads::HeadOutputs;
 use agent::{AgentConfig, Networks, SequenceBatch, random_batch};
@@ -91,6 +93,135 @@ fn returns_change_traces_and_what_follows_from_them() {
     assert_eq!(changed(|c| c.returns.kind = ReturnKind::Peng), set(&TARGETS, &[]));
     assert_eq!(changed(|c| c.returns.kind = ReturnKind::Retrace), set(&TARGETS, &[]));
     assert_eq!(changed(|c| c.returns.kind = ReturnKind::Watkins), set(&TARGETS, &["target policy", "value"]));
+}
+
+#[test]
+fn n_step_returns_change_what_follows_from_the_values() {
+    assert_eq!(changed(|c| c.returns.kind = ReturnKind::NStep), set(&TARGETS, &[]));
+    let steps = |n| move |c: &mut AgentConfig| (c.returns.kind, c.returns.n) = (ReturnKind::NStep, n);
+    assert_ne!(quantities(steps(1))["returns"], quantities(steps(2))["returns"]);
+    // No sequence has more than eight steps.
+    assert_eq!(quantities(steps(8)), quantities(steps(100)));
+}
+
+#[test]
+fn double_q_learning_takes_the_target_networks_values_and_the_online_networks_policy() {
+    let mut expected = set(&TARGETS, &["value"]);
+    expected.remove("traces");
+    assert_eq!(changed(|c| c.returns.bootstrap = Bootstrap::Double), expected);
+}
+
+#[test]
+fn temperature_0_is_the_greedy_policy_and_the_limit_of_low_ones() {
+    let greedy = quantities(|c| c.returns.temperature = 0.0);
+    assert_eq!(changed(|c| c.returns.temperature = 0.0), set(&TARGETS, &["target policy", "value"]));
+    assert!(greedy["target policy"].iter().all(|&p| p == 0.0 || p == 1.0));
+    assert_eq!(greedy["target policy"], quantities(|c| c.returns.temperature = 1e-6)["target policy"]);
+}
+
+#[test]
+fn functional_regularisation_adds_the_distance_from_the_target_network() {
+    let found = changed(|c| c.loss.functional_regularisation = 0.5);
+    assert_eq!(found, set(&["step loss", "td", "total"], &[]));
+    let loss = |weight| quantities(move |c| c.loss.functional_regularisation = weight)["td"][0];
+    let (none, half, whole) = (loss(0.0), loss(0.5), loss(1.0));
+    assert!(half > none && (whole - none - 2.0 * (half - none)).abs() < 1e-4 * whole, "{none} {half} {whole}");
+}
+
+#[test]
+fn the_intrinsic_reward_does_not_reach_the_extrinsic_network() {
+    let mut config = setup::config();
+    (config.loss.q_heads, config.network.value_networks) = (QHeads::Separate, ValueNetworks::Separate);
+    let names = parameter_names(&config);
+    let shared = parameter_names(&setup::config());
+    let is_own = |name: &&String| name.starts_with("intrinsic_network.");
+    let rest: BTreeSet<String> = names.iter().filter(|name| !is_own(name)).cloned().collect();
+    let expected = shared.iter().filter(|name| !name.starts_with("heads.intrinsic.")).cloned().collect();
+    assert_eq!(rest, expected);
+    let own = |name: &str| names.contains(&format!("intrinsic_network.{name}"));
+    assert!(own("lstm.weight_ih") && own("heads.intrinsic.value.output.bias") && own("features.linear.weight"));
+    assert!(!own("heads.extrinsic.value.output.bias") && !own("heads.policy.output.bias"));
+    let gradients = |edit: &dyn Fn(&mut SequenceBatch)| {
+        let mut learner = setup::learner(&config);
+        assert_eq!(learner.networks.state_length(), 2 * 2 * config.network.core);
+        let mut batch = setup::batch(&learner, 3);
+        edit(&mut batch);
+        learner.step(&batch).unwrap();
+        let gradients = learner.gradients().named();
+        let values = |x: &Tensor| Vec::<f32>::try_from(x.reshape([-1])).unwrap();
+        gradients.map(|(name, x)| (name.to_owned(), values(x))).collect::<BTreeMap<_, _>>()
+    };
+    // Rewards of steps; the network sees those before.
+    let last = |batch: &SequenceBatch| batch.trace;
+    let before = gradients(&|_| {});
+    let ngu = gradients(&|batch| {
+        let entry = last(batch);
+        batch.steps.reward_ngu[entry] += 3.0;
+    });
+    let differing: BTreeSet<&String> = before.keys().filter(|name| before[*name] != ngu[*name]).collect();
+    assert!(!differing.is_empty() && differing.iter().all(is_own), "{differing:?}");
+}
+
+#[test]
+fn a_policy_that_is_an_input_has_statistics_of_what_it_played() {
+    let mut config = setup::config();
+    config.network.policy_input = PolicyInput::OneHot;
+    let mut learner = setup::learner(&config);
+    let mut batch = setup::batch(&learner, 3);
+    let played = [1, 3, 3, 1, 3];
+    batch.sequences.iter_mut().zip(played).for_each(|(sequence, policy)| sequence.policy = policy);
+    let report = learner.step(&batch).unwrap();
+    let steps: Vec<f64> = report.policies.iter().map(|policy| policy.steps).collect();
+    // Lengths are 9, 7, 5, 3 and 2.
+    assert_eq!(steps, [0.0, 8.0 + 2.0, 0.0, 6.0 + 4.0 + 1.0]);
+    for (policy, statistics) in report.policies.iter().enumerate() {
+        assert_eq!(statistics.td_error > 0.0, [1, 3].contains(&policy), "{policy}");
+        let updates = learner.td_scales[0].running()[policy].updates();
+        assert_eq!(updates, u64::from([1, 3].contains(&policy)));
+    }
+    // Heads are those of one policy, and the core sees which.
+    let shape = |name: &str| -> Vec<i64> {
+        let parameters = learner.networks.agent.layout.parameters();
+        parameters.iter().find(|p| p.name == name).unwrap().shape.clone()
+    };
+    assert_eq!(shape("heads.extrinsic.value.output.weight")[0], 1);
+    assert_eq!(shape("heads.policy.output.weight")[0], ACTIONS as i64);
+    let heads = Networks::new(&setup::config(), &setup::image(), ACTIONS).unwrap();
+    let inputs = heads.agent.layout.parameters().iter().find(|p| p.name == "lstm.weight_ih").unwrap().shape[1];
+    assert_eq!(shape("lstm.weight_ih")[1], inputs + 4);
+    // With all policies trained, every one has all steps.
+    let mut learner = setup::learner(&setup::config());
+    let report = learner.step(&setup::batch(&learner, 3)).unwrap();
+    assert!(report.policies.iter().all(|policy| policy.steps == 21.0));
+}
+
+#[test]
+fn burn_in_takes_the_loss_from_the_first_steps_of_sequences_that_start_within_an_episode() {
+    let mut config = setup::config();
+    config.loss.burn_in = 3;
+    let mut learner = setup::learner(&config);
+    let mut batch = setup::batch(&learner, 3);
+    // The last sequences are shorter than the burn-in: their last step stays.
+    let state = learner.networks.state_length();
+    let starts = |batch: &mut SequenceBatch, i: usize| batch.state[i * state..(i + 1) * state].fill(0.0);
+    for i in 0..LENGTHS.len() {
+        let zero = batch.state[i * state..(i + 1) * state].iter().all(|&x| x == 0.0);
+        assert!(!zero, "sequence {i}");
+    }
+    assert_eq!(learner.step(&batch).unwrap().steps, 5 + 3 + 1 + 1 + 1);
+    starts(&mut batch, 0);
+    assert_eq!(learner.step(&batch).unwrap().steps, 8 + 3 + 1 + 1 + 1);
+    // The discount of step 1 enters its return and those before it, and nothing else.
+    let mut gradients = |burn_in: usize, discount: f32| {
+        config.loss.burn_in = burn_in;
+        let mut learner = setup::learner(&config);
+        let mut batch = setup::batch(&learner, 3);
+        batch.steps.discount[2] = discount;
+        learner.step(&batch).unwrap();
+        learner.gradients().flat().copy()
+    };
+    assert_eq!(gradients(3, 1.0), gradients(3, 0.0));
+    assert_ne!(gradients(0, 1.0), gradients(0, 0.0));
 }
 
 #[test]
@@ -217,7 +348,7 @@ fn stochastic_depth_drops_the_share_it_should() {
     // With blocks that are always left out, their parameters get no gradient; the learner draws them anew each time.
     let mut config = setup::config();
     config.network.torso.stochastic_depth =
-        agent::config::StochasticDepthConfig { rate: 0.9, schedule: DropSchedule::Flat };
+        agent::config::StochasticDepthConfig { rate: 0.9, schedule: DropSchedule::Flat, ..depth };
     let mut learner = setup::learner(&config);
     let batch = setup::batch(&learner, 1);
     let blocks = learner.networks.agent.droppable_blocks();

@@ -6,7 +6,6 @@ use agent::config::{Bootstrap, ReturnKind};
 use agent::loss::{AgentLoss, LossOutput, TdScale, TdStatistics, mixture_weight, running_sigmas};
 use agent::moments::BatchMoments;
 use agent::nets::heads::HeadOutputs;
-use agent::policy_family::{beta_ladder, gamma_ladder};
 use agent::{AgentConfig, SequenceBatch};
 use rand::RngExt;
 use rand_distr::StandardNormal;
@@ -113,28 +112,28 @@ struct Expected {
 
 fn by_the_equations(scene: &Scene, b: usize, j: usize) -> Expected {
     let Scene { config, batch, .. } = scene;
-    let n = config.policies.count;
-    let beta = beta_ladder(n, config.policies.beta_max)[j] as f32;
-    let gamma = gamma_ladder(n, config.policies.gamma_max, config.policies.gamma_min)[j] as f32;
+    let beta = config.policies.betas()[j] as f32;
+    let gamma = config.policies.gammas()[j] as f32;
     let length = LENGTHS[b];
     let entry = |t: usize| b * (TRACE + 1) + t + 1;
     let combined = |heads: &[Head; 3], t: usize| -> Vec<f32> {
         heads[0].row(b, t, j).iter().zip(heads[1].row(b, t, j)).map(|(e, i)| e + beta * i).collect()
     };
     let from = if config.returns.bootstrap == Bootstrap::Online { &scene.online } else { &scene.target };
+    let chooser = if config.returns.bootstrap == Bootstrap::Target { &scene.target } else { &scene.online };
     let [mut value, mut baselines, mut coefficients] = [(); 3].map(|()| vec![0.0; TRACE]);
     for t in 0..length {
-        let q = combined(from, t);
+        let (q, chosen) = (combined(from, t), combined(chooser, t));
         let mut policy = vec![0.0; ACTIONS];
         if config.returns.kind == ReturnKind::Watkins {
-            epsilon_greedy(&q, 0.0, &mut policy);
+            epsilon_greedy(&chosen, 0.0, &mut policy);
         } else if config.loss.distillation {
-            target_policy(from[2].row(b, t, j), config.returns.temperature as f32, &mut policy);
+            target_policy(chooser[2].row(b, t, j), config.returns.temperature as f32, &mut policy);
         } else {
-            epsilon_greedy(&q, config.loss.distillation_epsilon as f32, &mut policy);
+            epsilon_greedy(&chosen, config.loss.distillation_epsilon as f32, &mut policy);
         }
-        value[t] =
-            if config.returns.kind == ReturnKind::Watkins { greedy_value(&q) } else { expected_value(&q, &policy) };
+        let greedy = config.returns.kind == ReturnKind::Watkins && config.returns.bootstrap != Bootstrap::Double;
+        value[t] = if greedy { greedy_value(&q) } else { expected_value(&q, &policy) };
         if t + 1 < length {
             let (action, lambda) = (batch.steps.action[entry(t)] as usize, config.returns.lambda as f32);
             baselines[t] = match config.returns.kind {
@@ -143,10 +142,11 @@ fn by_the_equations(scene: &Scene, b: usize, j: usize) -> Expected {
             };
             coefficients[t] = match config.returns.kind {
                 ReturnKind::SoftWatkins => {
-                    traces::soft_watkins(lambda, config.returns.kappa as f32, &q, &policy, action)
+                    traces::soft_watkins(lambda, config.returns.kappa as f32, &chosen, &policy, action)
                 }
-                ReturnKind::Watkins => traces::watkins(lambda, &q, action),
+                ReturnKind::Watkins => traces::watkins(lambda, &chosen, action),
                 ReturnKind::Peng => traces::peng(lambda),
+                ReturnKind::NStep => 1.0,
                 ReturnKind::Retrace => {
                     traces::retrace(lambda, policy[action], batch.steps.behaviour_probability[entry(t)])
                 }
@@ -169,11 +169,28 @@ fn by_the_equations(scene: &Scene, b: usize, j: usize) -> Expected {
         length,
     };
     returns(gamma, trajectory, &mut result);
+    if config.returns.kind == ReturnKind::NStep {
+        result = n_step_returns(config.returns.n, gamma, &rewards, &discounts, &value, length);
+    }
     let taken = |heads: &[Head; 3], t: usize| combined(heads, t)[batch.steps.action[entry(t)] as usize];
     let q: Vec<f32> = (0..length - 1).map(|t| taken(&scene.online, t)).collect();
     let q_target = (0..length - 1).map(|t| taken(&scene.target, t)).collect();
     let error = q.iter().zip(&result).map(|(&q, &g)| td_error(q, g)).collect();
     Expected { value, traces: coefficients, returns: result, error, q_target, q }
+}
+
+/// Σ_{k<m} (Π_{i<k} γd_{t+i}) r_{t+k} + (Π_{i<m} γd_{t+i}) V_{t+m}, with m = n or all steps that follow.
+fn n_step_returns(n: usize, gamma: f32, rewards: &[f32], discounts: &[f32], values: &[f32], length: usize) -> Vec<f32> {
+    let from = |t: usize| {
+        let last = (t + n).min(length - 1);
+        let (mut sum, mut discount) = (0.0, 1.0);
+        for k in t..last {
+            sum += discount * rewards[k];
+            discount *= gamma * discounts[k];
+        }
+        sum + discount * values[last]
+    };
+    (0..TRACE).map(|t| if t < length { from(t) } else { 0.0 }).collect()
 }
 
 fn check(scene: &Scene) {
@@ -226,7 +243,7 @@ fn check(scene: &Scene) {
                 let (mut log, mut log_target, mut aim) = ([0.0; ACTIONS], [0.0; ACTIONS], [0.0; ACTIONS]);
                 log_softmax(scene.online[2].row(b, t, j), &mut log);
                 log_softmax(scene.target[2].row(b, t, j), &mut log_target);
-                let beta = beta_ladder(n, scene.config.policies.beta_max)[j] as f32;
+                let beta = scene.config.policies.betas()[j] as f32;
                 let (extrinsic, intrinsic) = (scene.online[0].row(b, t, j), scene.online[1].row(b, t, j));
                 let q: Vec<f32> = extrinsic.iter().zip(intrinsic).map(|(e, i)| e + beta * i).collect();
                 epsilon_greedy(&q, config.distillation_epsilon as f32, &mut aim);
@@ -255,8 +272,10 @@ fn check(scene: &Scene) {
 
 #[test]
 fn every_return_agrees_with_the_equations() {
-    for kind in [ReturnKind::SoftWatkins, ReturnKind::Watkins, ReturnKind::Peng, ReturnKind::Retrace] {
-        for bootstrap in [Bootstrap::Online, Bootstrap::Target] {
+    let kinds =
+        [ReturnKind::SoftWatkins, ReturnKind::Watkins, ReturnKind::Peng, ReturnKind::Retrace, ReturnKind::NStep];
+    for kind in kinds {
+        for bootstrap in [Bootstrap::Online, Bootstrap::Target, Bootstrap::Double] {
             for distillation in [true, false] {
                 let edit = |config: &mut AgentConfig| {
                     config.returns.kind = kind;
@@ -272,7 +291,7 @@ fn every_return_agrees_with_the_equations() {
 #[test]
 fn switches_and_constants_agree_with_the_equations() {
     type Edit = fn(&mut AgentConfig);
-    let edits: [Edit; 9] = [
+    let edits: [Edit; 12] = [
         |config| config.loss.trust_region = false,
         |config| config.loss.td_normalisation = false,
         |config| config.loss.cross_mixture = 0.0,
@@ -282,6 +301,11 @@ fn switches_and_constants_agree_with_the_equations() {
         |config| config.loss.distillation_weight = 3.0,
         |config| config.policies.count = 1,
         |config| config.policies.count = 16,
+        |config| (config.returns.kind, config.returns.n) = (ReturnKind::NStep, 1),
+        |config| (config.returns.kind, config.returns.n) = (ReturnKind::NStep, 100),
+        |config| {
+            (config.policies.beta_slope, config.policies.discounts) = (10.0, agent::config::DiscountLadder::Agent57)
+        },
     ];
     for (seed, edit) in edits.iter().enumerate() {
         check(&scene(edit, 20 + seed as u64));

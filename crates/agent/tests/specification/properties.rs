@@ -139,7 +139,7 @@ fn mixture_weights_and_ladders_hold_for_any_number_of_policies() {
             let total: f64 = (0..policies).map(|policy| mixture_weight(policy, policies / 2, policies, eta)).sum();
             assert!((total - 1.0).abs() < 1e-12);
         }
-        let (betas, gammas) = (beta_ladder(policies, 0.1), gamma_ladder(policies, 0.9997, 0.97));
+        let (betas, gammas) = (beta_ladder(policies, 0.1, 8.0), gamma_ladder(policies, 0.9997, 0.97));
         assert!(betas.is_sorted() && betas.iter().all(|beta| (0.0..=0.1).contains(beta)), "{betas:?}");
         assert!(gammas.is_sorted_by(|a, b| a >= b), "{gammas:?}");
         assert!(gammas.iter().all(|gamma| (0.97..=0.9997).contains(gamma)), "{gammas:?}");

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::message::PROTOCOL;
 use crate::env_id::EnvId;
 use crate::error::EnvError;
+use crate::view::View;
 
 /// A worker process and its environments.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +35,8 @@ pub struct WorkerConfig {
     pub ram: Vec<u8>,
     /// Largest side of an image in pixels, at least 1; larger ones are averaged down by an integer factor.
     pub max_side: Option<usize>,
+    /// What the agent sees of the images.
+    pub view: View,
     /// Time limits.
     pub limits: Limits,
 }
@@ -91,6 +94,7 @@ impl WorkerConfig {
             frame_cap: None,
             ram: Vec::new(),
             max_side: None,
+            view: View::default(),
             limits: Limits::default(),
         }
     }

@@ -262,6 +262,7 @@ impl ActingInputs {
                 rewards: StepRewards { extrinsic: 1.0, ngu: 0.1, rnd: 1.5, episodic: 0.2 },
                 embedding: &self.embedding,
                 policy: environment % self.policies,
+                kept_blocks: None,
             })
         };
         observations.enumerate().map(row).collect()

@@ -109,7 +109,7 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
     let (preset, config) = args.config.load("tiny")?;
     let batch = args.batch.unwrap_or(config.learner.batch_size);
     let trace = args.trace.unwrap_or(config.replay.trace);
-    let (height, width) = args.image.unwrap_or(if preset == "tiny" { (24, 24) } else { (210, 160) });
+    let (height, width) = args.image.unwrap_or(if preset.ends_with("tiny") { (24, 24) } else { (210, 160) });
     let device = args.device.libtorch()?;
     if let Some(threads) = args.threads {
         tch::set_num_threads(threads);

@@ -1,7 +1,7 @@
 //! Warnings about curves that are flat, that explode, or that lie at a bound.
 
 use agent::config::PoliciesConfig;
-use agent::{policy_family, rescaling};
+use agent::rescaling;
 use serde::Serialize;
 
 use super::curves::Curves;
@@ -165,12 +165,12 @@ fn growth(curves: &Curves, warnings: &mut Warnings) {
 /// Q-values beyond the best mean score plus the largest intrinsic return, weighted as the policy does.
 fn unfounded_values(curves: &Curves, warnings: &mut Warnings) {
     // A metrics file alone has no config; the paper's is the best guess then.
-    let beta_max = curves.config.as_ref().map_or(PoliciesConfig::default().beta_max, |c| c.agent.policies.beta_max);
+    let policies = curves.config.as_ref().map_or_else(PoliciesConfig::default, |config| config.agent.policies.clone());
     let largest = |points: &Points| points.iter().map(|(_, value)| value.abs()).fold(0.0, f64::max);
     let score = curves.vector("actor/score_by_policy").iter().map(largest).fold(0.0, f64::max);
     let intrinsic = largest(&curves.scalar("actor/intrinsic_return"));
     let values = curves.vector("policy/q_mean");
-    let betas = policy_family::beta_ladder(values.len(), beta_max);
+    let betas = PoliciesConfig { count: values.len(), ..policies }.betas();
     let unfounded = values.iter().zip(betas).enumerate().filter_map(|(policy, (points, beta))| {
         let value = rescaling::unscale_value(recent(points)?);
         // One point more, for games in which no reward has been seen yet.

@@ -162,3 +162,26 @@ fn number_of_threads_changes_nothing() {
         .collect();
     assert!(batches[0] == batches[1] && batches[0] == batches[2]);
 }
+
+#[test]
+fn the_online_share_of_a_batch_is_the_newest_sequences() {
+    for (share, newest) in [(0.0, 0), (0.25, 2), (1.0, 8)] {
+        let config = ReplayConfig { shards: 2, capacity: 80, online_share: share, ..small_config() };
+        // The oldest ones have all the priority.
+        let replay = with_priorities(config, &[20, 20], |key| if key.generation < 3 { 1.0 } else { 0.0 });
+        let mut batch = SequenceBatch::new(&config.layout, 16);
+        Sampler::new(&replay, 1).sample(&mut batch, Duration::ZERO).unwrap();
+        for shard in 0..2 {
+            let mut ages: Vec<u64> = batch
+                .sequences
+                .iter()
+                .filter(|s| s.key.shard == shard)
+                .map(|s| s.age)
+                .filter(|&age| age < 17)
+                .collect();
+            ages.sort_unstable();
+            assert_eq!(ages, (0..newest).collect::<Vec<_>>(), "{share}");
+        }
+        assert!(batch.sequences.iter().all(|s| s.importance_weight > 0.0 && s.importance_weight <= 1.0));
+    }
+}

@@ -29,13 +29,58 @@ macro_rules! presets {
     };
 }
 
-/// Every preset, from the largest to the smallest; compiled in, so that the binary needs no directory.
-pub const PRESETS: &[Preset] = presets!["paper", "quick", "cpu", "tiny"];
+/// Every preset: the paper's agent in its sizes, from the largest to the smallest, then the agents it grew from. Compiled
+/// in, so that the binary needs no directory.
+pub const PRESETS: &[Preset] = presets!["paper", "quick", "cpu", "tiny", "r2d2", "ngu", "agent57"];
+
+/// Presets that are other agents; they come in the sizes of the rest.
+pub const AGENTS: &[&str] = &["r2d2", "ngu", "agent57"];
+
+/// Fields, or sections of them, that are sizes: those of an agent's preset give way to those of another size.
+const SIZES: &[&str] = &[
+    "run",
+    "env.resize",
+    "env.frame_stack",
+    "actors.environments",
+    "actors.environments_per_worker",
+    "inference",
+    "replay.capacity",
+    "replay.shards",
+    "replay.trace",
+    "replay.period",
+    "replay.samples_per_insert",
+    "replay.minimum_fill",
+    "replay.limiter_slack",
+    "replay.memory_limit_gb",
+    "replay.sampler_threads",
+    "learner",
+    "agent.loss.burn_in",
+    "env.max_side",
+    "agent.network.action_embedding",
+    "agent.network.features",
+    "agent.network.core",
+    "agent.network.head_hidden",
+    "agent.network.head_layers",
+    "agent.network.head_skip",
+    "agent.network.torso",
+    "agent.network.intrinsic",
+];
+
+/// The files that a preset's name stands for, in their order: that of a size, of an agent, or of both (`agent57-tiny`).
+pub fn presets_of(name: &str) -> Option<Vec<&'static Preset>> {
+    let find = |name: &str| PRESETS.iter().find(|preset| preset.name == name);
+    let both = || {
+        let (agent, size) = name.split_once('-')?;
+        let valid = AGENTS.contains(&agent) && !AGENTS.contains(&size);
+        Some(vec![find(agent)?, find(size)?]).filter(|_| valid)
+    };
+    find(name).map(|preset| vec![preset]).or_else(both)
+}
 
 /// What a user gave. Later sources override earlier ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sources {
-    /// Name of a preset.
+    /// Name of a preset, or of an agent and a size (`agent57-tiny`).
     pub preset: Option<String>,
     /// A TOML file, or a run's directory.
     pub file: Option<PathBuf>,
@@ -65,8 +110,16 @@ impl Sources {
         if let Some(name) = &self.preset {
             let origin = |line| Origin::Preset { name: shortened(&one_line(name)), line };
             let names = || PRESETS.iter().map(|preset| preset.name);
-            match PRESETS.iter().find(|preset| preset.name == name) {
-                Some(preset) => layers.add_text(preset.text, |line| origin(Some(line))),
+            match presets_of(name) {
+                Some(presets) => {
+                    for (i, preset) in presets.into_iter().enumerate() {
+                        if i > 0 {
+                            layers.reset(SIZES)?;
+                        }
+                        let origin = |line| Origin::Preset { name: preset.name.to_owned(), line: Some(line) };
+                        layers.add_text(preset.text, origin);
+                    }
+                }
                 None => layers.report(
                     origin(None),
                     Fault::UnknownPreset {
@@ -101,6 +154,22 @@ struct Layers {
 impl Layers {
     fn over_defaults() -> Result<Self, ConfigError> {
         Ok(Self { values: Table::try_from(Config::default())?, origins: BTreeMap::new(), problems: Vec::new() })
+    }
+
+    /// Sets these fields, or sections of fields, back to their defaults.
+    fn reset(&mut self, paths: &[&str]) -> Result<(), ConfigError> {
+        let defaults = Table::try_from(Config::default())?;
+        for field in fields() {
+            let is_meant = |path: &&str| field.path == **path || below(path, &field.path).is_some();
+            let default = config_schema::value_at(&defaults, &field.path);
+            if let (true, Some(value)) = (paths.iter().any(is_meant), default) {
+                if let Some(place) = place_of(&mut self.values, &field.path) {
+                    *place = value.clone();
+                }
+                self.origins.remove(field.path.as_str());
+            }
+        }
+        Ok(())
     }
 
     fn report(&mut self, origin: Origin, fault: Fault) {
@@ -206,4 +275,52 @@ fn place_of<'a>(table: &'a mut Table, path: &str) -> Option<&'a mut Value> {
     let mut keys = path.split('.');
     let first = table.get_mut(keys.next()?)?;
     keys.try_fold(first, |value, key| value.get_mut(key))
+}
+
+#[cfg(test)]
+mod tests {
+    use agent::bandit::BanditKind;
+    use agent::config::{PolicyInput, TorsoKind, ValueNetworks};
+
+    use super::*;
+
+    fn load(preset: &str) -> Effective {
+        Sources { preset: Some(preset.to_owned()), ..Sources::default() }.load().unwrap()
+    }
+
+    #[test]
+    fn an_agent_in_another_size_keeps_its_algorithm_and_gets_the_network_and_environments() {
+        let (agent, quick, tiny) = (load("agent57").config, load("quick").config, load("tiny").config);
+        assert_eq!(agent.agent.network.torso.kind, TorsoKind::Dqn);
+        for (name, size) in [("agent57-quick", &quick), ("agent57-tiny", &tiny)] {
+            let both = load(name).config;
+            assert_eq!(both.agent.network.policy_input, PolicyInput::OneHot);
+            assert_eq!(both.agent.network.value_networks, ValueNetworks::Separate);
+            assert_eq!(both.bandit.kind, BanditKind::SlidingWindow);
+            assert_eq!((both.agent.policies.count, both.agent.copies.target_period), (32, 1500));
+            assert_eq!(both.agent.network.torso, size.agent.network.torso);
+            assert_eq!(both.agent.network.core, size.agent.network.core);
+            assert_eq!(both.actors.environments, size.actors.environments);
+            assert_eq!((&both.learner, both.env.resize), (&size.learner, None));
+            assert_eq!((both.replay.trace, both.replay.period), (size.replay.trace, size.replay.period));
+        }
+        // What a size sets besides is what it needs, and wins.
+        assert_eq!(load("agent57-tiny").config.agent.optimizer.learning_rate, 0.001);
+        assert_eq!(load("agent57-quick").config.agent.optimizer.learning_rate, 0.0001);
+        let origin = |path: &str| load("agent57-tiny").origin(path).to_string();
+        assert!(origin("replay.trace").contains("tiny") && origin("bandit.kind").contains("agent57"));
+        assert_eq!(origin("env.resize"), Origin::Default.to_string());
+    }
+
+    #[test]
+    fn every_agent_is_valid_in_every_size() {
+        for agent in AGENTS {
+            for size in PRESETS.iter().filter(|preset| !AGENTS.contains(&preset.name)) {
+                load(&format!("{agent}-{}", size.name));
+            }
+        }
+        for name in ["tiny-tiny", "agent57-", "-tiny", "agent57-r2d2", "agent57-tiny-tiny", "tiny-agent57"] {
+            assert!(presets_of(name).is_none(), "{name}");
+        }
+    }
 }

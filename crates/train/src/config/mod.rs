@@ -20,7 +20,7 @@ use config_schema::{FlatField, FlatSection, Schema};
 pub use config_schema::{Kind, Paper};
 pub use replay::ReplaySection;
 
-pub use load::{Effective, PRESETS, Preset, Sources};
+pub use load::{AGENTS, Effective, PRESETS, Preset, Sources, presets_of};
 pub use problem::{ConfigError, Fault, Origin, Problem};
 pub use sections::{
     ActionSet, ActorsConfig, CheckpointConfig, Device, EnvConfig, EvaluationConfig, EvaluationRefresh, InferenceConfig,

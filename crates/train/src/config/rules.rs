@@ -85,6 +85,15 @@ impl Rules {
                 replay.period, replay.trace
             )
         });
+        let burn_in = agent.loss.burn_in;
+        let fields = ["agent.loss.burn_in", "replay.trace", "replay.period"];
+        self.require(burn_in == 0 || burn_in + replay.period < replay.trace, fields, || {
+            format!(
+                "agent.loss.burn_in is {burn_in}; it must be below {}, replay.trace less replay.period, or some steps \
+                 would never carry loss",
+                replay.trace.saturating_sub(replay.period)
+            )
+        });
         let capacity = ("replay.capacity", replay.capacity);
         self.at_most(("learner.batch_size", learner.batch_size), capacity);
         self.at_most(("replay.minimum_fill", replay.minimum_fill), capacity);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use agent::intrinsic::Kernel;
 use config_schema::{above, below, choice, integer, integer_or_none, integers, number, switch};
-use envs::{AleOptions, Limits};
+use envs::{AleOptions, Limits, View};
 
 use super::Config;
 
@@ -39,7 +39,8 @@ config_schema::choice! {
 }
 
 config_schema::section! {
-    /// Environment. Built-in tasks and Gymnasium environments use only `max_side`, `hide_rewards` and the limits of workers.
+    /// Environment. Built-in tasks and Gymnasium environments use only `max_side`, `resize`, `frame_stack`, `hide_rewards`
+    /// and the limits of workers.
     pub struct EnvConfig {
         /// Probability per frame that the emulator repeats the previous action. The usual value for sticky actions is
         /// 0.25; it applies to training and evaluation.
@@ -56,6 +57,11 @@ config_schema::section! {
         frame_cap: u32 = 108_000, integer(4, 100_000_000).unit("emulator frames").paper();
         /// Number of frames per action. The agent sees the maximum over the last two.
         action_repeat: u32 = 4, integer(1, 60).unit("emulator frames").paper();
+        /// Side of the square that grey images are resized to before the agent sees them; 0 leaves them as they are.
+        #[serde(with = "config_schema::zero_is_none")]
+        resize: Option<usize> = None, integer_or_none(8, 4096).unit("pixels").paper();
+        /// Number of frames per observation, the newest last.
+        frame_stack: usize = 1, integer(1, 16).unit("frames").paper();
         /// Whether to hide the game's rewards from learner, networks and bandit, which leaves the intrinsic reward.
         /// Reported scores don't change.
         hide_rewards: bool = false, switch();
@@ -92,6 +98,11 @@ impl EnvConfig {
             full_actions: self.action_set == ActionSet::Full,
             max_frames: u64::from(self.frame_cap),
         }
+    }
+
+    /// Returns what the agent sees of the images.
+    pub fn view(&self) -> View {
+        View { side: self.resize, stack: self.frame_stack }
     }
 
     /// Returns the limits of a worker.
@@ -263,12 +274,15 @@ mod tests {
             let sources = Sources { preset: Some(preset.name.to_owned()), ..Sources::default() };
             let config = sources.load().unwrap().config;
             let fits = |height: usize, width: usize, actions: usize| {
-                let observation = ObservationSpec { shape: vec![height, width], kind: ObservationKind::U8 };
+                let View { side, stack } = config.env.view();
+                let [height, width] = side.map_or([height, width], |side| [side, side]);
+                let observation = ObservationSpec { shape: vec![height, width, stack], kind: ObservationKind::U8 };
                 config.replay_for(observation.bytes(), 2 * config.agent.network.core, 1).check().unwrap();
                 config.agent.validate_for(&observation, actions).is_ok()
             };
             assert!(fits(210, 160, 18), "{}", preset.name);
-            assert_eq!(fits(10, 10, 3), preset.name == "tiny", "{}", preset.name);
+            let is_resized = config.env.resize.is_some();
+            assert_eq!(fits(10, 10, 3), preset.name == "tiny" || is_resized, "{}", preset.name);
         }
     }
 }

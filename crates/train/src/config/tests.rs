@@ -69,9 +69,9 @@ fn every_field_is_declared_once_with_a_description() {
 /// The paper's values, from its tables of hyperparameters.
 const PAPER: &str = r#"
     run.frames = 200_000_000
-    env = { sticky_probability = 0.0, max_side = 0, frame_cap = 108_000, action_repeat = 4 }
+    env = { sticky_probability = 0.0, frame_cap = 108_000, action_repeat = 4, max_side = 0, resize = 0, frame_stack = 1 }
     actors = { environments = 128, environments_per_worker = 2 }
-    bandit = { discount = 0.999, bonus = 1.0, epsilon = 0.5 }
+    bandit = { kind = "discounted_ucb", discount = 0.999, bonus = 1.0, epsilon = 0.5 }
     intrinsic = { rnd_scale = 0.5, rnd_clip = 5.0 }
     learner.batch_size = 64
     evaluation.evaluators = 5
@@ -85,10 +85,11 @@ const PAPER: &str = r#"
     priority_exponent = 0.6
     importance_exponent = 0.4
     samples_per_insert = 6.0
+    online_share = 0.0
     [agent]
-    policies = { count = 16, beta_max = 0.1, gamma_max = 0.9997, gamma_min = 0.97, greedy = "policy" }
+    policies = { count = 16, beta_max = 0.1, beta_slope = 8.0, gamma_max = 0.9997, gamma_min = 0.97, discounts = "log_spaced", greedy = "policy", sampled = false }
     returns = { kind = "soft_watkins", lambda = 0.95, kappa = 0.01, temperature = 0.25, bootstrap = "online" }
-    optimizer = { learning_rate = 0.0003, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.05 }
+    optimizer = { kind = "adamw", learning_rate = 0.0003, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.05 }
     intrinsic.action_prediction = { learning_rate = 0.0006, weight_decay = 0.05 }
     intrinsic.rnd.learning_rate = 0.0006
     copies.ema_decay = 0.995
@@ -97,6 +98,8 @@ const PAPER: &str = r#"
     trained_policies = "all"
     cross_mixture = 0.5
     trust_region = true
+    functional_regularisation = 0.0
+    burn_in = 0
     td_normalisation = true
     sigma_floor = 0.01
     distillation = true
@@ -104,11 +107,16 @@ const PAPER: &str = r#"
     kl_bound = 0.5
     priority_max_share = 0.9
     [agent.network]
+    policy_input = "heads"
+    value_networks = "shared"
+    inputs = "all"
     action_embedding = 32
     features = 256
     recurrent = true
     core = 1024
     head_hidden = 1024
+    head_layers = 2
+    head_skip = true
     intrinsic.embedding = 32
     [agent.network.torso]
     kind = "nfnet"
@@ -117,7 +125,7 @@ const PAPER: &str = r#"
       { blocks = 4, channels = 128, stride = 2 }, { blocks = 4, channels = 64, stride = 2 },
     ]
     stem = { kernel = 7, stride = 4 }
-    stochastic_depth.rate = 0.25
+    stochastic_depth = { rate = 0.25, acting = "never", acting_steps = 100 }
 "#;
 
 #[test]
@@ -264,7 +272,9 @@ fn missing_files_and_presets_are_reported() {
     assert_eq!(
         problems(&Sources { file: Some(missing.clone()), ..with_preset("papr", &[]) }),
         [
-            "preset papr: unknown preset; available: paper, quick, cpu, tiny; did you mean paper?".to_owned(),
+            "preset papr: unknown preset; available: paper, quick, cpu, tiny, r2d2, ngu, agent57; did you mean \
+             paper?"
+                .to_owned(),
             format!("{}: can't be read: No such file or directory (os error 2)", missing.display()),
         ]
     );
@@ -321,11 +331,12 @@ fn presets_load_and_hold_only_what_differs_from_the_defaults() {
     assert_eq!(with_preset("paper", &[]).load().unwrap().config, Config::default());
 }
 
-/// Presets change only sizes and time spans; the constants of learning stay the paper's, except for those of `quick`.
+/// The paper's agent in other sizes differs only in sizes and time spans; the constants of learning stay the paper's,
+/// except for those of `quick`.
 #[test]
-fn presets_leave_the_learning_constants_alone() {
+fn sizes_leave_the_learning_constants_alone() {
     let paper = Config::default();
-    for preset in PRESETS {
+    for preset in PRESETS.iter().filter(|preset| !AGENTS.contains(&preset.name)) {
         let mut config = with_preset(preset.name, &[]).load().unwrap().config;
         let mut agent = config.agent.clone();
         agent.network = paper.agent.network.clone();

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use agent::Random;
-use agent::acting::{ChosenAction, StepRewards, choose_action};
+use agent::acting::{ChosenAction, StepRewards, choose_action, sample_action};
+use agent::config::{AgentConfig, HeldMask, StochasticDepthConfig};
 use agent::intrinsic::{DistanceMean, EpisodicMemoryError, EpisodicNovelty, ngu_reward};
 use envs::{Ending, EpisodeEnd, Step};
 use half::f16;
@@ -43,6 +44,48 @@ pub struct EnvActorSpec {
     pub epsilon: f64,
     /// Whether the agent sees 0 instead of the game's rewards.
     pub hides_rewards: bool,
+    /// How it explores besides.
+    pub exploration: Exploration,
+}
+
+/// What an actor does besides acting ε-greedily; evaluators and the paper's actors do nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Exploration {
+    /// Temperature of π', where the actor samples from it.
+    pub temperature: Option<f64>,
+    /// Residual blocks of the torso that it drops for a while.
+    pub dropped: Option<DroppedBlocks>,
+}
+
+/// Residual blocks that an actor drops for a while: approximate Thompson sampling.
+#[derive(Clone, Copy, Debug)]
+pub struct DroppedBlocks {
+    depth: StochasticDepthConfig,
+    blocks: usize,
+}
+
+impl Exploration {
+    /// The exploration of actors whose networks have this many blocks that may be dropped.
+    pub fn of_actors(agent: &AgentConfig, blocks: usize) -> Self {
+        let depth = agent.network.torso.stochastic_depth;
+        Self {
+            temperature: agent.policies.sampled.then_some(agent.returns.temperature),
+            dropped: (depth.acting != HeldMask::Never).then_some(DroppedBlocks { depth, blocks }),
+        }
+    }
+}
+
+impl DroppedBlocks {
+    /// Draws which blocks to keep.
+    fn draw(&self, random: &mut Random) -> Vec<bool> {
+        let rate = |block| self.depth.block_rate(block, self.blocks);
+        (0..self.blocks).map(|block| random.random::<f64>() >= rate(block)).collect()
+    }
+
+    /// Whether a mask that was held for this many steps is given up within the episode.
+    fn is_over(&self, steps: usize) -> bool {
+        self.depth.acting == HeldMask::Steps && steps >= self.depth.acting_steps
+    }
 }
 
 /// What a checkpoint keeps of an actor environment, besides the writer's state.
@@ -51,6 +94,9 @@ pub struct EnvActorState {
     random: Random,
     novelty: EpisodicNovelty,
     policy: usize,
+    /// Residual blocks that it keeps, if it drops any, and for how many steps it has.
+    kept_blocks: Option<Vec<bool>>,
+    held: usize,
     /// Whether the current observation is its episode's first.
     first: bool,
     previous: PreviousStep,
@@ -94,10 +140,13 @@ impl EnvActor {
             EpisodicMemoryError::Size { capacity, dimensions } => TrainError::NoRoomForEpisode { capacity, dimensions },
             error => error.into(),
         })?;
+        let mut random = Random::seed_from_u64(seed);
         let state = EnvActorState {
-            random: Random::seed_from_u64(seed),
+            kept_blocks: spec.exploration.dropped.as_ref().map(|dropped| dropped.draw(&mut random)),
+            held: 0,
+            random,
             novelty,
-            policy: bandit.choose(spec.role),
+            policy: bandit.choose(spec.role, spec.environment),
             first: true,
             previous: PreviousStep::zeros(embedding),
             pending: None,
@@ -132,8 +181,18 @@ impl EnvActor {
         // The writer opens an episode only with its first decision.
         let wants_state = self.writer.as_ref().is_some_and(|writer| first || writer.wants_start());
         let EnvActorSpec { slot, role, .. } = self.spec;
-        let previous = previous.clone();
-        requests.push(ActRequest { slot, role, first, last_observation: None, row, policy, wants_state, previous });
+        let (previous, kept_blocks) = (previous.clone(), self.state.kept_blocks.clone());
+        requests.push(ActRequest {
+            slot,
+            role,
+            first,
+            last_observation: None,
+            row,
+            policy,
+            wants_state,
+            previous,
+            kept_blocks,
+        });
     }
 
     /// Chooses the action for `observation`, taking as many decisions as were requested.
@@ -153,7 +212,16 @@ impl EnvActor {
         let rewards = self.intrinsic_rewards(&decision)?;
         let random = &mut self.state.random;
         let uniforms = [random.random::<f64>(), random.random::<f64>()];
-        let ChosenAction { action, probability } = choose_action(&decision.preferences, self.spec.epsilon, uniforms);
+        let (preferences, epsilon) = (&decision.preferences, self.spec.epsilon);
+        let ChosenAction { action, probability } = match self.spec.exploration.temperature {
+            Some(temperature) => sample_action(preferences, temperature, epsilon, uniforms[0]),
+            None => choose_action(preferences, epsilon, uniforms),
+        };
+        self.state.held += 1;
+        if let Some(dropped) = self.spec.exploration.dropped.as_ref().filter(|dropped| dropped.is_over(self.state.held))
+        {
+            (self.state.kept_blocks, self.state.held) = (Some(dropped.draw(&mut self.state.random)), 0);
+        }
         self.state.pending = Some(PendingAction {
             observation: observation.to_vec(),
             probability,
@@ -208,7 +276,8 @@ impl EnvActor {
             novelty: self.state.sums,
             distances: self.state.novelty.distance_mean,
         };
-        bandit.report(role, policy, if hides_rewards { 0.0 } else { score })?;
+        bandit.report(role, environment, policy, if hides_rewards { 0.0 } else { score })?;
+        let kept_blocks = self.state.kept_blocks.clone();
         self.next_episode(bandit);
         if self.writer.is_none() {
             return Ok(Some(ended));
@@ -223,6 +292,7 @@ impl EnvActor {
             policy,
             wants_state: false,
             previous,
+            kept_blocks,
         });
         self.state.report = Some(ended);
         Ok(report)
@@ -250,7 +320,10 @@ impl EnvActor {
     }
 
     fn next_episode(&mut self, bandit: &CentralBandit) {
-        self.state.policy = bandit.choose(self.spec.role);
+        self.state.policy = bandit.choose(self.spec.role, self.spec.environment);
+        if let Some(dropped) = &self.spec.exploration.dropped {
+            (self.state.kept_blocks, self.state.held) = (Some(dropped.draw(&mut self.state.random)), 0);
+        }
         self.state.first = true;
         self.state.positions.clear();
         self.state.previous = PreviousStep::zeros(self.state.previous.embedding.len());

@@ -7,7 +7,7 @@ use envs::{EnvSpec, Environments};
 use crate::config::Config;
 use crate::error::{Result, TrainError};
 use crate::roles::actor::Actor;
-use crate::roles::actor_env::{EnvActor, EnvActorSpec};
+use crate::roles::actor_env::{EnvActor, EnvActorSpec, Exploration};
 use crate::roles::bandit::CentralBandit;
 use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::messages::{EpisodeReport, Role};
@@ -71,7 +71,14 @@ impl EvaluationSetup {
     /// Returns an actor environment that plays greedily and writes nothing to replay.
     pub(crate) fn env_actor(&self, config: &Config, environment: usize) -> Result<EnvActor> {
         let hides_rewards = config.env.hide_rewards;
-        let spec = EnvActorSpec { role: Role::Evaluator, environment, slot: environment, epsilon: 0.0, hides_rewards };
+        let spec = EnvActorSpec {
+            role: Role::Evaluator,
+            environment,
+            slot: environment,
+            epsilon: 0.0,
+            hides_rewards,
+            exploration: Exploration::default(),
+        };
         // Without exploration, the seed does not matter.
         let env_actor =
             EnvActor::new(spec, &config.intrinsic, self.inference.embedding_length(), 0, None, &self.bandit)?;

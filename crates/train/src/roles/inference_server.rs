@@ -317,7 +317,8 @@ mod tests {
     ) -> Result<usize> {
         let previous = PreviousStep::zeros(config.agent.network.intrinsic.embedding);
         let (role, first, policy, wants_state) = (Role::Actor, true, 0, false);
-        let request = ActRequest { slot, role, first, last_observation, row, policy, wants_state, previous };
+        let request =
+            ActRequest { slot, role, first, last_observation, row, policy, wants_state, previous, kept_blocks: None };
         let observations = ObservationRows::on_host(1, self::observation().bytes());
         client.decide(&mut ActRequests { requests: vec![request], observations }).map(|all| all.len())
     }
@@ -356,7 +357,17 @@ mod tests {
                 let previous = PreviousStep::zeros(config.agent.network.intrinsic.embedding);
                 let (slot, role, first, row, policy) = (1, Role::Evaluator, true, 0, 0);
                 let (last_observation, wants_state) = (None, false);
-                let request = ActRequest { slot, role, first, last_observation, row, policy, wants_state, previous };
+                let request = ActRequest {
+                    slot,
+                    role,
+                    first,
+                    last_observation,
+                    row,
+                    policy,
+                    wants_state,
+                    previous,
+                    kept_blocks: None,
+                };
                 let observations = ObservationRows::on_host(1, observation().bytes());
                 client.decide(&mut ActRequests { requests: vec![request], observations }).unwrap()[0].q.clone()
             };

@@ -55,6 +55,8 @@ pub struct ActRequest {
     pub wants_state: bool,
     /// The step before.
     pub previous: PreviousStep,
+    /// Residual blocks of the torso that are computed; all of them if not given.
+    pub kept_blocks: Option<Vec<bool>>,
 }
 
 /// Requests of one actor's environments.
@@ -91,6 +93,7 @@ impl ActRequests {
             rewards: request.previous.rewards,
             embedding: &request.previous.embedding,
             policy: request.policy,
+            kept_blocks: request.kept_blocks.as_deref(),
         })
     }
 }

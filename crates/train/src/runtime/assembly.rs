@@ -15,7 +15,7 @@ use tch::Device;
 use crate::config::Config;
 use crate::error::{Result, TrainError};
 use crate::roles::actor::{Actor, RestoredEnvironments, SavedActor};
-use crate::roles::actor_env::{EnvActor, EnvActorSpec};
+use crate::roles::actor_env::{EnvActor, EnvActorSpec, Exploration};
 use crate::roles::bandit::CentralBandit;
 use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::learner_loop::LearnerLoop;
@@ -90,6 +90,7 @@ impl Assembly {
             }
         };
         let (state, embedding) = (learner.networks.state_length(), learner.networks.embedding_length);
+        let droppable_blocks = learner.networks.agent.droppable_blocks();
         let replay_config = config.replay_for(spec.observation_bytes(), state, seed(Purpose::Draws));
         let (replay, writers) = match checkpoint {
             None => (Replay::new(replay_config)?, Vec::new()),
@@ -112,7 +113,12 @@ impl Assembly {
             Inference::new(&config.agent, &config.intrinsic, &observation, actions, roles, device, &published)?;
         let (bandit, distances, saved_actors, evaluator_states) = match saved {
             None => {
-                let bandit = CentralBandit::new(config.agent.policies.count, &config.bandit, seed(Purpose::Bandit));
+                let bandit = CentralBandit::new(
+                    config.agent.policies.count,
+                    config.actors.environments,
+                    &config.bandit,
+                    seed(Purpose::Bandit),
+                );
                 (bandit, NeighbourDistances::default(), Vec::new(), EvaluatorStates::default())
             }
             Some((agent, state)) => {
@@ -123,7 +129,7 @@ impl Assembly {
         let sizes: Vec<usize> = actors.iter().chain(&evaluators).map(|set| environments(set.as_ref())).collect();
         let mut rows = inference.observation_rows(&sizes)?;
         let evaluator_rows = rows.split_off(actors.len());
-        let builder = ActorBuilder { config, embedding, replay: &replay, bandit: &bandit };
+        let builder = ActorBuilder { config, embedding, droppable_blocks, replay: &replay, bandit: &bandit };
         let actors = builder.actors(actors, rows, saved_actors, writers)?;
         let evaluators = builder.evaluators(evaluators, evaluator_rows, &evaluator_states.episodes)?;
         let agent = TrainingAgent { learner_loop, bandit: Arc::new(bandit), distances, environment: spec };
@@ -164,6 +170,7 @@ pub(crate) fn make_sets(
             frame_cap: frame_cap.map(u64::from),
             ram: config.env.ram.clone(),
             max_side: config.env.max_side,
+            view: config.env.view(),
             limits: config.env.limits(),
         }
     };
@@ -210,6 +217,7 @@ pub(crate) fn new_actors(
 struct ActorBuilder<'a> {
     config: &'a Config,
     embedding: usize,
+    droppable_blocks: usize,
     replay: &'a Arc<Replay>,
     bandit: &'a CentralBandit,
 }
@@ -270,13 +278,14 @@ impl ActorBuilder<'_> {
 
     fn spec(&self, role: Role, environment: usize) -> EnvActorSpec {
         let (actors, hides_rewards) = (&self.config.actors, self.config.env.hide_rewards);
-        let (slot, epsilon) = match role {
+        let (slot, epsilon, exploration) = match role {
             Role::Actor => {
                 let (base, exponent) = (actors.epsilon_base, actors.epsilon_exponent);
-                (environment, actor_epsilon(environment, actors.environments, base, exponent))
+                let epsilon = actor_epsilon(environment, actors.environments, base, exponent);
+                (environment, epsilon, Exploration::of_actors(&self.config.agent, self.droppable_blocks))
             }
-            Role::Evaluator => (actors.environments + environment, 0.0),
+            Role::Evaluator => (actors.environments + environment, 0.0, Exploration::default()),
         };
-        EnvActorSpec { role, environment, slot, epsilon, hides_rewards }
+        EnvActorSpec { role, environment, slot, epsilon, hides_rewards, exploration }
     }
 }

@@ -74,22 +74,29 @@ struct Means {
     count: u64,
     scalars: Vec<(String, f64)>,
     vectors: Vec<(String, Vec<f64>)>,
+    /// Steps that say something of each policy, and updates in which there were any.
+    steps: Vec<f64>,
+    seen: Vec<f64>,
 }
 
 impl Means {
-    fn add(&mut self, scalars: Vec<(&'static str, f64)>, vectors: Vec<(&'static str, Vec<f64>)>) {
+    /// Adds an update; `steps` are those that say something of each policy, and the vectors have a value for each.
+    fn add(&mut self, scalars: Vec<(&'static str, f64)>, vectors: Vec<(&'static str, Vec<f64>)>, steps: &[f64]) {
         self.count += 1;
         if self.count == 1 {
-            self.scalars = scalars.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-            self.vectors = vectors.into_iter().map(|(name, values)| (name.to_owned(), values)).collect();
-            return;
+            self.scalars = scalars.iter().map(|&(name, _)| (name.to_owned(), 0.0)).collect();
+            self.vectors = vectors.iter().map(|(name, values)| ((*name).to_owned(), vec![0.0; values.len()])).collect();
+            (self.steps, self.seen) = (vec![0.0; steps.len()], vec![0.0; steps.len()]);
         }
         for ((_, sum), (_, value)) in self.scalars.iter_mut().zip(scalars) {
             *sum += value;
         }
+        let seen: Vec<f64> = steps.iter().map(|&steps| f64::from(steps > 0.0)).collect();
         for ((_, sums), (_, values)) in self.vectors.iter_mut().zip(vectors) {
-            sums.iter_mut().zip(values).for_each(|(sum, value)| *sum += value);
+            sums.iter_mut().zip(values).zip(&seen).for_each(|((sum, value), seen)| *sum += value * seen);
         }
+        self.steps.iter_mut().zip(steps).for_each(|(sum, steps)| *sum += steps);
+        self.seen.iter_mut().zip(&seen).for_each(|(sum, seen)| *sum += seen);
     }
 
     fn drain_into(&mut self, row: &mut Row) {
@@ -97,8 +104,12 @@ impl Means {
         for (name, sum) in self.scalars.drain(..) {
             row.scalar(name, sum / count);
         }
+        let seen = std::mem::take(&mut self.seen);
         for (name, sums) in self.vectors.drain(..) {
-            row.vector(name, sums.iter().map(|sum| sum / count).collect::<Vec<_>>());
+            row.vector(name, sums.iter().zip(&seen).map(|(sum, seen)| sum / seen).collect::<Vec<_>>());
+        }
+        if count > 0.0 {
+            row.vector("policy/steps", self.steps.drain(..).map(|sum| sum / count).collect::<Vec<_>>());
         }
     }
 }
@@ -197,7 +208,8 @@ impl MetricsAccumulator {
             ("policy/q_spread", each(|policy| policy.q_spread)),
             ("policy/entropy", each(|policy| policy.entropy.unwrap_or(0.0))),
         ];
-        self.updates.add(scalars, vectors);
+        let steps: Vec<f64> = policies.iter().map(|policy| policy.steps).collect();
+        self.updates.add(scalars, vectors, &steps);
     }
 
     /// Adds training time; returns the total in seconds.
@@ -305,7 +317,7 @@ mod tests {
     fn counts_positions_once_and_those_in_the_first_area() {
         let config = Sources { preset: Some("tiny".to_owned()), file: None, set: Vec::new() }.load().unwrap().config;
         let mut metrics = MetricsAccumulator::new(&config);
-        let bandit = CentralBandit::new(16, &config.bandit, 0);
+        let bandit = CentralBandit::new(16, 16, &config.bandit, 0);
         let mut counted = |visited: &[[u8; 3]]| {
             let positions: Vec<Position> = visited.iter().filter_map(|ram| Position::new(ram)).collect();
             metrics.record(&Event::Positions(positions));
@@ -350,7 +362,7 @@ mod tests {
         for _ in 0..RECENT_EACH {
             report(15, 2, 9.0);
         }
-        let bandit = CentralBandit::new(3, &config.bandit, 0);
+        let bandit = CentralBandit::new(3, 16, &config.bandit, 0);
         let row = metrics.row(100, &bandit, &replay::Accounting::default());
         assert_eq!(metrics.last_row, 100);
         let vector = |name: &str| match &row.values[name] {

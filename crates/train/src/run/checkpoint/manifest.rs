@@ -11,7 +11,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Name of the manifest's file.
 pub(super) const MANIFEST: &str = "manifest.json";
 /// The format that this program writes and reads. Up to 6, a checkpoint was a single file.
-pub(super) const FORMAT: u32 = 7;
+pub(super) const FORMAT: u32 = 8;
 /// What stands between the hashed text and its hash, which ends the manifest.
 const SEAL: &str = ",\n  \"manifest_xxh3\": \"";
 
@@ -87,16 +87,16 @@ mod tests {
         let manifest = Manifest { files: vec![file], ..Manifest::new(3, Some(1.5)) };
         let text = manifest.to_text().unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!((&value["format"], &value["frames"], &value["score"]), (&7.into(), &3.into(), &1.5.into()));
+        assert_eq!((&value["format"], &value["frames"], &value["score"]), (&8.into(), &3.into(), &1.5.into()));
         assert_eq!(value["files"][0]["xxh3"], "00000000000000ab");
         assert_eq!(Manifest::parse(text.as_bytes()), Ok(manifest));
     }
 
     #[test]
     fn another_format_is_distinguished_from_damage() {
-        let other = Manifest { format: 8, ..Manifest::new(3, None) }.to_text().unwrap();
-        assert_eq!(Manifest::parse(other.as_bytes()), Err(ManifestProblem::Format(8)));
-        let flipped = Manifest::new(3, None).to_text().unwrap().replace("\"format\": 7", "\"format\": 6");
+        let other = Manifest { format: 9, ..Manifest::new(3, None) }.to_text().unwrap();
+        assert_eq!(Manifest::parse(other.as_bytes()), Err(ManifestProblem::Format(9)));
+        let flipped = Manifest::new(3, None).to_text().unwrap().replace("\"format\": 8", "\"format\": 6");
         let problem = Manifest::parse(flipped.as_bytes());
         assert_eq!(problem, Err(ManifestProblem::Damaged("its manifest.json has a wrong hash".to_owned())));
     }

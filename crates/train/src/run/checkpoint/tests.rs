@@ -620,15 +620,15 @@ fn checkpoint_of_a_later_format_stops_the_run() {
     let path = save(&store, 200).path.join(manifest::MANIFEST);
     let text = fs::read_to_string(&path).unwrap();
     let (body, _) = text.rsplit_once(",\n").unwrap();
-    let body = body.replace("\"format\": 7", "\"format\": 8");
+    let body = body.replace("\"format\": 8", "\"format\": 9");
     let hash = manifest::hash_text(xxhash_rust::xxh3::xxh3_64(body.as_bytes()));
     fs::write(&path, format!("{body},\n  \"manifest_xxh3\": \"{hash}\"\n}}\n")).unwrap();
     let error = store.resume(&mut |_| {}).unwrap_err();
-    assert!(matches!(error, CheckpointError::Format { found: 8, .. }), "{error}");
+    assert!(matches!(error, CheckpointError::Format { found: 9, .. }), "{error}");
     assert!(
         error
             .to_string()
-            .ends_with("has format 8, but this program reads format 7; use the version of meme that wrote it")
+            .ends_with("has format 9, but this program reads format 8; use the version of meme that wrote it")
     );
     assert_eq!(store.checkpoints.list().unwrap(), [100, 200]);
 }

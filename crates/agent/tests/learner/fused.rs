@@ -1,0 +1,65 @@
+//! Which pieces the fused GPU path serves, and which fall back to libtorch's operations. It needs no GPU: the same
+//! functions decide on one.
+
+use agent::config::{HeldMask, PolicyInput, QHeads, TorsoKind, ValueNetworks};
+use agent::{AgentConfig, Networks, ObservationKind, ObservationSpec};
+
+const AGENT57: &str = include_str!("../../../../configs/agent57.toml");
+const NGU: &str = include_str!("../../../../configs/ngu.toml");
+const R2D2: &str = include_str!("../../../../configs/r2d2.toml");
+
+/// Why each network's torso falls back, for images of this shape.
+fn torsos(config: &AgentConfig, shape: &[usize]) -> Vec<Option<String>> {
+    let observation = ObservationSpec { shape: shape.to_vec(), kind: ObservationKind::U8 };
+    Networks::new(config, &observation, 18).unwrap().agent.unfused_torsos()
+}
+
+fn preset(text: &str) -> AgentConfig {
+    config_schema::read_table(text, "agent").unwrap()
+}
+
+/// An agent's algorithm on the paper's network.
+fn in_the_papers_size(text: &str) -> AgentConfig {
+    let (mut config, paper) = (preset(text), AgentConfig::default().network);
+    config.network.torso = paper.torso;
+    (config.network.core, config.network.features) = (paper.core, paper.features);
+    config
+}
+
+#[test]
+fn every_agent_is_fused_in_the_papers_size() {
+    for (text, networks) in [("", 1), (R2D2, 1), (NGU, 1), (AGENT57, 2)] {
+        assert_eq!(torsos(&in_the_papers_size(text), &[210, 160]), vec![None; networks]);
+    }
+    let mut config = AgentConfig::default();
+    config.network.policy_input = PolicyInput::OneHot;
+    assert_eq!(torsos(&config, &[210, 160]), [None]);
+    (config.loss.q_heads, config.network.value_networks) = (QHeads::Separate, ValueNetworks::Separate);
+    assert_eq!(torsos(&config, &[210, 160]), [None, None]);
+}
+
+#[test]
+fn other_torsos_and_images_fall_back() {
+    let plain = Some("it is not a normalizer-free torso".to_owned());
+    assert_eq!(torsos(&preset(R2D2), &[84, 84, 4]), vec![plain.clone(); 1]);
+    assert_eq!(torsos(&preset(NGU), &[84, 84]), vec![plain.clone(); 1]);
+    assert_eq!(torsos(&preset(AGENT57), &[84, 84]), vec![plain.clone(); 2]);
+    let paper = AgentConfig::default();
+    assert_eq!(torsos(&paper, &[210, 160, 4]), [Some("images have 4 channels, not 1".to_owned())]);
+    assert_eq!(torsos(&paper, &[84, 84]), [Some("images of 84x84 don't fit the stem's kernel".to_owned())]);
+    let mut resnet = AgentConfig::default();
+    resnet.network.torso.kind = TorsoKind::Resnet;
+    assert_eq!(torsos(&resnet, &[210, 160]), [plain]);
+}
+
+#[test]
+fn acting_is_captured_unless_actors_hold_masks() {
+    for text in ["", R2D2, NGU, AGENT57] {
+        assert!(preset(text).records_acting());
+    }
+    let mut config = AgentConfig::default();
+    for held in [HeldMask::Episode, HeldMask::Steps] {
+        config.network.torso.stochastic_depth.acting = held;
+        assert!(!config.records_acting());
+    }
+}
