@@ -3,8 +3,8 @@
     cd python/examples
     meme train gym:pictures:FrozenLakePictures-v0 --preset tiny
 
-All it takes is a module that registers its environments, in the current directory or on Python's path. Actions must be
-Discrete, and observations pictures of uint8 or flat vectors; use a wrapper to convert others.
+All it takes is a module that registers its environments, in the current directory or on Python's path.
+docs/environments.md lists the spaces of actions and observations; use a wrapper to convert others.
 """
 
 import gymnasium
