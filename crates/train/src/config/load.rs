@@ -248,7 +248,7 @@ impl Layers {
                 }
             }
             // Unreachable while every range fits the type of its field.
-            Err(error) => self.report(Origin::Default, Fault::Rule(one_line(error.message()))),
+            Err(error) => self.report(Origin::Default, Fault::Syntax(one_line(error.message()))),
         }
         Err(ConfigError::Invalid(self.problems))
     }
