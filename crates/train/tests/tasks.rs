@@ -28,18 +28,27 @@ const KEY_DOOR: Bar = Bar { task: "key_door", score: 1.0, frames: 400_000 };
 fn learns_the_built_in_tasks() {
     let all = std::env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1");
     let bars = if all { vec![CATCH, MEMORY, DEEP_SEA, KEY_DOOR] } else { vec![CATCH] };
-    for Bar { task, score: bar, frames } in bars {
-        let scratch = tempdir().unwrap();
-        let mut config = sources("tiny", &["run.lockstep=true", "run.device=cpu", "run.threads=1", "run.seed=1"]);
-        config.run.frames = frames;
-        let stop = Stop::new();
-        let reached = |status: &train::runtime::status::RunStatus| {
-            if status.evaluation_score.is_some_and(|score| score >= bar) {
-                stop.request();
-            }
-        };
-        let (status, _) = train_watched(scratch.path(), "run", task, &config, &stop, reached).unwrap();
-        println!("{task}: {status}");
-        assert!(status.evaluation_score.is_some_and(|score| score >= bar), "{task}: {status}");
-    }
+    bars.iter().for_each(|bar| learns("tiny", bar));
+}
+
+/// The same network and environments with the algorithm of R2D2.
+#[test]
+fn r2d2_learns_to_catch() {
+    learns("r2d2-tiny", &CATCH);
+}
+
+fn learns(preset: &str, bar: &Bar) {
+    let &Bar { task, score: bar, frames } = bar;
+    let scratch = tempdir().unwrap();
+    let mut config = sources(preset, &["run.lockstep=true", "run.device=cpu", "run.threads=1", "run.seed=1"]);
+    config.run.frames = frames;
+    let stop = Stop::new();
+    let reached = |status: &train::runtime::status::RunStatus| {
+        if status.evaluation_score.is_some_and(|score| score >= bar) {
+            stop.request();
+        }
+    };
+    let (status, _) = train_watched(scratch.path(), "run", task, &config, &stop, reached).unwrap();
+    println!("{task}: {status}");
+    assert!(status.evaluation_score.is_some_and(|score| score >= bar), "{task}: {status}");
 }
