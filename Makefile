@@ -21,11 +21,14 @@ test: build ## run the tests, except the long ones
 	cargo test --workspace --all-targets $(cargo_flags)
 	.venv/bin/python -B -m unittest discover --start-directory bench
 	scripts/test_browser.sh
+	@scripts/cluster_test.sh
 
 test-all: build ## run all tests at full length: 57 games, minutes of load
 	MEME_TEST_ALL=1 cargo test --workspace --all-targets $(cargo_flags)
 	.venv/bin/python -B -m unittest discover --start-directory bench
 	scripts/test_browser.sh
+	@MEME_TEST_ALL=1 scripts/cluster_test.sh
+	.venv/bin/python -B tests/cluster/network.py
 
 test-python: wheel ## install the wheel in a virtual environment without the checkout, and test it there
 	@scripts/test_python.sh

@@ -4,7 +4,8 @@
 
 use std::env;
 
-fn main() {
+/// Also called by build scripts that do more.
+pub fn main() {
     println!("cargo:rerun-if-env-changed=LIBTORCH");
     let libtorch = env::var("LIBTORCH").expect("LIBTORCH is set by .cargo/config.toml; run `make build`");
     // target/release/meme, then target/release/deps/test: a checkout still works after it is moved.

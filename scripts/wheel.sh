@@ -14,7 +14,7 @@ glibc=$(objdump -T target/release/meme | sed -n 's/.*GLIBC_2\.\([0-9]*\).*/\1/p'
 
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT
-cp -r python/meme_rl python/meme_worker python/pyproject.toml README.md LICENSE-MIT LICENSE-APACHE NOTICE "$stage/"
+cp -r python/meme_cluster python/meme_rl python/meme_worker python/pyproject.toml README.md LICENSE-MIT LICENSE-APACHE NOTICE "$stage/"
 find "$stage" -name __pycache__ -prune -exec rm -rf {} +
 printf '%s\n' "$version" > "$stage/VERSION"
 mkdir -p "$stage/meme_rl/bin" dist

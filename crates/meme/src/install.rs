@@ -46,6 +46,11 @@ pub fn python() -> Result<PathBuf> {
     Ok(if local.exists() { local } else { PathBuf::from("python3") })
 }
 
+/// The Python that has Ray: `MEME_CLUSTER_PYTHON`, or that for workers.
+pub fn cluster_python() -> Result<PathBuf> {
+    env::var_os("MEME_CLUSTER_PYTHON").map_or_else(python, |python| Ok(PathBuf::from(python)))
+}
+
 /// What restores this installation.
 pub fn repair() -> &'static str {
     let in_checkout = packages().is_ok_and(|packages| packages.with_file_name("Cargo.toml").is_file());

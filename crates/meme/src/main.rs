@@ -1,9 +1,11 @@
 //! `meme`: trains human-level Atari agents on one GPU.
 
+mod actors;
 mod advice;
 mod bench;
 mod chart;
 mod child;
+mod cluster;
 mod config;
 mod config_page;
 mod console;
@@ -11,6 +13,7 @@ mod doctor;
 mod eval;
 mod games;
 mod install;
+mod listen;
 mod openmp;
 mod options;
 mod output;
@@ -51,6 +54,11 @@ enum Command {
     Games(games::GamesArgs),
     /// Train an agent, or resume a run
     Train(train::TrainArgs),
+    /// Train one run on several machines of a Ray cluster
+    #[command(subcommand)]
+    Cluster(cluster::ClusterCommand),
+    /// Run environments on this machine for a learner on another one
+    Actors(actors::ActorsArgs),
     /// Train many runs: games, seeds and settings, on this machine or a cluster
     Sweep(sweep::SweepArgs),
     /// Show, check and compare configs
@@ -97,6 +105,8 @@ fn run(command: Command) -> Result<ExitCode> {
     }
     match command {
         Command::Train(args) => train::run(&args)?,
+        Command::Actors(args) => actors::run(&args)?,
+        Command::Cluster(command) => return cluster::run(&command),
         Command::Sweep(args) => return sweep::run(&args),
         Command::Config(command) => return config::run(command),
         Command::Runs(args) => runs::run(&args)?,

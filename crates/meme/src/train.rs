@@ -20,6 +20,7 @@ use train::runtime::trainer::{self, ProgressDisplay};
 
 use crate::config::{self, ConfigArgs};
 use crate::console::{self, ProgressLine};
+use crate::listen::ListenArgs;
 use crate::preset::{DefaultPreset, default_preset, preset_warning};
 use crate::run_args::{RUNS, run_config, set_threads};
 use crate::{install, options, output, run_log, watch};
@@ -52,6 +53,8 @@ pub struct TrainArgs {
     /// Print one JSON document at the end
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    listen: ListenArgs,
 }
 
 /// A run to train, with valid settings.
@@ -73,6 +76,7 @@ impl TrainArgs {
         sources.set.extend(self.seed.map(|seed| format!("run.seed={seed}")));
         let config = config::load(&sources)?.config;
         envs::check_ram(&environment, &config.env.ram)?;
+        self.listen.check(&config)?;
         let device = trainer::device(&config)?;
         set_threads(&config)?;
         if let Some(DefaultPreset { name, purpose }) = chosen {
@@ -122,7 +126,7 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     let existing = if args.fresh { ExistingRun::MoveAside } else { ExistingRun::Resume };
     let (directory, opened) = RunDirectory::open(&args.runs, name, existing, description, &config.to_toml()?)?;
     let watching = args.watch.then(|| watch::beside_training(&args.runs, name)).transpose();
-    let outcome = watching.and_then(|_| plan.start(&directory, &opened, &stop));
+    let outcome = watching.and_then(|_| plan.start(&directory, &opened, &stop, &args.listen));
     // A run that failed before anything was trained leaves no directory.
     if outcome.is_err()
         && let Err(error) = directory.take_back(&opened)
@@ -135,7 +139,13 @@ pub fn run(args: &TrainArgs) -> Result<()> {
 impl TrainPlan {
     /// Announces what happens to the run, once that is certain, and trains it unless it is finished. A resumed run keeps
     /// its config, except for the frames to train for.
-    fn start(&self, directory: &RunDirectory, opened: &OpenedRun, stop: &Stop) -> Result<RunStatus> {
+    fn start(
+        &self,
+        directory: &RunDirectory,
+        opened: &OpenedRun,
+        stop: &Stop,
+        listen: &ListenArgs,
+    ) -> Result<RunStatus> {
         let (name, path) = (&self.name, directory.files.path.display());
         // Opened once it is certain that the run trains: otherwise, nothing in its directory changes.
         let log = directory.files.log_file();
@@ -181,15 +191,23 @@ impl TrainPlan {
             let environments = self.config.actors.environments + self.config.evaluation.evaluators;
             console::message(format_args!("starting {environments} environments, then the networks"));
         }
-        self.train(directory, from, stop)
+        self.train(directory, from, stop, listen)
     }
 
     /// Trains to the end or until a stop is requested.
-    fn train(&self, directory: &RunDirectory, from: Option<Checkpoint>, stop: &Stop) -> Result<RunStatus> {
+    fn train(
+        &self,
+        directory: &RunDirectory,
+        from: Option<Checkpoint>,
+        stop: &Stop,
+        listen: &ListenArgs,
+    ) -> Result<RunStatus> {
+        let listening = listen.start(&self.name, &directory.files.path)?;
+        let remote = listening.as_ref().map(|listening| Arc::clone(&listening.actors));
         let progress = Arc::new(Mutex::new(ProgressLine::new()));
         let announcing = announce_stop(stop, &progress)?;
         let mut display = TrainDisplay { progress: Arc::clone(&progress) };
-        let outcome = trainer::train(&self.task, &self.config, directory, from, stop, &mut display);
+        let outcome = trainer::train_with_remote(&self.task, &self.config, directory, from, stop, &mut display, remote);
         if stop.is_requested() {
             // The announcement comes before the summary. A panic of that thread has been printed already.
             let _ = announcing.join();

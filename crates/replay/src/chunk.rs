@@ -42,6 +42,15 @@ impl Chunk {
     }
 }
 
+/// A context that compresses as replay does.
+pub(crate) fn compression() -> Result<CCtx<'static>> {
+    let mut context = CCtx::create();
+    for parameter in PARAMETERS {
+        context.set_parameter(parameter).map_err(|code| compress_error(0, code))?;
+    }
+    Ok(context)
+}
+
 /// Compresses chunks with reused memory.
 pub(crate) struct Compressor {
     context: CCtx<'static>,
@@ -51,11 +60,7 @@ pub(crate) struct Compressor {
 
 impl Compressor {
     pub(crate) fn new() -> Result<Self> {
-        let mut context = CCtx::create();
-        for parameter in PARAMETERS {
-            context.set_parameter(parameter).map_err(|code| compress_error(0, code))?;
-        }
-        Ok(Self { context, plain: Vec::new(), compressed: Vec::new() })
+        Ok(Self { context: compression()?, plain: Vec::new(), compressed: Vec::new() })
     }
 
     pub(crate) fn chunk(&mut self, frames: &Tiles, columns: &ChunkColumns) -> Result<Chunk> {

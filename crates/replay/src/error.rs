@@ -125,6 +125,20 @@ pub enum ReplayError {
         /// What is wrong.
         reason: String,
     },
+    /// Observations from another machine do not decode.
+    #[error("observations do not decode: {reason}")]
+    DamagedFrames {
+        /// What is wrong.
+        reason: String,
+    },
+    /// An observation belongs to an environment that does not exist.
+    #[error("environment {environment} does not exist: there are {environments}")]
+    NoSuchEnvironment {
+        /// The environment.
+        environment: usize,
+        /// Number of environments.
+        environments: usize,
+    },
     /// A chunk could not be compressed.
     #[error("{bytes} bytes could not be compressed: {reason}")]
     Compress {

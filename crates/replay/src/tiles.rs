@@ -148,6 +148,11 @@ impl<'a> TileReader<'a> {
         Some(Self { streams })
     }
 
+    /// Whether everything was read.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.streams.iter().all(|stream| stream.is_empty())
+    }
+
     /// Turns the previous frame into the next one; `None` if the tiles do not fit it.
     pub(crate) fn patch(&mut self, frame: &mut [u8]) -> Option<()> {
         let (map, later) = self.streams[0].split_at_checked(map_bytes(frame.len()))?;
@@ -242,7 +247,7 @@ mod tests {
                     reader.patch(&mut decoded).unwrap();
                     assert_eq!(&decoded, frame, "length {length}, width {width}, changes {changes}");
                 }
-                assert!(reader.streams.iter().all(|stream| stream.is_empty()));
+                assert!(reader.is_empty());
             }
         }
     }

@@ -177,6 +177,18 @@ impl Writer {
     }
 }
 
+impl WriterState {
+    /// Index of its environment among those of the actors.
+    pub fn actor(&self) -> u32 {
+        self.actor
+    }
+
+    /// Drops the open episode, which will not continue.
+    pub fn without_episode(self) -> Self {
+        Self { episode: None, ..self }
+    }
+}
+
 impl OpenEpisode {
     fn new(layout: &Layout, policy: u16) -> Self {
         Self {

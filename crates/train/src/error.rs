@@ -122,7 +122,7 @@ pub enum TrainError {
     #[error("the best checkpoint has the averaged parameters only")]
     OnlyAveraged,
     /// There is no environment to act in.
-    #[error("a run needs at least one environment for actors")]
+    #[error("actors.environments is 0, so the run needs actors on other machines and an evaluator")]
     NoEnvironments,
     /// The checkpoint belongs to a run with another number of environments.
     #[error("the checkpoint has {saved} environments, but the run's config has {configured}")]

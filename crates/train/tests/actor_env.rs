@@ -129,7 +129,7 @@ impl Game {
 
     /// Returns every sequence in replay by its first observation, as its batch and row.
     fn sequences(&mut self) -> (SequenceBatch, Vec<(u8, usize)>) {
-        self.env_actor.writer.as_mut().unwrap().flush(Duration::ZERO).unwrap();
+        self.env_actor.writer.as_mut().unwrap().replay_mut().unwrap().flush(Duration::ZERO).unwrap();
         let mut batch = SequenceBatch::new(&LAYOUT, 64);
         Sampler::new(&self.replay, 1).sample(&mut batch, Duration::ZERO).unwrap();
         let mut rows: Vec<(u8, usize)> = (0..64).map(|row| (batch.observations[row * LAYOUT.trace], row)).collect();
@@ -183,7 +183,7 @@ fn steps_are_stored_with_their_own_novelty_and_act_on_the_previous_one() {
         }
 
         // The last observation is requested with the next episode's first, under the old episode's policy.
-        assert_eq!(game.env_actor.writer.as_ref().unwrap().ready(), 1);
+        assert_eq!(game.env_actor.writer.as_ref().unwrap().replay().unwrap().ready(), 1);
         let (requests, _) = game.decide(1, Some(n + 1));
         assert_eq!((requests[0].first, requests[0].policy, requests[0].wants_state), (false, policy, false));
         let before = usize::from(n) - 1;

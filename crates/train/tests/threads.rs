@@ -272,7 +272,8 @@ fn fragile_actor(config: &Config, assembly: &Assembly, fail: Failure) -> Actor {
     };
     let embedding = config.agent.network.intrinsic.embedding;
     let writer = Writer::new(&assembly.agent.learner_loop.replay, 0);
-    let env_actor = EnvActor::new(spec, &config.intrinsic, embedding, 1, Some(writer), &assembly.agent.bandit).unwrap();
+    let env_actor =
+        EnvActor::new(spec, &config.intrinsic, embedding, 1, Some(writer), &*assembly.agent.bandit).unwrap();
     let observations = ObservationRows::on_host(1, inner.spec().observation_bytes());
     Actor::new(Box::new(Fragile { inner, steps_left: 20, fail }), vec![env_actor], observations).unwrap()
 }

@@ -5,6 +5,8 @@ mod estimate;
 mod local;
 pub mod manifest;
 mod progress;
+pub mod ray;
+mod slurm;
 mod status;
 mod task;
 
@@ -12,13 +14,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, anyhow, bail};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use train::run::stop::Stop;
 
 use self::axes::{Games, SweepFile};
 use self::estimate::SweepEstimate;
 use self::manifest::{Manifest, SweepDirectory, SweepRun};
 use self::progress::{RunProgress, SweepState};
+use self::ray::RayArgs;
+use self::slurm::SlurmArray;
 use self::task::Outcome;
 use crate::console::{self, ProgressLine};
 use crate::options;
@@ -71,18 +75,37 @@ struct StartArgs {
     /// Emulator frames of each run
     #[arg(long, value_parser = options::field("run.frames"))]
     frames: Option<u64>,
+    /// Where to train the runs
+    #[arg(long, value_name = "BACKEND", default_value = "local")]
+    on: Backend,
+    /// An option of sbatch without its dashes, for example partition=gpu or time=24:00:00; may be repeated
+    #[arg(long, value_name = "OPTION")]
+    slurm: Vec<String>,
+    #[command(flatten)]
+    ray: RayArgs,
     /// Runs to train at the same time [default: one per GPU, or one]
     #[arg(long, value_parser = options::count::<usize>())]
     jobs: Option<usize>,
     /// How often to try a run again after a failure
     #[arg(long, value_name = "N", default_value_t = 2)]
     retries: u32,
-    /// Print what would be trained, and start nothing
+    /// Print the runs, or the script for SLURM, and start nothing
     #[arg(long)]
     dry_run: bool,
     /// Directory that contains the runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     runs: PathBuf,
+}
+
+/// What places the runs.
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
+enum Backend {
+    /// This machine
+    Local,
+    /// A job array
+    Slurm,
+    /// A Ray cluster
+    Ray,
 }
 
 /// Arguments of `meme sweep status`.
@@ -141,7 +164,7 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
     let manifest = args.manifest(name, &directory)?;
     let places = local::places(args.jobs);
     let progress = RunProgress::of_all(&directory, &manifest)?;
-    let is_left = |progress: &&RunProgress| progress.state != SweepState::Finished;
+    let is_left = |progress: &&RunProgress| ![SweepState::Finished, SweepState::Queued].contains(&progress.state);
     let left: Vec<&SweepRun> =
         manifest.runs.iter().zip(&progress).filter(|(_, progress)| is_left(progress)).map(|(run, _)| run).collect();
     let finished = manifest.runs.len() - left.len();
@@ -150,14 +173,47 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
     let estimate = SweepEstimate::of(&manifest, &left, &args.runs)?.text(on_gpu);
     let count = manifest.runs.len();
     console::message(format_args!("sweep {name}: {count} run{}{already}; {estimate}", output::plural(count)));
+    let array = SlurmArray {
+        name,
+        directory: &directory,
+        manifest: &manifest,
+        left: &left,
+        options: &args.slurm,
+        jobs: args.jobs,
+        retries: args.retries,
+    };
+    if args.dry_run && args.on == Backend::Slurm {
+        output::print(&array.script()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     if args.dry_run {
         let list = |run: &&SweepRun| format!("{}\n", run.name);
         output::print(&left.iter().map(list).collect::<String>())?;
         return Ok(ExitCode::SUCCESS);
     }
     directory.write(&manifest)?;
-    let summary = local::train(&directory, &manifest, left, &places, args.retries, &stop)?;
-    summary.report(name, finished, count)
+    match args.on {
+        Backend::Local => {
+            let summary = local::train(&directory, &manifest, left, &places, args.retries, &stop)?;
+            summary.report(name, finished, count)
+        }
+        Backend::Slurm if left.is_empty() => Ok(ExitCode::SUCCESS),
+        Backend::Slurm => {
+            let (job, runs) = (array.submit()?, left.len());
+            let status = format!("`meme sweep status {name}` shows how far they are");
+            console::message(format_args!("submitted {runs} run{} as job {job}; {status}", output::plural(runs)));
+            Ok(ExitCode::SUCCESS)
+        }
+        Backend::Ray => {
+            if !left.is_empty() {
+                let status = ray::train(&args.ray, name, &directory, &manifest, &left, args.retries, &stop)?;
+                if !status.success() && !stop.is_requested() {
+                    console::warn(format_args!("the Ray driver ended with {status}"));
+                }
+            }
+            Summary::of(&directory, &manifest)?.report(name, 0, count)
+        }
+    }
 }
 
 impl StartArgs {
@@ -206,6 +262,19 @@ struct Summary {
 }
 
 impl Summary {
+    /// How the runs stand now.
+    fn of(directory: &SweepDirectory, manifest: &Manifest) -> Result<Self> {
+        let mut summary = Self::default();
+        for run in RunProgress::of_all(directory, manifest)? {
+            match run.state {
+                SweepState::Finished => summary.finished += 1,
+                SweepState::Failed => summary.failed.push((run.name, run.failure.unwrap_or_default())),
+                _ => summary.interrupted += 1,
+            }
+        }
+        Ok(summary)
+    }
+
     /// Counts the end of an attempt and prints it.
     fn count(&mut self, run: &SweepRun, outcome: Outcome, again: bool, line: &mut ProgressLine) {
         let name = &run.name;

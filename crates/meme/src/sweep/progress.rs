@@ -11,6 +11,7 @@ use train::run::EVALUATION_SCORE;
 use train::run::checkpoint::contents;
 
 use super::manifest::{Manifest, SweepDirectory, SweepRun};
+use super::slurm;
 use crate::config;
 
 /// The end of a metrics file that is read: dozens of rows.
@@ -22,6 +23,8 @@ const TAIL: u64 = 256 * 1024;
 pub enum SweepState {
     /// It has not started.
     Waiting,
+    /// It waits for a node of the cluster.
+    Queued,
     /// A process trains it.
     Running,
     /// It stopped or was killed, and resumes from its last checkpoint.
@@ -37,6 +40,7 @@ impl SweepState {
     pub fn text(self) -> &'static str {
         match self {
             Self::Waiting => "waiting",
+            Self::Queued => "queued",
             Self::Running => "running",
             Self::Interrupted => "interrupted",
             Self::Failed => "failed",
@@ -107,7 +111,18 @@ impl RunProgress {
 
     /// Reads how far all runs are.
     pub fn of_all(directory: &SweepDirectory, manifest: &Manifest) -> Result<Vec<Self>> {
-        manifest.runs.iter().map(|run| Self::of(directory, manifest, run)).collect()
+        let mut all: Vec<Self> =
+            manifest.runs.iter().map(|run| Self::of(directory, manifest, run)).collect::<Result<_>>()?;
+        for (index, job) in slurm::queued(directory) {
+            let Some(run) = all.get_mut(index) else { continue };
+            if ![SweepState::Finished, SweepState::Running].contains(&run.state) {
+                run.state = SweepState::Queued;
+                if job.is_running {
+                    run.node = job.node;
+                }
+            }
+        }
+        Ok(all)
     }
 }
 

@@ -60,8 +60,14 @@ fn table(runs: &[RunProgress]) -> String {
     ];
     let mut text = output::table_of(runs, &columns, &[0, 1, 6]);
     let count = |state| runs.iter().filter(|run| run.state == state).count();
-    let states =
-        [SweepState::Finished, SweepState::Running, SweepState::Interrupted, SweepState::Failed, SweepState::Waiting];
+    let states = [
+        SweepState::Finished,
+        SweepState::Running,
+        SweepState::Queued,
+        SweepState::Interrupted,
+        SweepState::Failed,
+        SweepState::Waiting,
+    ];
     let counts = states.into_iter().filter(|&state| count(state) > 0);
     let counts: Vec<String> = counts.map(|state| format!("{} {}", count(state), state.text())).collect();
     text += &format!("{} run{}: {}\n", runs.len(), output::plural(runs.len()), counts.join(", "));

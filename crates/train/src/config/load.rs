@@ -144,6 +144,15 @@ impl Sources {
     }
 }
 
+impl Config {
+    /// Reads and checks a config that [`to_toml`](Self::to_toml) has written; `name` stands for its file in messages.
+    pub fn from_toml(text: &str, name: &str) -> Result<Self, ConfigError> {
+        let mut layers = Layers::over_defaults()?;
+        layers.add_text(text, |line| Origin::File { path: name.into(), line: Some(line) });
+        layers.finish().map(|effective| effective.config)
+    }
+}
+
 /// The values so far, where each was written, and what is wrong with the rest.
 struct Layers {
     values: Table,

@@ -71,9 +71,12 @@ impl Rules {
                 )
             });
         }
-        self.at_most(("evaluation.evaluators", evaluation.evaluators), environments);
-        // A shard without a writer would waste its part of the capacity.
-        self.at_most(("replay.shards", replay.shards), environments);
+        // Without environments of its own, a run has those on other machines.
+        if environments.1 > 0 {
+            self.at_most(("evaluation.evaluators", evaluation.evaluators), environments);
+            // A shard without a writer would waste its part of the capacity.
+            self.at_most(("replay.shards", replay.shards), environments);
+        }
     }
 
     fn replay(&mut self, config: &Config) {

@@ -118,8 +118,9 @@ impl EnvConfig {
 config_schema::section! {
     /// Actors: the environments that fill the replay memory.
     pub struct ActorsConfig {
-        /// Number of environments that are played at the same time.
-        environments: usize = 128, integer(1, 65_536).unit("environments").paper();
+        /// Number of environments that are played at the same time on the learner's machine. With 0, all of them are on
+        /// other machines (`meme train --actors-listen`).
+        environments: usize = 128, integer(0, 65_536).unit("environments").paper();
         /// Number of environments per worker process. The paper has 64 actors with 2 each; fewer processes are cheaper
         /// on one machine.
         environments_per_worker: usize = 8, integer(1, 4096).unit("environments").paper_has("2");

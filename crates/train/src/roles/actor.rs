@@ -10,9 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Result, TrainError};
 use crate::roles::actor_env::{EnvActor, EnvActorState};
-use crate::roles::bandit::CentralBandit;
+use crate::roles::bandit::Policies;
 use crate::roles::inference::Decide;
 use crate::roles::messages::{ActRequests, Position, Role};
+use crate::roles::step_writer::WriteOperation;
 use crate::runtime::events::Event;
 
 /// The environments of one worker, each with its actor environment.
@@ -86,10 +87,9 @@ impl Actor {
     }
 
     /// Begins new episodes in all environments, none of which may be stepping, with this d²_m.
-    pub fn restart(&mut self, distances: DistanceMean, bandit: &CentralBandit) -> Result<()> {
+    pub fn restart(&mut self, distances: DistanceMean, bandit: &dyn Policies) -> Result<()> {
         self.environments.reset()?;
-        self.env_actors.iter_mut().for_each(|env_actor| env_actor.restart(distances, bandit));
-        Ok(())
+        self.env_actors.iter_mut().try_for_each(|env_actor| env_actor.restart(distances, bandit))
     }
 
     /// Number of episodes that each environment has begun.
@@ -126,7 +126,7 @@ impl Actor {
     pub fn resume(
         restored: RestoredEnvironments,
         observations: ObservationRows,
-        bandit: &CentralBandit,
+        bandit: &dyn Policies,
         mut resume: impl FnMut(EnvActorState) -> Result<EnvActor>,
     ) -> Result<Self> {
         let RestoredEnvironments { environments, steps, states, fault } = restored;
@@ -156,9 +156,11 @@ impl Actor {
         let size = self.environments.group_size();
         let rows = group * size..(group + 1) * size;
         self.requests.requests.clear();
+        self.requests.operations.clear();
         for (env, row) in rows.clone().enumerate() {
             self.environments.observation(group, env, self.requests.observations.row_mut(row)?);
             self.env_actors[row].request(row, &mut self.requests.requests);
+            self.requests.operations.push(self.env_actors[row].take_operations());
         }
         let mut decisions = networks.decide(&mut self.requests)?.into_iter();
         let mut actions = Vec::with_capacity(size);
@@ -185,7 +187,7 @@ impl Actor {
     }
 
     /// Takes the outcomes of a group's actions, if there are any; reports finished episodes and an actor's new positions.
-    pub fn absorb(&mut self, group: usize, bandit: &CentralBandit, on_event: &mut dyn FnMut(Event)) -> Result<()> {
+    pub fn absorb(&mut self, group: usize, bandit: &dyn Policies, on_event: &mut dyn FnMut(Event)) -> Result<()> {
         let size = self.environments.group_size();
         let bytes = self.environments.spec().observation_bytes();
         let steps = std::mem::take(&mut self.arrived[group]);
@@ -211,11 +213,17 @@ impl Actor {
         Ok(())
     }
 
+    /// Takes what a group's environments recorded for writers on another machine, one list per environment.
+    pub fn take_operations(&mut self, group: usize) -> Vec<Vec<WriteOperation>> {
+        let size = self.environments.group_size();
+        self.env_actors[group * size..(group + 1) * size].iter_mut().map(EnvActor::take_operations).collect()
+    }
+
     /// Inserts complete sequences into replay, waiting for the rate limiter at most `timeout` in all; returns whether
     /// none are left.
     pub fn flush(&mut self, timeout: Duration) -> Result<bool> {
         let start = Instant::now();
-        for writer in self.env_actors.iter_mut().filter_map(|env_actor| env_actor.writer.as_mut()) {
+        for writer in self.env_actors.iter_mut().filter_map(|env_actor| env_actor.writer.as_mut()?.replay_mut()) {
             match writer.flush(timeout.saturating_sub(start.elapsed())) {
                 Ok(()) => {}
                 Err(ReplayError::Timeout { .. }) => return Ok(false),
@@ -241,7 +249,7 @@ impl Actor {
 
     /// The writers' states, in the order of the environments.
     pub fn writers(&self) -> Vec<WriterState> {
-        self.env_actors.iter().filter_map(|env_actor| Some(env_actor.writer.as_ref()?.state())).collect()
+        self.env_actors.iter().filter_map(|env_actor| Some(env_actor.writer.as_ref()?.replay()?.state())).collect()
     }
 }
 

@@ -14,8 +14,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::IntrinsicConfig;
 use crate::error::{Result, TrainError};
-use crate::roles::bandit::CentralBandit;
+use crate::roles::bandit::Policies;
 use crate::roles::messages::{ActRequest, Decision, EpisodeReport, NoveltySums, Position, PreviousStep, Role};
+use crate::roles::step_writer::{SeenObservation, StepWriter, WriteOperation, WrittenStep};
 
 /// The agent's side of one environment.
 ///
@@ -27,8 +28,8 @@ pub struct EnvActor {
     pub spec: EnvActorSpec,
     /// What a checkpoint keeps, besides the writer's state.
     pub state: EnvActorState,
-    /// Writer of this environment's sequences; evaluators have none.
-    pub writer: Option<Writer>,
+    /// Takes this environment's steps; evaluators have none.
+    pub writer: Option<StepWriter>,
 }
 
 /// What sets one actor environment apart from the others.
@@ -132,7 +133,7 @@ impl EnvActor {
         embedding: usize,
         seed: u64,
         writer: Option<Writer>,
-        bandit: &CentralBandit,
+        bandit: &dyn Policies,
     ) -> Result<Self> {
         let novelty = EpisodicNovelty::new(intrinsic.kernel.clone(), intrinsic.memory_capacity, embedding);
         let novelty = novelty.map_err(|error| match error {
@@ -146,7 +147,7 @@ impl EnvActor {
             held: 0,
             random,
             novelty,
-            policy: bandit.choose(spec.role, spec.environment),
+            policy: bandit.choose(spec.role, spec.environment)?,
             first: true,
             previous: PreviousStep::zeros(embedding),
             pending: None,
@@ -155,12 +156,25 @@ impl EnvActor {
             positions: BTreeSet::new(),
             report: None,
         };
-        Ok(Self { spec, state, writer })
+        Ok(Self::resume(spec, state, writer))
     }
 
     /// Continues from a saved state.
     pub fn resume(spec: EnvActorSpec, state: EnvActorState, writer: Option<Writer>) -> Self {
-        Self { spec, state, writer }
+        Self { spec, state, writer: writer.map(|writer| StepWriter::Replay(Box::new(writer))) }
+    }
+
+    /// Records the steps for a writer on another machine.
+    pub fn recording(self) -> Self {
+        Self { writer: Some(StepWriter::Record(Vec::new())), ..self }
+    }
+
+    /// Takes what was recorded since the last call.
+    pub fn take_operations(&mut self) -> Vec<WriteOperation> {
+        match &mut self.writer {
+            Some(StepWriter::Record(operations)) => std::mem::take(operations),
+            _ => Vec::new(),
+        }
     }
 
     /// Starts from the d²_m of a trained agent.
@@ -179,7 +193,8 @@ impl EnvActor {
         let EnvActorState { policy, first, ref previous, ref ended, .. } = self.state;
         requests.extend(ended.clone());
         // The writer opens an episode only with its first decision.
-        let wants_state = self.writer.as_ref().is_some_and(|writer| first || writer.wants_start());
+        let wants_state =
+            self.writer.as_ref().is_some_and(|writer| first && writer.wants_states() || writer.wants_start());
         let EnvActorSpec { slot, role, .. } = self.spec;
         let (previous, kept_blocks) = (previous.clone(), self.state.kept_blocks.clone());
         requests.push(ActRequest {
@@ -205,7 +220,7 @@ impl EnvActor {
             self.state.novelty.start_episode();
             self.state.sums = NoveltySums::default();
             if let Some(writer) = &mut self.writer {
-                writer.begin_episode(self.state.policy as u16)?;
+                writer.write(WriteOperation::Begin { policy: self.state.policy as u16 }, None)?;
             }
         }
         let decision = decisions.next().ok_or(TrainError::MissingDecision)?;
@@ -246,7 +261,7 @@ impl EnvActor {
         &mut self,
         step: &Step,
         last: impl FnOnce() -> Vec<u8>,
-        bandit: &CentralBandit,
+        bandit: &dyn Policies,
     ) -> Result<Option<EpisodeReport>> {
         let EnvActorSpec { role, environment, slot, hides_rewards, .. } = self.spec;
         let mut pending = self.state.pending.take().ok_or(TrainError::MissingDecision)?;
@@ -262,7 +277,7 @@ impl EnvActor {
             // The action has no outcome: the observation that it was chosen for is the episode's last.
             self.write_last(&pending.observation, pending.step.rewards, &pending.step.embedding)?;
             bandit.abandon(role, policy)?;
-            self.next_episode(bandit);
+            self.next_episode(bandit)?;
             return Ok(report);
         }
         self.write(&pending, if ending == Ending::Terminated { 0.0 } else { 1.0 })?;
@@ -278,7 +293,7 @@ impl EnvActor {
         };
         bandit.report(role, environment, policy, if hides_rewards { 0.0 } else { score })?;
         let kept_blocks = self.state.kept_blocks.clone();
-        self.next_episode(bandit);
+        self.next_episode(bandit)?;
         if self.writer.is_none() {
             return Ok(Some(ended));
         }
@@ -299,34 +314,34 @@ impl EnvActor {
     }
 
     /// Forgets the current episode and begins the next one with this d²_m, as an evaluator does for an evaluation.
-    pub fn restart(&mut self, distances: DistanceMean, bandit: &CentralBandit) {
+    pub fn restart(&mut self, distances: DistanceMean, bandit: &dyn Policies) -> Result<()> {
         self.state.pending = None;
         self.state.novelty.distance_mean = distances;
-        self.next_episode(bandit);
+        self.next_episode(bandit)
     }
 
     /// Abandons the current episode, which its environment can't continue. An episode that has just ended is kept.
-    pub fn abandon(&mut self, bandit: &CentralBandit) -> Result<()> {
+    pub fn abandon(&mut self, bandit: &dyn Policies) -> Result<()> {
         if self.state.first && self.state.pending.is_none() {
             return Ok(());
         }
         if let Some(writer) = &mut self.writer {
-            writer.abandon_episode();
+            writer.write(WriteOperation::Abandon, None)?;
         }
         bandit.abandon(self.spec.role, self.state.policy)?;
         (self.state.ended, self.state.pending) = (None, None);
-        self.next_episode(bandit);
-        Ok(())
+        self.next_episode(bandit)
     }
 
-    fn next_episode(&mut self, bandit: &CentralBandit) {
-        self.state.policy = bandit.choose(self.spec.role, self.spec.environment);
+    fn next_episode(&mut self, bandit: &dyn Policies) -> Result<()> {
+        self.state.policy = bandit.choose(self.spec.role, self.spec.environment)?;
         if let Some(dropped) = &self.spec.exploration.dropped {
             (self.state.kept_blocks, self.state.held) = (Some(dropped.draw(&mut self.state.random)), 0);
         }
         self.state.first = true;
         self.state.positions.clear();
         self.state.previous = PreviousStep::zeros(self.state.previous.embedding.len());
+        Ok(())
     }
 
     /// r_NGU of the observation that was decided on, and its parts.
@@ -343,23 +358,14 @@ impl EnvActor {
         let PendingAction { observation, probability, step: PreviousStep { action, rewards, embedding }, .. } = pending;
         let start = pending.state.as_ref();
         let start = start.map(|state| SequenceStart { state, parameter_version: pending.version });
-        let step = replay::Step {
-            action: *action as u16,
-            behaviour_probability: *probability,
-            reward_extrinsic: rewards.extrinsic,
-            reward_ngu: rewards.ngu,
-            reward_rnd: rewards.rnd,
-            reward_episodic: rewards.episodic,
-            discount,
-            embedding,
-        };
-        Ok(writer.append(observation, &step, start)?)
+        let (action, probability, rewards) = (*action as u16, *probability, *rewards);
+        let step = WriteOperation::Append(WrittenStep { action, probability, rewards, discount });
+        writer.write(step, Some(SeenObservation { observation, embedding, start }))
     }
 
     fn write_last(&mut self, observation: &[u8], rewards: StepRewards, embedding: &[f16]) -> Result<()> {
         let Some(writer) = &mut self.writer else { return Ok(()) };
-        let last = replay::Step::last([rewards.ngu, rewards.rnd, rewards.episodic], embedding);
-        Ok(writer.end_episode(observation, &last)?)
+        writer.write(WriteOperation::End(rewards), Some(SeenObservation { observation, embedding, start: None }))
     }
 
     /// Ends the last episode, whose final observation the networks have seen.

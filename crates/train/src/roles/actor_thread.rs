@@ -14,6 +14,7 @@ use crate::roles::inference::Decide;
 use crate::roles::inference_server::InferenceClient;
 use crate::roles::messages::{ActRequests, Decision, Role};
 use crate::runtime::events::Event;
+use crate::runtime::remote_actors::SavedRemoteActor;
 use crate::runtime::run_control::{POLL, RunControl};
 use crate::runtime::timesheet::{Activity, Stopwatch};
 
@@ -26,6 +27,16 @@ pub(crate) enum ThreadMessage {
         pause: u64,
         index: usize,
         copy: ThreadCopy,
+    },
+    /// A remote actor for a checkpoint, with the number of its lease.
+    SavedRemote {
+        pause: u64,
+        saved: (u64, SavedRemoteActor),
+        writers: Vec<WriterState>,
+    },
+    /// A remote actor is gone; it is saved in no checkpoint.
+    RemoteLeft {
+        lease: u64,
     },
     /// The thread has failed. After an environment's failure it still answers every pause.
     Failed(TrainError),
@@ -120,7 +131,7 @@ impl ActorThread {
             self.stopwatch.lap(Activity::BetweenEvaluations);
             if let Some(begun) = begun {
                 number = begun.number;
-                self.actor.restart(begun.distances, &self.bandit)?;
+                self.actor.restart(begun.distances, &*self.bandit)?;
                 self.play_evaluation()?;
             } else if let Some(pause) = self.control.wanted_pause() {
                 self.send_copy(pause);
@@ -186,7 +197,7 @@ impl ActorThread {
         };
         self.actor.wait(group, &mut send)?;
         self.stopwatch.lap(Activity::WaitingForEnvironments);
-        self.actor.absorb(group, &self.bandit, &mut send)
+        self.actor.absorb(group, &*self.bandit, &mut send)
     }
 
     /// Inserts sequences into replay, however long that takes; returns false if the run stops.

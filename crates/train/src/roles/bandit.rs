@@ -11,6 +11,30 @@ use serde::{Deserialize, Serialize};
 use crate::error::Result;
 use crate::roles::messages::Role;
 
+/// Where episodes get their policies: the bandit itself, or a connection to it.
+pub trait Policies {
+    /// Chooses the policy for an environment's next episode.
+    fn choose(&self, role: Role, environment: usize) -> Result<usize>;
+    /// Records the score of a finished episode.
+    fn report(&self, role: Role, environment: usize, policy: usize, score: f64) -> Result<()>;
+    /// Records that an episode was lost.
+    fn abandon(&self, role: Role, policy: usize) -> Result<()>;
+}
+
+impl Policies for CentralBandit {
+    fn choose(&self, role: Role, environment: usize) -> Result<usize> {
+        Ok(self.choose(role, environment))
+    }
+
+    fn report(&self, role: Role, environment: usize, policy: usize, score: f64) -> Result<()> {
+        self.report(role, environment, policy, score)
+    }
+
+    fn abandon(&self, role: Role, policy: usize) -> Result<()> {
+        self.abandon(role, policy)
+    }
+}
+
 /// Chooses policies for actors and evaluators and learns from the actors' episodes.
 #[derive(Debug)]
 pub struct CentralBandit(Mutex<BanditState>);
@@ -69,7 +93,7 @@ impl CentralBandit {
         let policies = state.pulls.len();
         let policy = match &mut state.chooser {
             PolicyChooser::Central(bandit) => bandit.choose(uniforms),
-            PolicyChooser::PerActor(bandits) => bandits[environment].choose(uniforms),
+            PolicyChooser::PerActor(bandits) => own(bandits, environment).choose(uniforms),
             // NGU, appendix A: h = j mod (N - 1).
             PolicyChooser::Fixed(_) => environment % policies.saturating_sub(1).max(1),
         };
@@ -82,7 +106,7 @@ impl CentralBandit {
         if role == Role::Actor {
             match &mut self.lock().chooser {
                 PolicyChooser::Central(bandit) | PolicyChooser::Fixed(bandit) => bandit.update(policy, score)?,
-                PolicyChooser::PerActor(bandits) => bandits[environment].update(policy, score)?,
+                PolicyChooser::PerActor(bandits) => own(bandits, environment).update(policy, score)?,
             }
         }
         Ok(())
@@ -112,6 +136,12 @@ impl CentralBandit {
         // The state is valid after every statement, even if a thread panicked while it held the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The bandit of an environment. There may be more remote environments now than when the run began.
+fn own(bandits: &mut [SlidingWindow], environment: usize) -> &mut SlidingWindow {
+    let count = bandits.len();
+    &mut bandits[environment % count]
 }
 
 impl PolicyChooser {

@@ -63,7 +63,7 @@ impl EvaluationSetup {
             published.evaluate_online();
         }
         let (agent, intrinsic) = (&config.agent, &config.intrinsic);
-        let roles = RoleSizes { actors: 0, evaluators: environments };
+        let roles = RoleSizes { actors: 0, evaluators: environments, remote: 0 };
         let inference = Inference::new(agent, intrinsic, &observation, actions, roles, device, &published)?;
         Ok(Self { sets, spec, inference, bandit, updates: published.version, distances })
     }
@@ -165,7 +165,7 @@ impl Evaluation {
         }
         for actor in playing {
             let mut on_event = |event| match event {
-                Event::Fault(fault) => warn(&fault),
+                Event::Notice(fault) | Event::Fault(fault) => warn(&fault),
                 Event::Episode(report) => {
                     let played = &mut played[report.environment];
                     if played.len() < wanted[report.environment] {

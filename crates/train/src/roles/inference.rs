@@ -41,6 +41,8 @@ pub struct RoleSizes {
     pub actors: usize,
     /// Environments of the averaged network.
     pub evaluators: usize,
+    /// Environments of the online network on other machines; their slots come last.
+    pub remote: usize,
 }
 
 /// The recurrent state of every actor environment, as a checkpoint keeps it.
@@ -60,8 +62,8 @@ impl Inference {
     ) -> Result<Self> {
         let online = ActingNetwork::new(agent, observation, actions, device)?;
         let average = ActingNetwork::new(agent, observation, actions, device)?;
-        let RoleSizes { actors, evaluators } = roles;
-        let states = RecurrentStates::new(&online.networks, actors + evaluators, device)?;
+        let RoleSizes { actors, evaluators, remote } = roles;
+        let states = RecurrentStates::new(&online.networks, actors + evaluators + remote, device)?;
         let mut inference = Self {
             online,
             average,
@@ -75,7 +77,7 @@ impl Inference {
         };
         inference.refresh(published)?;
         inference.refresh_evaluators(published)?;
-        inference.online.prepare(actors, &inference.states)?;
+        inference.online.prepare(actors + remote, &inference.states)?;
         inference.average.prepare(evaluators, &inference.states)?;
         Ok(inference)
     }
@@ -115,7 +117,8 @@ impl Inference {
 
     /// Continues from saved recurrent states.
     pub fn restore(&mut self, saved: &SavedStates) -> Result<()> {
-        for (slot, state) in saved.0.iter().enumerate() {
+        // Remote environments come last; there may be fewer of them than before.
+        for (slot, state) in saved.0.iter().enumerate().take(self.states.environments()) {
             self.states.write(slot, state)?;
         }
         Ok(())

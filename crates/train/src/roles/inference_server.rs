@@ -52,6 +52,21 @@ pub struct AwayGuard<'a> {
     client: &'a InferenceClient,
 }
 
+/// Makes clients of a server whose owner is elsewhere; the server's thread ends only after it is dropped.
+#[derive(Clone)]
+pub(crate) struct InferenceConnector {
+    inbox: Sender<ServerRequest>,
+}
+
+impl InferenceConnector {
+    /// Returns a connection for one actor.
+    pub(crate) fn client(&self, role: Role) -> InferenceClient {
+        let client = InferenceClient { role, inbox: self.inbox.clone() };
+        client.notify(ServerRequest::Arrive(role));
+        client
+    }
+}
+
 impl InferenceServer {
     /// Starts the thread, which records its time with `stopwatch`.
     ///
@@ -82,9 +97,12 @@ impl InferenceServer {
 
     /// Returns a connection for one actor.
     pub fn client(&self, role: Role) -> InferenceClient {
-        let client = InferenceClient { role, inbox: self.inbox.clone() };
-        client.notify(ServerRequest::Arrive(role));
-        client
+        self.connector().client(role)
+    }
+
+    /// Returns what makes connections later.
+    pub(crate) fn connector(&self) -> InferenceConnector {
+        InferenceConnector { inbox: self.inbox.clone() }
     }
 
     /// Hands over newer parameters, used from the next batch on or once the learner's device has finished them.
@@ -297,7 +315,7 @@ mod tests {
 
     fn start(config: &Config, published: &PublishedParameters, slots: usize) -> InferenceServer {
         let Config { agent, intrinsic, .. } = config;
-        let roles = RoleSizes { actors: slots, evaluators: 0 };
+        let roles = RoleSizes { actors: slots, evaluators: 0, remote: 0 };
         let inference = Inference::new(agent, intrinsic, &observation(), 2, roles, Device::Cpu, published).unwrap();
         let stopwatch = Stopwatch::new(&Arc::default(), ThreadRole::Inference);
         InferenceServer::start(inference, &config.inference, EvaluationRefresh::Between, stopwatch).unwrap()
@@ -320,7 +338,9 @@ mod tests {
         let request =
             ActRequest { slot, role, first, last_observation, row, policy, wants_state, previous, kept_blocks: None };
         let observations = ObservationRows::on_host(1, self::observation().bytes());
-        client.decide(&mut ActRequests { requests: vec![request], observations }).map(|all| all.len())
+        client
+            .decide(&mut ActRequests { requests: vec![request], ..ActRequests::new(observations) })
+            .map(|all| all.len())
     }
 
     /// A refresh has no reply, and stale decisions must not be served forever.
@@ -347,7 +367,7 @@ mod tests {
         let learner = |seed| Learner::new(&config.agent, &observation(), 2, seed, Device::Cpu).unwrap();
         for (evaluators, follows) in [(EvaluationRefresh::Between, false), (EvaluationRefresh::During, true)] {
             let first = published(&config);
-            let roles = RoleSizes { actors: 1, evaluators: 1 };
+            let roles = RoleSizes { actors: 1, evaluators: 1, remote: 0 };
             let (agent, intrinsic) = (&config.agent, &config.intrinsic);
             let inference = Inference::new(agent, intrinsic, &observation(), 2, roles, Device::Cpu, &first).unwrap();
             let stopwatch = Stopwatch::new(&Arc::default(), ThreadRole::Inference);
@@ -369,7 +389,10 @@ mod tests {
                     kept_blocks: None,
                 };
                 let observations = ObservationRows::on_host(1, observation().bytes());
-                client.decide(&mut ActRequests { requests: vec![request], observations }).unwrap()[0].q.clone()
+                client.decide(&mut ActRequests { requests: vec![request], ..ActRequests::new(observations) }).unwrap()
+                    [0]
+                .q
+                .clone()
             };
             let before = values();
             server.refresh(PublishedParameters::of(&learner(2)).unwrap()).unwrap();

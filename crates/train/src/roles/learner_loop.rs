@@ -205,7 +205,7 @@ mod tests {
                 for group in 0..actor.groups() {
                     actor.decide(group, inference).unwrap();
                     actor.wait(group, &mut |_| panic!("a fault")).unwrap();
-                    actor.absorb(group, bandit, &mut |_| {}).unwrap();
+                    actor.absorb(group, &**bandit, &mut |_| {}).unwrap();
                 }
                 actor.flush(Duration::ZERO).unwrap();
             }

@@ -6,6 +6,7 @@ use half::f16;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
+use crate::roles::step_writer::WriteOperation;
 
 /// Which parameters act, and what becomes of the experience.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +65,8 @@ pub struct ActRequest {
 pub struct ActRequests {
     /// The requests.
     pub requests: Vec<ActRequest>,
+    /// What each environment recorded for a writer on another machine, in the order of the group; empty lists otherwise.
+    pub operations: Vec<Vec<WriteOperation>>,
     /// Current observations of all the actor's environments, in memory that suits the networks.
     pub observations: ObservationRows,
 }
@@ -71,7 +74,7 @@ pub struct ActRequests {
 impl ActRequests {
     /// No requests yet, with memory for the observations.
     pub fn new(observations: ObservationRows) -> Self {
-        Self { requests: Vec::new(), observations }
+        Self { requests: Vec::new(), operations: Vec::new(), observations }
     }
 
     /// The observation that a request is about.
@@ -124,6 +127,16 @@ impl Position {
     pub fn new(ram: &[u8]) -> Option<Self> {
         let bytes = ram.iter().rev().fold(0, |bytes, &byte| bytes << 8 | u64::from(byte));
         (!ram.is_empty()).then_some(Self(bytes))
+    }
+
+    /// The position with these bytes.
+    pub fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// The bytes.
+    pub fn bits(self) -> u64 {
+        self.0
     }
 
     /// The first byte, such as the room.

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::error::{Result, TrainError};
 use crate::roles::actor::{Actor, RestoredEnvironments, SavedActor};
 use crate::roles::actor_env::{EnvActor, EnvActorSpec, Exploration};
-use crate::roles::bandit::CentralBandit;
+use crate::roles::bandit::{CentralBandit, Policies};
 use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::learner_loop::LearnerLoop;
 use crate::roles::messages::Role;
@@ -24,6 +24,7 @@ use crate::roles::training_agent::{NeighbourDistances, TrainingAgent};
 use crate::run::checkpoint::contents::EvaluatorStates;
 use crate::run::checkpoint::{Checkpoint, contents};
 use crate::runtime::published_parameters::PublishedParameters;
+use crate::runtime::remote_actors::{SavedRemoteActors, groups, remote_epsilon, remote_seed};
 
 /// The environment to play, and where its workers come from.
 #[derive(Clone, Debug)]
@@ -50,6 +51,10 @@ pub struct Assembly {
     pub evaluators: Vec<Actor>,
     /// What the checkpoint had of the evaluators.
     pub evaluator_states: EvaluatorStates,
+    /// The run's environment.
+    pub spec: EnvSpec,
+    /// Remote actors of the checkpoint, and their writers.
+    pub remote: (SavedRemoteActors, Vec<WriterState>),
 }
 
 /// Purpose of a seed; each has its own random numbers.
@@ -69,6 +74,17 @@ fn seed_for(run: u64, purpose: Purpose) -> u64 {
 impl Assembly {
     /// Assembles a new run, or one that resumes from a checkpoint.
     pub fn new(task: &Task, config: &Config, device: Device, checkpoint: Option<&Checkpoint>) -> Result<Self> {
+        Self::with_remote(task, config, device, checkpoint, 0)
+    }
+
+    /// Assembles a run with up to `remote` environments on other machines.
+    pub fn with_remote(
+        task: &Task,
+        config: &Config,
+        device: Device,
+        checkpoint: Option<&Checkpoint>,
+        remote: usize,
+    ) -> Result<Self> {
         let seed = |purpose| seed_for(config.run.seed, purpose);
         let actors = make_sets(task, config, 0, config.actors.environments, None)?;
         let mut evaluating = config.clone();
@@ -76,7 +92,9 @@ impl Assembly {
         evaluating.actors.groups = 1;
         let cap = Some(config.evaluation.frame_cap);
         let evaluators = make_sets(task, &evaluating, config.actors.environments, config.evaluation.evaluators, cap)?;
-        let spec = actors.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
+        // A run can leave all acting to other machines, and evaluate only.
+        let any = if remote > 0 { actors.first().or(evaluators.first()) } else { actors.first() };
+        let spec = any.ok_or(TrainError::NoEnvironments)?.spec().clone();
         let (observation, actions) = (observation_spec(&spec), spec.actions());
         let (learner, saved) = match checkpoint {
             None => (Learner::new(&config.agent, &observation, actions, seed(Purpose::Parameters), device)?, None),
@@ -92,7 +110,7 @@ impl Assembly {
         let (state, embedding) = (learner.networks.state_length(), learner.networks.embedding_length);
         let droppable_blocks = learner.networks.agent.droppable_blocks();
         let replay_config = config.replay_for(spec.observation_bytes(), state, seed(Purpose::Draws));
-        let (replay, writers) = match checkpoint {
+        let (replay, mut writers) = match checkpoint {
             None => (Replay::new(replay_config)?, Vec::new()),
             Some(checkpoint) => {
                 let Restored { replay, writers } = contents::replay(checkpoint, &replay_config)?;
@@ -108,14 +126,14 @@ impl Assembly {
         if let (Some(checkpoint), Some((_, state))) = (checkpoint, &saved) {
             contents::restore_acting(checkpoint, state, &mut published)?;
         }
-        let roles = RoleSizes { actors: config.actors.environments, evaluators: config.evaluation.evaluators };
+        let roles = RoleSizes { actors: config.actors.environments, evaluators: config.evaluation.evaluators, remote };
         let mut inference =
             Inference::new(&config.agent, &config.intrinsic, &observation, actions, roles, device, &published)?;
         let (bandit, distances, saved_actors, evaluator_states) = match saved {
             None => {
                 let bandit = CentralBandit::new(
                     config.agent.policies.count,
-                    config.actors.environments,
+                    config.actors.environments + remote,
                     &config.bandit,
                     seed(Purpose::Bandit),
                 );
@@ -129,11 +147,14 @@ impl Assembly {
         let sizes: Vec<usize> = actors.iter().chain(&evaluators).map(|set| environments(set.as_ref())).collect();
         let mut rows = inference.observation_rows(&sizes)?;
         let evaluator_rows = rows.split_off(actors.len());
+        let remote_writers = writers.split_off(writers.len().min(config.actors.environments));
+        let saved_remote = checkpoint.map_or(Ok(SavedRemoteActors::default()), contents::remote)?;
         let builder = ActorBuilder { config, embedding, droppable_blocks, replay: &replay, bandit: &bandit };
         let actors = builder.actors(actors, rows, saved_actors, writers)?;
         let evaluators = builder.evaluators(evaluators, evaluator_rows, &evaluator_states.episodes)?;
-        let agent = TrainingAgent { learner_loop, bandit: Arc::new(bandit), distances, environment: spec };
-        Ok(Self { agent, inference, published, actors, evaluators, evaluator_states })
+        let agent = TrainingAgent { learner_loop, bandit: Arc::new(bandit), distances, environment: spec.clone() };
+        let remote = (saved_remote, remote_writers);
+        Ok(Self { agent, inference, published, actors, evaluators, evaluator_states, spec, remote })
     }
 }
 
@@ -156,25 +177,80 @@ pub(crate) fn make_sets(
     frame_cap: Option<u32>,
 ) -> Result<Vec<Box<dyn Environments>>> {
     let per_worker = config.actors.environments_per_worker;
-    let worker = |made: usize| {
-        let environments = per_worker.min(count - made);
-        WorkerConfig {
-            environment: task.environment.clone(),
-            python: task.python.clone(),
-            package: task.package.clone(),
-            first_index: (first + made) as u64,
-            environments,
-            groups: if environments.is_multiple_of(config.actors.groups) { config.actors.groups } else { 1 },
-            seed: seed_for(config.run.seed, Purpose::Environments),
-            ale: config.env.ale_options(),
-            frame_cap: frame_cap.map(u64::from),
-            ram: config.env.ram.clone(),
-            max_side: config.env.max_side,
-            view: config.env.view(),
-            limits: config.env.limits(),
-        }
-    };
+    let worker = |made: usize| worker(task, config, (first + made) as u64, per_worker.min(count - made), frame_cap);
     Ok(envs::make_all(&(0..count).step_by(per_worker).map(worker).collect::<Vec<_>>())?)
+}
+
+/// The worker that runs environments whose indices start at `first`.
+fn worker(task: &Task, config: &Config, first: u64, environments: usize, frame_cap: Option<u32>) -> WorkerConfig {
+    WorkerConfig {
+        environment: task.environment.clone(),
+        python: task.python.clone(),
+        package: task.package.clone(),
+        first_index: first,
+        environments,
+        groups: groups(&config.actors, environments),
+        seed: seed_for(config.run.seed, Purpose::Environments),
+        ale: config.env.ale_options(),
+        frame_cap: frame_cap.map(u64::from),
+        ram: config.env.ram.clone(),
+        max_side: config.env.max_side,
+        view: config.env.view(),
+        limits: config.env.limits(),
+    }
+}
+
+/// The places of an actor on another machine than the learner.
+#[derive(Clone, Copy, Debug)]
+pub struct RemotePlaces {
+    /// First of the run's remote environments.
+    pub first: usize,
+    /// Number of environments.
+    pub environments: usize,
+    /// Most remote environments of the run.
+    pub capacity: usize,
+    /// Index of the first environment, from which its episodes follow.
+    pub index: u64,
+    /// Length of f(x).
+    pub embedding: usize,
+    /// Residual blocks of the torso that an actor may drop.
+    pub droppable_blocks: usize,
+}
+
+/// Builds the half of a remote actor that is on this machine: environments, episodic memories, choice of actions. It
+/// continues from a state that [`Actor::save`] returned, if there is one.
+pub fn remote_actor(
+    task: &Task,
+    config: &Config,
+    places: RemotePlaces,
+    saved: Option<SavedActor>,
+    policies: &dyn Policies,
+) -> Result<Actor> {
+    let RemotePlaces { first, environments: count, capacity, index, embedding, droppable_blocks } = places;
+    let set = envs::make_all(&[worker(task, config, index, count, None)])?.pop().ok_or(TrainError::NoEnvironments)?;
+    let rows = ObservationRows::on_host(count, set.spec().observation_bytes());
+    let spec = |environment: usize| EnvActorSpec {
+        role: Role::Actor,
+        environment,
+        slot: environment,
+        epsilon: remote_epsilon(&config.actors, first + environment, capacity),
+        hides_rewards: config.env.hide_rewards,
+        exploration: Exploration::of_actors(&config.agent, droppable_blocks),
+    };
+    let Some(saved) = saved else {
+        let new = |environment: usize| {
+            let seed = remote_seed(config.run.seed, index + environment as u64);
+            let env_actor = EnvActor::new(spec(environment), &config.intrinsic, embedding, seed, None, policies)?;
+            Ok(env_actor.recording())
+        };
+        return new_actors(vec![set], vec![rows], new)?.pop().ok_or(TrainError::NoEnvironments);
+    };
+    let mut environment = 0;
+    let resume = |state| {
+        environment += 1;
+        Ok(EnvActor::resume(spec(environment - 1), state, None).recording())
+    };
+    Actor::resume(RestoredEnvironments::new(set, saved)?, rows, policies, resume)
 }
 
 /// Restores all sets in parallel: each has its own worker.

@@ -14,6 +14,8 @@ pub enum Event {
     Update(LearnerUpdate),
     /// Evaluators have finished an evaluation.
     Evaluation(EvaluationReport),
+    /// Something that people should know, such as a remote actor that joins; in words.
+    Notice(String),
     /// Something failed and was recovered from, such as a lost worker; in words.
     Fault(String),
 }

@@ -64,7 +64,7 @@ impl Lockstep {
             inference.refresh_evaluators(&agent.learner_loop.published()?)?;
             self.evaluations.begin(now, frames, agent)?;
             for evaluator in evaluators {
-                evaluator.restart(agent.distances.mean, &agent.bandit)?;
+                evaluator.restart(agent.distances.mean, &*agent.bandit)?;
             }
         }
         if !self.evaluations.is_playing() {

@@ -143,7 +143,7 @@ impl MetricsAccumulator {
                 let score = MeanScore::of(scores);
                 self.evaluation = Some(LastEvaluation { score, frames: *frames, began: Some(*began) });
             }
-            Event::Fault(_) => {}
+            Event::Fault(_) | Event::Notice(_) => {}
         }
     }
 

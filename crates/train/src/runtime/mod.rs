@@ -5,6 +5,7 @@ pub mod events;
 pub mod lockstep;
 pub mod metrics_accumulator;
 pub mod published_parameters;
+pub mod remote_actors;
 pub mod resume;
 pub(crate) mod run_control;
 pub mod status;

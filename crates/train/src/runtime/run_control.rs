@@ -97,6 +97,12 @@ impl RunControl {
         self.sleep_until(|signals| !(signals.pausing && signals.pause == number));
     }
 
+    /// Sleeps until the pause of this number ends, the run stops, or the time has passed.
+    pub(crate) fn wait_out_pause_for(&self, number: u64, timeout: Duration) {
+        let lasts = |signals: &mut Signals| signals.pausing && signals.pause == number && !self.is_stopping();
+        drop(self.changed.wait_timeout_while(self.signals(), timeout, lasts));
+    }
+
     /// Sleeps until a pause begins, and returns its number, or until the run stops.
     pub(crate) fn await_pause(&self) -> Option<u64> {
         let signals = self.sleep_until(|signals| signals.pausing);

@@ -1,7 +1,8 @@
 //! Every role on its own threads: actors, inference, batch prefetch, and the learner on the caller's.
 
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
@@ -19,6 +20,7 @@ use crate::roles::training_agent::TrainingAgent;
 use crate::run::checkpoint::contents::{EvaluatorStates, RoleStates, TrainingSnapshot};
 use crate::runtime::assembly::Assembly;
 use crate::runtime::events::Event;
+use crate::runtime::remote_actors::{RemoteActors, RemoteRun, SavedRemoteActors};
 use crate::runtime::run_control::{POLL, RunControl};
 use crate::runtime::timesheet::{Activity, ActivityTimes, Stopwatch, ThreadRole, Timesheet};
 use crate::runtime::{AfterCopy, TrainingRuntime};
@@ -36,6 +38,7 @@ pub struct Threads {
     frames_per_step: u64,
     evaluations: EvaluationRounds,
     started: Instant,
+    remote: Option<Arc<RemoteActors>>,
     timesheet: Arc<Timesheet>,
     stopwatch: Stopwatch,
 }
@@ -49,9 +52,14 @@ struct BatchChannels {
 impl Threads {
     /// Starts all threads.
     pub fn start(assembly: Assembly, config: &Config) -> Result<Self> {
-        let Assembly { agent, inference, actors, evaluators, .. } = assembly;
-        let frames_per_step = actors.first().map_or(1, |actor| u64::from(actor.spec().frames_per_step));
-        let steps = actors.iter().map(|actor| actor.steps).sum();
+        Self::with_remote(assembly, config, None)
+    }
+
+    /// Starts all threads, and lets remote actors join.
+    pub fn with_remote(assembly: Assembly, config: &Config, remote: Option<Arc<RemoteActors>>) -> Result<Self> {
+        let Assembly { agent, inference, actors, evaluators, spec, remote: (saved, writers), .. } = assembly;
+        let frames_per_step = u64::from(spec.frames_per_step);
+        let steps = saved.steps + actors.iter().map(|actor| actor.steps).sum::<u64>();
         let control = Arc::new(RunControl::new(steps));
         let timesheet = Arc::new(Timesheet::default());
         // Large allocations come first: if one fails, there is no thread to end yet.
@@ -80,6 +88,7 @@ impl Threads {
             frames_per_step,
             evaluations: EvaluationRounds::new(&config.evaluation, 0.0),
             started: Instant::now(),
+            remote: remote.clone(),
             stopwatch: stopwatch(ThreadRole::Learner),
             timesheet: Arc::clone(&timesheet),
         };
@@ -103,17 +112,33 @@ impl Threads {
         }
         let sampler = PrefetchThread {
             prefetch,
-            replay,
-            control,
+            replay: Arc::clone(&replay),
+            control: Arc::clone(&control),
             empty: empty_batches,
             filled: filled_batches,
             stopwatch: stopwatch(ThreadRole::Sampler),
         };
+        let failures = sender.clone();
         threads.sampler = Some(spawn("the sampler", move || {
             if let Err(error) = sampler.run() {
-                let _ = sender.send(ThreadMessage::Failed(error));
+                let _ = failures.send(ThreadMessage::Failed(error));
             }
         })?);
+        if let Some(remote) = remote {
+            remote.counters().steps.store(saved.steps, Ordering::Relaxed);
+            let run = RemoteRun {
+                inference: threads.server()?.connector(),
+                embedding: threads.agent.learner_loop.learner.networks.embedding_length,
+                droppable_blocks: threads.agent.learner_loop.learner.networks.agent.droppable_blocks(),
+                replay,
+                bandit: Arc::clone(&threads.agent.bandit),
+                control,
+                messages: Mutex::new(sender),
+                config: config.clone(),
+                spec,
+            };
+            remote.open(run, saved.with_writers(writers, config.actors.environments));
+        }
         Ok(threads)
     }
 
@@ -147,8 +172,8 @@ impl Threads {
             match message {
                 ThreadMessage::Event(event) => self.pass_on(event, on_event),
                 ThreadMessage::Failed(error) => return Err(error),
-                // Sent during pauses only, and `copy` waits for it.
-                ThreadMessage::Saved { .. } => {}
+                // Sent during pauses only, and `copy` waits for them.
+                ThreadMessage::Saved { .. } | ThreadMessage::SavedRemote { .. } | ThreadMessage::RemoteLeft { .. } => {}
             }
         }
         Ok(())
@@ -216,12 +241,19 @@ impl TrainingRuntime for Threads {
         let this_pause = self.control.begin_pause();
         let mut saved = Vec::new();
         let mut failure = None;
-        while saved.len() < self.actors.len() {
+        let mut awaited = self.remote.as_ref().map(|remote| remote.pause()).unwrap_or_default();
+        let mut saved_remote = self.remote.as_ref().map(|remote| remote.waiting()).unwrap_or_default();
+        while saved.len() < self.actors.len() || !awaited.is_empty() {
             match self.messages.recv().map_err(|_| TrainError::Gone { role: "the actors" })? {
                 ThreadMessage::Event(event) => self.pass_on(event, on_event),
                 ThreadMessage::Saved { pause, index, copy } if pause == this_pause => saved.push((index, copy)),
+                ThreadMessage::SavedRemote { pause, saved: (lease, actor), writers } if pause == this_pause => {
+                    awaited.remove(&lease);
+                    saved_remote.push((actor, writers));
+                }
+                ThreadMessage::RemoteLeft { lease } => drop(awaited.remove(&lease)),
                 // From a pause that an error ended.
-                ThreadMessage::Saved { .. } => {}
+                ThreadMessage::Saved { .. } | ThreadMessage::SavedRemote { .. } => {}
                 // Its copy is still to come.
                 ThreadMessage::Failed(error) if error.is_from_environment() => failure = failure.or(Some(error)),
                 ThreadMessage::Failed(error) => return Err(error),
@@ -246,18 +278,24 @@ impl TrainingRuntime for Threads {
                 ThreadCopy::Evaluator(episodes) => roles.evaluators.episodes.extend(episodes),
             }
         }
+        let remote = self.remote.as_ref().map(|remote| {
+            let steps = remote.counters().steps.load(Ordering::Relaxed);
+            SavedRemoteActors::new(steps, saved_remote, &mut writers)
+        });
         let replay = Snapshot::take(&self.agent.learner_loop.replay, writers);
         let frames = self.frames();
         if after == AfterCopy::Continue {
             // Only this thread changes the learner, so the others need not pause for its copy.
             self.control.end_pause();
+            self.remote.iter().for_each(|remote| remote.end_pause());
         }
-        TrainingSnapshot::new(frames, &self.agent, bandit, roles, replay)
+        Ok(TrainingSnapshot::new(frames, &self.agent, bandit, roles, replay)?.with_remote(remote))
     }
 }
 
 impl Drop for Threads {
     fn drop(&mut self) {
+        self.remote.iter().for_each(|remote| remote.close());
         self.control.stop();
         self.agent.learner_loop.replay.limiter.stop();
         self.batches = None;

@@ -1,5 +1,7 @@
 //! Trains a run from its first frame to its last: advances the runtime, writes metrics and checkpoints.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,6 +20,7 @@ use crate::runtime::assembly::{Assembly, Task};
 use crate::runtime::events::Event;
 use crate::runtime::lockstep::Lockstep;
 use crate::runtime::metrics_accumulator::MetricsAccumulator;
+use crate::runtime::remote_actors::{RemoteActors, RemoteCounters};
 use crate::runtime::status::{Rates, RunStatus, samples_per_insert};
 use crate::runtime::threads::Threads;
 use crate::runtime::timesheet::{ActivityTimes, TimeShare};
@@ -45,7 +48,20 @@ pub fn train(
     stop: &Stop,
     display: &mut dyn ProgressDisplay,
 ) -> Result<RunStatus> {
-    let mut trainer = Trainer::open(task, config, directory, from, display)?;
+    train_with_remote(task, config, directory, from, stop, display, None)
+}
+
+/// Trains as [`train`] does, with actors on other machines.
+pub fn train_with_remote(
+    task: &Task,
+    config: &Config,
+    directory: &RunDirectory,
+    from: Option<Checkpoint>,
+    stop: &Stop,
+    display: &mut dyn ProgressDisplay,
+    remote: Option<Arc<RemoteActors>>,
+) -> Result<RunStatus> {
+    let mut trainer = Trainer::open(task, config, directory, from, display, remote)?;
     let outcome = match trainer.run(stop) {
         // Such a run would bind later commands to settings with which nothing was played.
         Ok(()) if trainer.runtime.frames() == 0 => Err(TrainError::NothingPlayed),
@@ -61,6 +77,11 @@ pub fn train(
         Err(error) => Err(error),
     };
     trainer.finish_files();
+    if let (Ok(status), Some(remote)) = (&outcome, &trainer.remote)
+        && status.is_finished()
+    {
+        remote.finish();
+    }
     outcome
 }
 
@@ -72,7 +93,7 @@ pub fn rehearse(
     stop: &Stop,
     display: &mut dyn ProgressDisplay,
 ) -> Result<RunStatus> {
-    let mut trainer = Trainer::open(task, config, directory, None, display)?;
+    let mut trainer = Trainer::open(task, config, directory, None, display, None)?;
     let outcome = trainer.run(stop);
     trainer.finish_files();
     outcome.map(|()| trainer.status())
@@ -84,6 +105,7 @@ struct Trainer<'a> {
     display: &'a mut dyn ProgressDisplay,
     game: Option<&'static Game>,
     runtime: Box<dyn TrainingRuntime>,
+    remote: Option<Arc<RemoteActors>>,
     metrics: MetricsAccumulator,
     store: CheckpointStore,
     metrics_file: MetricsWriter,
@@ -109,7 +131,7 @@ fn recorder<'a>(
     move |event| {
         metrics.record(&event);
         match event {
-            Event::Fault(message) => display.say(&message),
+            Event::Fault(message) | Event::Notice(message) => display.say(&message),
             Event::Evaluation(report) => *evaluated = Some(report),
             _ => {}
         }
@@ -124,10 +146,12 @@ impl<'a> Trainer<'a> {
         directory: &'a RunDirectory,
         from: Option<Checkpoint>,
         display: &'a mut dyn ProgressDisplay,
+        remote: Option<Arc<RemoteActors>>,
     ) -> Result<Self> {
         let files = &directory.files;
         let store = CheckpointStore::open(&files.checkpoints_directory(), config.checkpoint.keep_last)?;
-        let assembly = Assembly::new(task, config, device(config)?, from.as_ref())?;
+        let places = remote.as_ref().map_or(0, |remote| remote.capacity());
+        let assembly = Assembly::with_remote(task, config, device(config)?, from.as_ref(), places)?;
         let metrics = match &from {
             Some(checkpoint) => contents::metrics(checkpoint)?,
             None => MetricsAccumulator::new(config),
@@ -135,7 +159,7 @@ impl<'a> Trainer<'a> {
         let runtime: Box<dyn TrainingRuntime> = if config.run.lockstep {
             Box::new(Lockstep::new(assembly, config)?)
         } else {
-            Box::new(Threads::start(assembly, config)?)
+            Box::new(Threads::with_remote(assembly, config, remote.clone())?)
         };
         // Rows after the last one in these metrics will be written again.
         let last_row = from.as_ref().map(|_| metrics.last_row);
@@ -158,6 +182,7 @@ impl<'a> Trainer<'a> {
             game: task.environment.game(),
             rates: Rates::new(runtime.frames(), metrics.last_update),
             runtime,
+            remote,
             metrics,
             store,
             metrics_file,
@@ -271,6 +296,14 @@ impl<'a> Trainer<'a> {
             row.scalar("speed/updates_per_second", self.rates.updates_per_second);
             row.scalar("replay/bytes_per_step", accounting.bytes_per_step());
             self.add_memory(&mut row, accounting.bytes());
+        }
+        if let Some(remote) = &self.remote {
+            let RemoteCounters { bytes, steps, refused } = remote.counters();
+            let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64;
+            row.scalar("remote/environments", remote.environments() as f64);
+            row.scalar("remote/steps", count(steps));
+            row.scalar("remote/megabytes", count(bytes) / 1e6);
+            row.scalar("remote/refused", count(refused));
         }
         let metrics = self.metrics_file.append(&row).map_err(TrainError::from);
         let events = self.events.append(&row).map_err(TrainError::from);

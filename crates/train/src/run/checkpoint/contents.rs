@@ -7,6 +7,7 @@
 //! | `learner.safetensors` | the optimizers' moments |
 //! | `acting.safetensors` | in lockstep, the parameters that actors and evaluators act with |
 //! | `state.bin` | the rest of the learner, recurrent states, environments and episodes |
+//! | `remote.bin` | remote environments and their episodes, if there are any |
 //! | `metrics.bin` | counters and means behind the metrics |
 //! | `replay.bin` | replay |
 //! | `final_status.json` | in the last checkpoint of a run, its status |
@@ -32,6 +33,7 @@ use crate::roles::training_agent::{NeighbourDistances, TrainingAgent};
 use crate::run::RunFiles;
 use crate::runtime::metrics_accumulator::MetricsAccumulator;
 use crate::runtime::published_parameters::{PublishedParameters, PublishedScalars};
+use crate::runtime::remote_actors::SavedRemoteActors;
 use crate::runtime::status::RunStatus;
 
 const WEIGHTS: &str = "weights.safetensors";
@@ -39,12 +41,13 @@ const AGENT: &str = "agent.json";
 const LEARNER: &str = "learner.safetensors";
 const ACTING: &str = "acting.safetensors";
 const STATE: &str = "state.bin";
+const REMOTE: &str = "remote.bin";
 const METRICS: &str = "metrics.bin";
 const REPLAY: &str = "replay.bin";
 const FINAL_STATUS: &str = "final_status.json";
 
 /// The files that playing does not need.
-pub(super) const FOR_TRAINING: [&str; 5] = [LEARNER, ACTING, STATE, METRICS, REPLAY];
+pub(super) const FOR_TRAINING: [&str; 6] = [LEARNER, ACTING, STATE, REMOTE, METRICS, REPLAY];
 
 /// The numbers that an agent plays with, besides its weights.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -118,6 +121,7 @@ pub struct TrainingSnapshot {
     optimizer: NamedTensors,
     acting: Option<NamedTensors>,
     state: TrainingState,
+    remote: Option<SavedRemoteActors>,
     replay: Snapshot,
     final_status: Option<RunStatus>,
 }
@@ -134,7 +138,7 @@ impl TrainingSnapshot {
         let LearnerState { weights, optimizer, scalars } = agent.learner_loop.save()?;
         let state = TrainingState { learner: scalars, acting: None, roles };
         let agent = AgentScalars::of(agent, bandit);
-        Ok(Self { frames, weights, agent, optimizer, acting: None, state, replay, final_status: None })
+        Ok(Self { frames, weights, agent, optimizer, acting: None, state, remote: None, replay, final_status: None })
     }
 
     /// Adds the parameters that act, which may be older than the learner's.
@@ -145,6 +149,11 @@ impl TrainingSnapshot {
         let (tensors, scalars) = published.save()?;
         (self.acting, self.state.acting) = (Some(tensors), Some(scalars));
         Ok(self)
+    }
+
+    /// Adds the remote actors, whose writers come after the others in replay.
+    pub fn with_remote(self, remote: Option<SavedRemoteActors>) -> Self {
+        Self { remote, ..self }
     }
 
     /// Marks the snapshot as the end of a run with this status. A run at rest has no speed.
@@ -170,6 +179,9 @@ impl TrainingSnapshot {
         }
         checkpoint.file(METRICS, |out| postcard::to_io(metrics, out).map(drop))?;
         checkpoint.file(STATE, |out| postcard::to_io(&self.state, out).map(drop))?;
+        if let Some(remote) = &self.remote {
+            checkpoint.file(REMOTE, |out| postcard::to_io(remote, out).map(drop))?;
+        }
         checkpoint.file(REPLAY, |mut out: &mut dyn Write| self.replay.write_to(&mut out))
     }
 }
@@ -231,6 +243,11 @@ pub fn state(checkpoint: &Checkpoint) -> Result<TrainingState> {
 pub fn replay(checkpoint: &Checkpoint, config: &ReplayConfig) -> Result<Restored> {
     let restored = Snapshot::restore_from(checkpoint.file(REPLAY)?, config);
     restored.map_err(|error| invalid(REPLAY, error.to_string()))
+}
+
+/// Reads the remote actors; none if the run had none.
+pub fn remote(checkpoint: &Checkpoint) -> Result<SavedRemoteActors> {
+    if checkpoint.has_file(REMOTE) { decode(checkpoint, REMOTE) } else { Ok(SavedRemoteActors::default()) }
 }
 
 /// Reads the metrics accumulator.

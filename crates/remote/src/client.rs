@@ -1,0 +1,147 @@
+//! The actors' end of a connection.
+
+use std::time::Duration;
+
+use hyper_util::rt::TokioIo;
+use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::{Endpoint, Uri};
+use tonic::{Request, Status, Streaming};
+
+use crate::RemoteError;
+use crate::limits::{ANSWER, HANDSHAKE, KEEPALIVE, KEEPALIVE_ANSWER, MESSAGE};
+use crate::proto::actors_client::ActorsClient;
+use crate::proto::{ActorMessage, LearnerMessage};
+use crate::tls::Trust;
+use crate::token::Token;
+
+/// How to reach the learner.
+#[derive(Clone, Debug)]
+pub struct ConnectOptions {
+    /// `HOST:PORT`.
+    pub address: String,
+    /// What to show.
+    pub token: Option<Token>,
+    /// How to recognise the learner; without it the connection is not encrypted.
+    pub trust: Option<Trust>,
+}
+
+/// One stream of messages in each direction.
+pub struct Connection {
+    pub outbound: mpsc::Sender<ActorMessage>,
+    pub inbound: Streaming<LearnerMessage>,
+    pub handle: Handle,
+}
+
+impl ConnectOptions {
+    /// Checks the options before anything connects.
+    pub(crate) fn check(&self) -> Result<(), RemoteError> {
+        let has_port =
+            self.address.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
+        if !has_port {
+            return Err(RemoteError::Address(self.address.clone()));
+        }
+        self.trust.as_ref().map_or(Ok(()), |trust| trust.config().map(drop))
+    }
+
+    /// Connects and opens a stream, on which `hello` is the first message.
+    pub(crate) fn open(&self, handle: &Handle, hello: ActorMessage) -> Result<Connection, Status> {
+        let opening = async {
+            let channel = self.channel().await?;
+            let mut client = ActorsClient::new(channel).max_decoding_message_size(MESSAGE);
+            let (outbound, messages) = mpsc::channel(8);
+            let gone = || Status::unavailable("the connection ended at once");
+            outbound.send(hello).await.map_err(|_| gone())?;
+            let mut request = Request::new(ReceiverStream::new(messages));
+            if let Some(header) = self.token.as_ref().and_then(Token::header) {
+                request.metadata_mut().insert("authorization", header);
+            }
+            Ok::<_, Status>((outbound, client.play(request).await?.into_inner()))
+        };
+        let opened = handle.block_on(async { timeout(ANSWER, opening).await });
+        let (outbound, inbound) =
+            opened.map_err(|_| Status::deadline_exceeded("the learner did not answer in time"))??;
+        Ok(Connection { outbound, inbound, handle: handle.clone() })
+    }
+
+    async fn channel(&self) -> Result<tonic::transport::Channel, Status> {
+        let unavailable = |error: String| Status::unavailable(error);
+        let uri = format!("http://{}", self.address);
+        let endpoint = Endpoint::from_shared(uri).map_err(|error| unavailable(error.to_string()))?;
+        let endpoint = endpoint
+            .connect_timeout(HANDSHAKE)
+            .http2_keep_alive_interval(KEEPALIVE)
+            .keep_alive_timeout(KEEPALIVE_ANSWER)
+            .keep_alive_while_idle(true)
+            .initial_stream_window_size(1 << 20)
+            .initial_connection_window_size(4 << 20);
+        let tls = match &self.trust {
+            Some(trust) => {
+                let config = trust.config().map_err(|error| unavailable(error.to_string()))?;
+                Some(TlsConnector::from(std::sync::Arc::new(config)))
+            }
+            None => None,
+        };
+        let address = self.address.clone();
+        let connector = tower::service_fn(move |_: Uri| connect(address.clone(), tls.clone()));
+        endpoint.connect_with_connector(connector).await.map_err(|error| unavailable(chain(&error)))
+    }
+}
+
+/// A plain or an encrypted connection.
+trait Wire: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send {}
+impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send> Wire for T {}
+
+async fn connect(address: String, tls: Option<TlsConnector>) -> std::io::Result<TokioIo<Box<dyn Wire>>> {
+    let stream = TcpStream::connect(&address).await?;
+    // Messages are small and awaited.
+    stream.set_nodelay(true)?;
+    let Some(tls) = tls else { return Ok(TokioIo::new(Box::new(stream))) };
+    let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host).trim_matches(['[', ']']);
+    let name = ServerName::try_from(host.to_owned()).map_err(std::io::Error::other)?;
+    let handshake = timeout(HANDSHAKE, tls.connect(name, stream)).await;
+    let stream = handshake.map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
+    Ok(TokioIo::new(Box::new(stream)))
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+impl Connection {
+    /// Waits for the next message.
+    pub fn receive(&mut self, patience: Duration) -> Result<LearnerMessage, Status> {
+        let Self { inbound, handle, .. } = self;
+        match handle.block_on(async { timeout(patience, inbound.message()).await }) {
+            Ok(Ok(Some(message))) => Ok(message),
+            Ok(Ok(None)) => Err(Status::unavailable("the learner ended the connection")),
+            Ok(Err(status)) => Err(status),
+            Err(_) => Err(Status::deadline_exceeded("the learner is silent")),
+        }
+    }
+
+    /// Sends a message.
+    pub fn send(&mut self, message: ActorMessage) -> Result<(), Status> {
+        let Self { outbound, handle, .. } = self;
+        match handle.block_on(async { timeout(ANSWER, outbound.send(message)).await }) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(Status::unavailable("the connection is lost")),
+            Err(_) => Err(Status::deadline_exceeded("the learner does not take messages")),
+        }
+    }
+}

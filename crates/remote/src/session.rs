@@ -1,0 +1,271 @@
+//! The learner's end of one stream: a thread that serves one worker's environments.
+
+use std::time::{Duration, Instant};
+
+use replay::ReplayError;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{Receiver, Sender};
+use tokio::time::timeout;
+use tonic::Status;
+use train::TrainError;
+use train::roles::messages::Position;
+use train::roles::remote_actor::{RemoteActor, RemoteError};
+
+use crate::VERSION;
+use crate::limits::{ANSWER, ENVIRONMENT_STATE, NAME, POLL, SAVE, STATE_PART, WAITING};
+use crate::proto::actor_message::Kind;
+use crate::proto::learner_message::Kind as Reply;
+use crate::proto::{Act, ActorMessage, ChoosePolicy, LearnerMessage, Policy, Save, StatePart, Waiting, Welcome};
+use crate::wire::{GroupUpdate, decisions, read_act};
+
+/// Why a session ended.
+pub enum SessionEnd {
+    /// The run stops.
+    Stopping,
+    /// The connection is lost, or another one of the same actor has taken its place.
+    Gone,
+    /// The actor sent something that no actor sends, or nothing for too long.
+    Refused(String),
+}
+
+impl From<RemoteError> for SessionEnd {
+    fn from(error: RemoteError) -> Self {
+        match error {
+            RemoteError::Peer(what) => Self::Refused(what),
+            // Training itself reports what failed.
+            RemoteError::Learner(TrainError::Replay(ReplayError::Stopped)) | RemoteError::Learner(_) => Self::Stopping,
+        }
+    }
+}
+
+/// One worker's environments on another machine.
+pub struct Session {
+    pub actor: RemoteActor,
+    pub inbound: Receiver<ActorMessage>,
+    pub outbound: Sender<Result<LearnerMessage, Status>>,
+    pub handle: Handle,
+    /// Name of the run.
+    pub run: String,
+    /// The pause for which it was saved.
+    pub saved: Option<u64>,
+}
+
+impl Session {
+    /// Serves the actor until one of both ends.
+    pub fn serve(&mut self) -> SessionEnd {
+        match self.welcome().and_then(|()| self.play()) {
+            Ok(never) => match never {},
+            Err(end) => end,
+        }
+    }
+
+    fn welcome(&mut self) -> Result<(), SessionEnd> {
+        let lease = self.actor.lease();
+        let places = lease.environments();
+        let welcome = Welcome {
+            version: VERSION.to_owned(),
+            run: self.run.clone(),
+            config: lease.config().to_toml().map_err(|error| SessionEnd::Refused(error.to_string()))?,
+            environment: lease.spec().name.clone(),
+            first: places.start as u32,
+            environments: places.len() as u32,
+            index: lease.index(),
+            capacity: lease.capacity() as u32,
+            resumes: lease.state().is_some(),
+            embedding: lease.embedding() as u32,
+            droppable_blocks: lease.droppable_blocks() as u32,
+        };
+        let state = lease.state().map(<[u8]>::to_vec);
+        self.send(Reply::Welcome(welcome))?;
+        if let Some(state) = state {
+            for part in state_parts(&state) {
+                self.send(Reply::State(part))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn play(&mut self) -> Result<std::convert::Infallible, SessionEnd> {
+        loop {
+            let act = self.next_act()?;
+            let saved = self.saved;
+            if let Some(pause) = self.actor.lease().wanted_pause().filter(|&pause| saved == Some(pause)) {
+                // It was saved without this step.
+                self.wait_out(pause)?;
+            }
+            let update = self.take(act)?;
+            let Some(frames) = &update.frames else { continue };
+            if let Some(pause) = self.actor.lease().wanted_pause().filter(|&pause| saved != Some(pause)) {
+                self.actor.receive(update.group, &update.updates, frames)?;
+                self.save(pause)?;
+                // The actor asks again, with the state that it has saved.
+                continue;
+            }
+            let decided = self.actor.decide(update.group, &update.updates, frames)?;
+            self.send(Reply::Decisions(decisions(&decided)))?;
+            self.flush()?;
+        }
+    }
+
+    /// Takes everything of a message but its observations.
+    fn take(&mut self, act: Act) -> Result<GroupUpdate, SessionEnd> {
+        let mut update = read_act(act).map_err(SessionEnd::Refused)?;
+        self.actor.record(update.group, &update.updates)?;
+        for report in std::mem::take(&mut update.episodes) {
+            self.actor.report_episode(report)?;
+        }
+        self.actor
+            .report_positions(std::mem::take(&mut update.positions).into_iter().map(Position::from_bits).collect());
+        for fault in &update.faults {
+            // One line of it, in case it is not ours.
+            let line: String = fault.chars().filter(|c| !c.is_control()).take(NAME).collect();
+            self.actor.report_fault(&line);
+        }
+        Ok(update)
+    }
+
+    /// Waits for the next `Act`, and answers what comes before it.
+    fn next_act(&mut self) -> Result<Act, SessionEnd> {
+        let limits = self.actor.lease().config().env.limits();
+        // A worker that has to be replaced takes this long.
+        let deadline = Instant::now() + limits.step + 2 * limits.start_up + ANSWER;
+        let mut pause_began = None;
+        loop {
+            if let Some(pause) = self.actor.lease().wanted_pause().filter(|&pause| self.saved != Some(pause)) {
+                let began = *pause_began.get_or_insert_with(Instant::now);
+                if began.elapsed() > SAVE {
+                    self.actor.save(pause, None);
+                    self.saved = Some(pause);
+                }
+            }
+            if Instant::now() > deadline {
+                return Err(SessionEnd::Refused("it was silent for too long".to_owned()));
+            }
+            match self.receive(POLL)? {
+                Some(Kind::Act(act)) => return Ok(act),
+                Some(Kind::ChoosePolicy(choose)) => self.choose_policy(choose)?,
+                // The rest of a state that came too late.
+                Some(Kind::State(_)) | None => {}
+                Some(Kind::Hello(_)) => return Err(SessionEnd::Refused("it said hello twice".to_owned())),
+            }
+        }
+    }
+
+    fn choose_policy(&mut self, choose: ChoosePolicy) -> Result<(), SessionEnd> {
+        for report in choose.reports {
+            self.actor.report_policy(report.environment as usize, report.policy as usize, report.score)?;
+        }
+        let policy = self.actor.choose_policy(choose.environment as usize)? as u32;
+        self.send(Reply::Policy(Policy { policy }))
+    }
+
+    /// Saves the actor, with its own half if that comes in time, and waits until the pause is over.
+    fn save(&mut self, pause: u64) -> Result<(), SessionEnd> {
+        self.send(Reply::Save(Save {}))?;
+        let state = self.receive_state()?;
+        self.actor.save(pause, state);
+        self.saved = Some(pause);
+        self.wait_out(pause)
+    }
+
+    fn receive_state(&mut self) -> Result<Option<Vec<u8>>, SessionEnd> {
+        let lease = self.actor.lease();
+        let memory = lease.config().intrinsic.memory_capacity * (4 * lease.embedding() + 64);
+        let most = lease.environments().len() * (ENVIRONMENT_STATE + memory);
+        let began = Instant::now();
+        let mut state = Vec::new();
+        while began.elapsed() < SAVE {
+            match self.receive(POLL)? {
+                Some(Kind::State(StatePart { part, last })) => {
+                    if state.len() + part.len() > most {
+                        return Err(SessionEnd::Refused(format!("its state has more than {most} bytes")));
+                    }
+                    state.extend_from_slice(&part);
+                    if last {
+                        return Ok(Some(state));
+                    }
+                }
+                Some(Kind::Act(act)) => drop(self.take(act)?),
+                Some(Kind::ChoosePolicy(choose)) => self.choose_policy(choose)?,
+                Some(Kind::Hello(_)) => return Err(SessionEnd::Refused("it said hello twice".to_owned())),
+                None => {}
+            }
+        }
+        Ok(None)
+    }
+
+    fn wait_out(&mut self, pause: u64) -> Result<(), SessionEnd> {
+        while self.actor.lease().wanted_pause() == Some(pause) {
+            self.check()?;
+            self.actor.wait_out_pause(pause, WAITING);
+            self.send(Reply::Waiting(Waiting {}))?;
+        }
+        Ok(())
+    }
+
+    /// Inserts sequences into replay, however long that takes, unless a pause begins.
+    fn flush(&mut self) -> Result<(), SessionEnd> {
+        let mut said = Instant::now();
+        while !self.actor.flush(POLL)? {
+            self.check()?;
+            if self.actor.lease().wanted_pause().is_some() {
+                // The rest is saved with the writers.
+                return Ok(());
+            }
+            if said.elapsed() > WAITING {
+                said = Instant::now();
+                self.send(Reply::Waiting(Waiting {}))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<(), SessionEnd> {
+        if self.actor.lease().is_stopping() {
+            return Err(SessionEnd::Stopping);
+        }
+        if self.actor.lease().is_replaced() || self.outbound.is_closed() {
+            return Err(SessionEnd::Gone);
+        }
+        Ok(())
+    }
+
+    /// Waits a moment for a message.
+    fn receive(&mut self, patience: Duration) -> Result<Option<Kind>, SessionEnd> {
+        self.check()?;
+        let Self { actor, inbound, handle, .. } = self;
+        let receive = |time: Duration| handle.block_on(async { timeout(time, inbound.recv()).await.ok() });
+        match actor.wait(receive, patience) {
+            Some(Some(ActorMessage { kind: Some(kind) })) => Ok(Some(kind)),
+            Some(Some(ActorMessage { kind: None })) => Err(SessionEnd::Refused("a message is empty".to_owned())),
+            Some(None) => Err(SessionEnd::Gone),
+            None => Ok(None),
+        }
+    }
+
+    fn send(&mut self, reply: Reply) -> Result<(), SessionEnd> {
+        let began = Instant::now();
+        loop {
+            match self.handle.block_on(async { timeout(POLL, self.outbound.reserve()).await }) {
+                Ok(Ok(permit)) => {
+                    permit.send(Ok(reply.into()));
+                    return Ok(());
+                }
+                Ok(Err(_)) => return Err(SessionEnd::Gone),
+                Err(_) if began.elapsed() > ANSWER => {
+                    return Err(SessionEnd::Refused("it does not take its messages".to_owned()));
+                }
+                Err(_) => self.check()?,
+            }
+        }
+    }
+}
+
+/// Splits a state into messages.
+pub fn state_parts(state: &[u8]) -> impl Iterator<Item = StatePart> + '_ {
+    let parts = state.chunks(STATE_PART).count().max(1);
+    (0..parts).map(move |number| StatePart {
+        part: state.chunks(STATE_PART).nth(number).unwrap_or_default().to_vec(),
+        last: number + 1 == parts,
+    })
+}

@@ -1,0 +1,105 @@
+//! The secret that actors show to join a run.
+
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use ring::digest::{SHA256, digest};
+use tonic::metadata::Ascii;
+use tonic::metadata::MetadataValue;
+
+use crate::RemoteError;
+
+/// A secret, shown as `Bearer` authorization.
+#[derive(Clone)]
+pub struct Token(String);
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+impl Token {
+    /// Reads a token from a file, without the white space around it.
+    pub fn read(path: &Path) -> Result<Self, RemoteError> {
+        let text = fs::read_to_string(path).map_err(file(path, "read"))?;
+        Self::new(text.trim()).ok_or_else(|| {
+            let cause = std::io::Error::other("expected 16 to 200 visible ASCII characters");
+            RemoteError::File { path: path.to_owned(), done: "used as a token", cause }
+        })
+    }
+
+    /// A token of 16 to 200 visible ASCII characters.
+    pub fn new(text: &str) -> Option<Self> {
+        let is_valid = (16..=200).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
+        is_valid.then(|| Self(text.to_owned()))
+    }
+
+    /// Reads the token in a file, which is made with a new one if there is none. Only its owner can read it.
+    pub fn keep(path: &Path) -> Result<Self, RemoteError> {
+        if path.exists() {
+            return Self::read(path);
+        }
+        let mut bytes = [0; 24];
+        getrandom::fill(&mut bytes).map_err(|error| file(path, "made")(std::io::Error::other(error.to_string())))?;
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        write_private(path, &text)?;
+        Ok(Self(text))
+    }
+
+    /// Whether this is the header that shows the token. The time it takes says nothing about the token.
+    pub(crate) fn is_shown_by(&self, header: Option<&MetadataValue<Ascii>>) -> bool {
+        let shown = header.and_then(|header| header.to_str().ok()).unwrap_or_default();
+        digest(&SHA256, shown.as_bytes()).as_ref() == digest(&SHA256, self.header_text().as_bytes()).as_ref()
+    }
+
+    fn header_text(&self) -> String {
+        format!("Bearer {}", self.0)
+    }
+
+    /// The header that shows the token.
+    pub(crate) fn header(&self) -> Option<MetadataValue<Ascii>> {
+        self.header_text().parse().ok()
+    }
+}
+
+pub(crate) fn file(path: &Path, done: &'static str) -> impl FnOnce(std::io::Error) -> RemoteError {
+    let path = path.to_owned();
+    move |cause| RemoteError::File { path, done, cause }
+}
+
+/// Writes a file that only its owner can read.
+pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), RemoteError> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).map_err(file(folder, "created"))?;
+    }
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    opened.and_then(|mut opened| opened.write_all(text.as_bytes())).map_err(file(path, "written"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn token_is_kept_and_only_it_is_accepted() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("remote/token");
+        let token = Token::keep(&path).unwrap();
+        assert_eq!(Token::keep(&path).unwrap().0, token.0);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(token.is_shown_by(token.header().as_ref()));
+        let other = Token::new("another token?").is_none() && Token::new("another-token-of-20").is_some();
+        assert!(other && !token.is_shown_by(Token::new("another-token-of-20").unwrap().header().as_ref()));
+        assert!(!token.is_shown_by(None));
+        assert_eq!(format!("{token:?}"), "Token(..)");
+        fs::write(&path, "short").unwrap();
+        assert!(Token::read(&path).unwrap_err().to_string().contains("expected 16 to 200 visible ASCII characters"));
+    }
+}

@@ -1,0 +1,186 @@
+//! Random and mutated messages: no panic, no memory that stays.
+
+use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
+
+use envs::WorkerConfig;
+use prost::Message;
+use rand::{RngExt, SeedableRng};
+use remote::proto::actor_message::Kind;
+use remote::proto::{Act, ActorMessage, ChoosePolicy, EnvironmentStep, Operation, PolicyReport, StatePart};
+use replay::FrameEncoder;
+use tonic::client::Grpc;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::transport::Endpoint;
+use tonic::{Request, Status};
+
+use crate::refusals::hello;
+use crate::support::{Learner, config, on_loopback, task, until};
+
+/// Messages of a connection: after the first that is invalid, the rest is not read.
+const PER_STREAM: usize = 40;
+
+type Random = agent::Random;
+
+/// Sends bytes as they are, as no client does.
+#[derive(Clone, Copy, Default)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Vec<u8>;
+    type Decode = ();
+    type Encoder = Self;
+    type Decoder = Self;
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Vec<u8>;
+    type Error = Status;
+    fn encode(&mut self, item: Vec<u8>, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        bytes::BufMut::put_slice(buffer, &item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = ();
+    type Error = Status;
+    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<()>, Status> {
+        let length = bytes::Buf::remaining(buffer);
+        bytes::Buf::advance(buffer, length);
+        Ok(Some(()))
+    }
+}
+
+/// Messages as an actor with two environments in two groups sends them.
+fn conversation() -> Vec<Vec<u8>> {
+    let task = task("catch");
+    let config = WorkerConfig::new(task.environment, task.python, task.package);
+    let mut environments = envs::make(&config).unwrap();
+    environments.reset().unwrap();
+    let bytes = environments.spec().observation_bytes();
+    let mut observation = vec![0; bytes];
+    environments.observation(0, 0, &mut observation);
+    let mut encoder = FrameEncoder::new(2, bytes).unwrap();
+    let mut messages = vec![Kind::Hello(hello())];
+    messages.extend((0..2).map(|_| Kind::ChoosePolicy(ChoosePolicy::default())));
+    for step in 0..PER_STREAM {
+        let group = step % 2;
+        encoder.push(group, &observation).unwrap();
+        let frames = encoder.finish().unwrap();
+        let append = Operation { kind: 0, action: 1, probability: 0.5, discount: 1.0, ..Operation::default() };
+        let begin = Operation { kind: 1, ..Operation::default() };
+        let operations = match step {
+            0 | 1 => Vec::new(),
+            2 | 3 => vec![begin, append],
+            _ => vec![append],
+        };
+        let environments = vec![EnvironmentStep { operations, first: step < 2, ..EnvironmentStep::default() }];
+        let (group, streams) = (group as u32, frames.streams.to_vec());
+        messages.push(Kind::Act(Act { group, environments, frames: frames.bytes, streams, ..Act::default() }));
+    }
+    messages.push(Kind::State(StatePart { part: vec![1; 100], last: true }));
+    let reports = vec![PolicyReport { policy: 1, score: Some(1.0), environment: 0 }];
+    messages.push(Kind::ChoosePolicy(ChoosePolicy { reports, environment: 0 }));
+    messages.into_iter().map(|kind| ActorMessage { kind: Some(kind) }.encode_to_vec()).collect()
+}
+
+/// Changes a conversation here and there, more in later streams of the hello too.
+fn mutated(random: &mut Random, conversation: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let mut messages: Vec<Vec<u8>> = conversation.iter().take(PER_STREAM).cloned().collect();
+    let from = if random.random_bool(0.9) { 1 } else { 0 };
+    // Most streams are valid for a while, so that the changes reach every state.
+    let first = random.random_range(from..PER_STREAM);
+    for message in &mut messages[first..] {
+        match random.random_range(0..6) {
+            0 => {
+                let length = random.random_range(0..300);
+                *message = (0..length).map(|_| random.random()).collect();
+            }
+            1 => message.truncate(random.random_range(0..=message.len())),
+            2 => message.clone_from(&conversation[random.random_range(0..conversation.len())]),
+            _ => {
+                for _ in 0..random.random_range(1..4) {
+                    if !message.is_empty() {
+                        let at = random.random_range(0..message.len());
+                        message[at] = random.random();
+                    }
+                }
+            }
+        }
+    }
+    messages
+}
+
+/// Resident memory of this process.
+fn memory() -> u64 {
+    let text = fs::read_to_string("/proc/self/statm").unwrap();
+    text.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn random_and_mutated_messages_neither_panic_nor_take_memory() {
+    let all = std::env::var_os("MEME_TEST_ALL").is_some();
+    let streams = if all { 1_000_000 / PER_STREAM } else { 400 };
+    let scratch = tempfile::tempdir().unwrap();
+    let learner = Learner::start(scratch.path(), &config(&["run.frames=1000000000000"]), on_loopback());
+    until("it trains", || fs::metadata(scratch.path().join("run/metrics.jsonl")).is_ok_and(|file| file.len() > 0));
+    let conversation = conversation();
+    let mut random = Random::seed_from_u64(11);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut warm = 0;
+    let mut decided = 0;
+    for number in 0..streams {
+        if number == streams / 4 {
+            warm = memory();
+        }
+        if number % 10 == 0 {
+            // Bytes that are not even HTTP.
+            let junk: Vec<u8> = (0..random.random_range(0..2000)).map(|_| random.random()).collect();
+            let _ = TcpStream::connect(learner.address()).unwrap().write_all(&junk);
+        }
+        let messages = match number {
+            0 => conversation.clone(),
+            _ => mutated(&mut random, &conversation),
+        };
+        decided += runtime.block_on(async {
+            let channel =
+                Endpoint::from_shared(format!("http://{}", learner.address())).unwrap().connect().await.unwrap();
+            let mut client = Grpc::new(channel);
+            client.ready().await.unwrap();
+            let path = "/meme.actors.Actors/Play".parse().unwrap();
+            let request = Request::new(tokio_stream::iter(messages));
+            let Ok(replies) = client.streaming(request, path, Raw).await else { return 0 };
+            let mut replies = replies.into_inner();
+            let mut count = 0;
+            while let Ok(Some(())) = replies.message().await {
+                count += 1;
+            }
+            count
+        });
+        assert!(learner.is_running(), "after stream {number}");
+    }
+    let grown = memory().saturating_sub(warm);
+    println!(
+        "{} messages, {decided} answers, {} refusals, {grown} bytes more",
+        streams * PER_STREAM,
+        learner.refused()
+    );
+    assert!(decided > streams, "valid messages are answered");
+    assert!(learner.refused() > streams as u64 / 2, "{}", learner.refused());
+    assert!(grown < 64 << 20, "memory grew by {grown} bytes");
+    // It still serves those who behave.
+    let before = learner.steps();
+    let actors = crate::support::Actors::plain(&learner, 2);
+    until("actors play", || learner.steps() > before + 20);
+    actors.stop.request();
+    actors.end().unwrap();
+    learner.stop();
+}

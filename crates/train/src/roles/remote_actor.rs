@@ -1,0 +1,389 @@
+//! The learner's half of an actor on another machine: its writers, its place in inference, its policies.
+//!
+//! The other half runs the environments, their episodic memories and the choice of actions. An observation arrives once,
+//! and is used for inference and then for replay.
+
+use std::time::{Duration, Instant};
+
+use agent::acting::ObservationRows;
+use half::f16;
+use replay::{EncodedFrames, FrameDecoder, ReplayError, SequenceStart, Writer, WriterState};
+use thiserror::Error;
+
+use crate::error::TrainError;
+use crate::roles::actor_thread::ThreadMessage;
+use crate::roles::inference::Decide;
+use crate::roles::inference_server::InferenceClient;
+use crate::roles::messages::{ActRequest, ActRequests, Decision, EpisodeReport, Position, PreviousStep, Role};
+use crate::roles::step_writer::{SeenObservation, WriteOperation, WrittenStep, write};
+use crate::runtime::events::Event;
+use crate::runtime::remote_actors::Lease;
+
+/// Why an actor on another machine is disconnected.
+#[derive(Debug, Error)]
+pub enum RemoteError {
+    /// It sent something that no actor sends.
+    #[error("{0}")]
+    Peer(String),
+    /// Training has failed or is stopping.
+    #[error(transparent)]
+    Learner(TrainError),
+}
+
+fn peer(what: impl ToString) -> RemoteError {
+    RemoteError::Peer(what.to_string())
+}
+
+/// What an environment did since its last message, and what it asks.
+#[derive(Clone, Debug, Default)]
+pub struct EnvironmentUpdate {
+    /// What to write to replay, in order.
+    pub operations: Vec<WriteOperation>,
+    /// Whether the new observation is its episode's first.
+    pub first: bool,
+    /// Whether an episode ended: its last observation comes before the new one.
+    pub ended: bool,
+    /// The policy that acts on the new observation.
+    pub policy: usize,
+    /// Residual blocks that are computed for the new observation, and for the one that ended an episode; all if empty.
+    pub kept_blocks: [Vec<bool>; 2],
+}
+
+/// The learner's half of one worker on another machine.
+pub struct RemoteActor {
+    lease: Lease,
+    environments: Vec<RemoteEnvironment>,
+    group_size: usize,
+    requests: ActRequests,
+    decoder: FrameDecoder,
+    client: InferenceClient,
+    /// Policies of episodes that have begun and not ended.
+    playing: Vec<usize>,
+    /// How long its last answer took.
+    last_wait: Duration,
+}
+
+struct RemoteEnvironment {
+    writer: Writer,
+    previous: PreviousStep,
+    /// Policy of the episode that is written.
+    policy: u16,
+    /// The observation that was last decided on, and the one that ended the episode before it.
+    current: Option<Seen>,
+    last: Option<Seen>,
+}
+
+/// An observation that the networks have seen.
+struct Seen {
+    observation: Vec<u8>,
+    embedding: Vec<f16>,
+    state: Option<Vec<f32>>,
+    version: u64,
+}
+
+impl Seen {
+    fn view(&self) -> SeenObservation<'_> {
+        let start = self.state.as_ref().map(|state| SequenceStart { state, parameter_version: self.version });
+        SeenObservation { observation: &self.observation, embedding: &self.embedding, start }
+    }
+}
+
+impl RemoteEnvironment {
+    fn write(&mut self, operation: WriteOperation, actions: usize) -> Result<bool, RemoteError> {
+        let missing = || peer("it wrote a step before its first decision");
+        match operation {
+            WriteOperation::Begin { policy } => {
+                self.policy = policy;
+                write(&mut self.writer, operation, None).map_err(peer)?;
+            }
+            WriteOperation::Append(WrittenStep { action, rewards, .. }) => {
+                if usize::from(action) >= actions {
+                    return Err(peer(format!("action {action} is not one of {actions}")));
+                }
+                let seen = self.current.as_ref().ok_or_else(missing)?;
+                write(&mut self.writer, operation, Some(seen.view())).map_err(peer)?;
+                self.previous = PreviousStep { action: action.into(), rewards, embedding: seen.embedding.clone() };
+                return Ok(true);
+            }
+            WriteOperation::End(_) => {
+                // Of the observation that ended the episode, or of the current one if the environment was lost.
+                let last = self.last.take();
+                let seen = last.as_ref().or(self.current.as_ref()).ok_or_else(missing)?;
+                write(&mut self.writer, operation, Some(seen.view())).map_err(peer)?;
+            }
+            WriteOperation::Abandon => write(&mut self.writer, operation, None).map_err(peer)?,
+        }
+        Ok(false)
+    }
+}
+
+impl RemoteActor {
+    /// The half of an actor with these environments, after a lease was made for them.
+    pub(crate) fn new(lease: Lease, client: InferenceClient, writers: Vec<Writer>, groups: usize) -> Self {
+        let (observation, embedding) = (lease.observation_bytes(), lease.embedding());
+        let environment = |writer| RemoteEnvironment {
+            writer,
+            previous: PreviousStep::zeros(embedding),
+            policy: 0,
+            current: None,
+            last: None,
+        };
+        let environments: Vec<_> = writers.into_iter().map(environment).collect();
+        let count = environments.len();
+        Self {
+            group_size: count / groups.max(1),
+            requests: ActRequests::new(ObservationRows::on_host(count, observation)),
+            decoder: FrameDecoder::new(count, observation),
+            playing: lease.begun_policies(),
+            lease,
+            environments,
+            client,
+            last_wait: Duration::ZERO,
+        }
+    }
+
+    /// What the actor was given.
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Takes what a group of environments did since its last message.
+    pub fn record(&mut self, group: usize, updates: &[EnvironmentUpdate]) -> Result<(), RemoteError> {
+        let first = self.first_of(group, updates.len())?;
+        let mut steps = 0;
+        for (environment, update) in self.environments[first..].iter_mut().zip(updates) {
+            for &operation in &update.operations {
+                steps += u64::from(environment.write(operation, self.lease.actions())?);
+            }
+        }
+        self.lease.count_steps(steps);
+        Ok(())
+    }
+
+    /// Decides for a group's new observations, in their order.
+    pub fn decide(
+        &mut self,
+        group: usize,
+        updates: &[EnvironmentUpdate],
+        frames: &EncodedFrames,
+    ) -> Result<Vec<Decision>, RemoteError> {
+        let first = self.first_of(group, updates.len())?;
+        let arrived = self.receive(group, updates, frames)?;
+        self.requests.requests.clear();
+        let mut seen = Vec::with_capacity(arrived.len());
+        let mut arrived = arrived.into_iter();
+        for (number, update) in updates.iter().enumerate() {
+            let row = first + number;
+            let environment = &mut self.environments[row];
+            let request = ActRequest {
+                slot: self.lease.slot(row),
+                role: Role::Actor,
+                first: false,
+                last_observation: None,
+                row,
+                policy: usize::from(environment.policy),
+                wants_state: false,
+                previous: environment.previous.clone(),
+                kept_blocks: None,
+            };
+            let [kept_blocks, ended_blocks] = update.kept_blocks.clone().map(|kept| (!kept.is_empty()).then_some(kept));
+            if update.ended {
+                let last_observation = arrived.next();
+                seen.push(last_observation.clone().unwrap_or_default());
+                let kept_blocks = ended_blocks;
+                self.requests.requests.push(ActRequest { last_observation, kept_blocks, ..request.clone() });
+            }
+            let observation = arrived.next().unwrap_or_default();
+            let row_memory = self.requests.observations.row_mut(row).map_err(|error| learner(error.into()))?;
+            row_memory.copy_from_slice(&observation);
+            seen.push(observation);
+            if update.first {
+                environment.previous = PreviousStep::zeros(self.lease.embedding());
+            }
+            let wants_state = update.first || environment.writer.wants_start();
+            let previous = environment.previous.clone();
+            let (first, policy) = (update.first, update.policy);
+            self.requests.requests.push(ActRequest { first, policy, wants_state, previous, kept_blocks, ..request });
+        }
+        let decisions = self.client.decide(&mut self.requests).map_err(learner)?;
+        for ((observation, decision), request) in seen.into_iter().zip(&decisions).zip(&self.requests.requests) {
+            let embedding = decision.embedding.iter().map(|&value| f16::from_f32(value)).collect();
+            let seen = Seen { observation, embedding, state: decision.state.clone(), version: decision.version };
+            let environment = &mut self.environments[request.slot - self.lease.slot(0)];
+            match request.last_observation {
+                Some(_) => environment.last = Some(seen),
+                None => environment.current = Some(seen),
+            }
+        }
+        Ok(decisions)
+    }
+
+    /// Decodes a group's new observations. Also done for those that are sent again, as both ends keep the last ones.
+    pub fn receive(
+        &mut self,
+        group: usize,
+        updates: &[EnvironmentUpdate],
+        frames: &EncodedFrames,
+    ) -> Result<Vec<Vec<u8>>, RemoteError> {
+        let first = self.first_of(group, updates.len())?;
+        let mut order = Vec::with_capacity(2 * updates.len());
+        for (number, update) in updates.iter().enumerate() {
+            if update.policy >= self.lease.policies() {
+                return Err(peer(format!("policy {} is not one of {}", update.policy, self.lease.policies())));
+            }
+            let blocks = self.lease.droppable_blocks();
+            if update.kept_blocks.iter().any(|kept| !kept.is_empty() && kept.len() != blocks) {
+                return Err(peer(format!("the network has {blocks} blocks that may be dropped")));
+            }
+            order.extend(std::iter::repeat_n(first + number, 1 + usize::from(update.ended)));
+        }
+        let mut arrived = Vec::with_capacity(order.len());
+        let take = |_, observation: &[u8]| {
+            arrived.push(observation.to_vec());
+            Ok(())
+        };
+        self.decoder.decode(frames, &order, take).map_err(peer)?;
+        Ok(arrived)
+    }
+
+    /// First environment of a group, for which there must be this many updates.
+    fn first_of(&self, group: usize, updates: usize) -> Result<usize, RemoteError> {
+        let groups = self.environments.len() / self.group_size.max(1);
+        if group >= groups || updates != self.group_size {
+            let size = self.group_size;
+            return Err(peer(format!("group {group} with {updates} environments is not one of {groups} with {size}")));
+        }
+        Ok(group * self.group_size)
+    }
+
+    /// Inserts complete sequences into replay, waiting for the rate limiter at most `timeout`; returns whether none are
+    /// left.
+    pub fn flush(&mut self, timeout: Duration) -> Result<bool, RemoteError> {
+        let start = Instant::now();
+        for environment in &mut self.environments {
+            match environment.writer.flush(timeout.saturating_sub(start.elapsed())) {
+                Ok(()) => {}
+                Err(ReplayError::Timeout { .. }) => return Ok(false),
+                Err(error) => return Err(learner(error.into())),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Chooses the policy of an environment's next episode.
+    pub fn choose_policy(&mut self, environment: usize) -> Result<usize, RemoteError> {
+        let policy = self.lease.bandit().choose(Role::Actor, self.environment(environment)?);
+        // One more per environment than it can play means that the actor never reports.
+        if self.playing.len() < 2 * self.environments.len() {
+            self.playing.push(policy);
+        }
+        Ok(policy)
+    }
+
+    /// Index among the environments of all actors.
+    fn environment(&self, environment: usize) -> Result<usize, RemoteError> {
+        if environment < self.environments.len() {
+            return Ok(self.lease.environment(environment));
+        }
+        Err(peer(format!("environment {environment} is not one of {}", self.environments.len())))
+    }
+
+    /// Takes the score of a finished episode, or that it was abandoned.
+    pub fn report_policy(&mut self, environment: usize, policy: usize, score: Option<f64>) -> Result<(), RemoteError> {
+        let environment = self.environment(environment)?;
+        let Some(place) = self.playing.iter().position(|&playing| playing == policy) else {
+            return Err(peer(format!("policy {policy} was not playing")));
+        };
+        match score {
+            Some(score) if !score.is_finite() => return Err(peer("a score is not finite")),
+            Some(score) => self.lease.bandit().report(Role::Actor, environment, policy, score).map_err(peer)?,
+            None => self.lease.bandit().abandon(Role::Actor, policy).map_err(peer)?,
+        }
+        self.playing.swap_remove(place);
+        Ok(())
+    }
+
+    /// Takes a finished episode, for the metrics.
+    pub fn report_episode(&mut self, report: EpisodeReport) -> Result<(), RemoteError> {
+        let EpisodeReport { environment, policy, score, novelty, distances, .. } = report;
+        let numbers = [score, novelty.ngu, novelty.rnd, novelty.episodic, distances.mean];
+        let is_valid = environment < self.environments.len() && policy < self.lease.policies();
+        if !is_valid || numbers.iter().any(|number| !number.is_finite()) {
+            return Err(peer("the report of an episode is invalid"));
+        }
+        let environment = self.lease.environment(environment);
+        self.send(Event::Episode(EpisodeReport { role: Role::Actor, environment, ..report }));
+        Ok(())
+    }
+
+    /// Takes positions that were new in their episodes.
+    pub fn report_positions(&mut self, positions: Vec<Position>) {
+        if !positions.is_empty() {
+            self.send(Event::Positions(positions));
+        }
+    }
+
+    /// Takes a fault that the actor has recovered from.
+    pub fn report_fault(&mut self, fault: &str) {
+        self.send(Event::Fault(format!("{}: {fault}", self.lease.host())));
+    }
+
+    fn send(&self, event: Event) {
+        // A run that has ended has no use for it.
+        let _ = self.lease.messages().send(ThreadMessage::Event(event));
+    }
+
+    /// Waits for the actor's next message with `receive`, which gets the longest time to wait. Inference does not wait
+    /// for an actor that takes longer than it gathers a batch.
+    pub fn wait<T>(&mut self, mut receive: impl FnMut(Duration) -> Option<T>, timeout: Duration) -> Option<T> {
+        let (start, patience) = (Instant::now(), self.lease.inference_wait());
+        let mut received = None;
+        if self.last_wait <= patience {
+            received = receive(patience.min(timeout));
+        }
+        if received.is_none() {
+            let away = self.client.away();
+            received = receive(timeout.saturating_sub(start.elapsed()));
+            drop(away);
+        }
+        self.last_wait = if received.is_some() { start.elapsed() } else { self.last_wait.max(start.elapsed()) };
+        received
+    }
+
+    /// Saves the actor for a checkpoint: its own half, if it could be had, and the writers. Without it, its episodes end
+    /// here for whoever resumes from the checkpoint.
+    pub fn save(&self, pause: u64, state: Option<Vec<u8>>) {
+        let writers = self.environments.iter().map(|environment| environment.writer.state());
+        let writers: Vec<WriterState> = match state {
+            Some(_) => writers.collect(),
+            None => writers.map(WriterState::without_episode).collect(),
+        };
+        let saved = self.lease.saved(state, self.playing.clone());
+        // A run that has ended makes no checkpoint.
+        let _ = self.lease.messages().send(ThreadMessage::SavedRemote { pause, saved, writers });
+    }
+
+    /// Sleeps until the pause is over, without holding up inference.
+    pub fn wait_out_pause(&self, pause: u64, timeout: Duration) {
+        let _away = self.client.away();
+        self.lease.control().wait_out_pause_for(pause, timeout);
+    }
+}
+
+impl Drop for RemoteActor {
+    fn drop(&mut self) {
+        for environment in &mut self.environments {
+            environment.writer.abandon_episode();
+            // What the limiter does not admit now is lost: a few sequences at most.
+            let _ = environment.writer.flush(Duration::ZERO);
+        }
+        for &policy in &self.playing {
+            // It was one of the bandit's.
+            let _ = self.lease.bandit().abandon(Role::Actor, policy);
+        }
+    }
+}
+
+fn learner(error: TrainError) -> RemoteError {
+    RemoteError::Learner(error)
+}
