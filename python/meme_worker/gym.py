@@ -1,6 +1,7 @@
 """Gymnasium environments; `spaces.py` says which."""
 
 import importlib
+import importlib.util
 import io
 import os
 import pickle
@@ -29,8 +30,8 @@ class GymEnvironment:
         except gymnasium.error.Error as error:
             # Gymnasium's message about a missing name or package is fit for the user.
             message = " ".join(str(error).split())
-            if isinstance(error, gymnasium.error.NamespaceNotFound) and settings["id"].startswith("ALE/"):
-                message += f" Use a game's own name, such as pong, or gym:ale_py:{settings['id']}."
+            if isinstance(error, gymnasium.error.UnregisteredEnv):
+                message += registration_hint(settings["id"], settings["module"])
             raise Refused(message) from error
         self.observations = ObservationFormat(self.env.observation_space)
         self.shape, self.dtype = self.observations.shape, self.observations.dtype
@@ -81,6 +82,19 @@ class GymEnvironment:
     def close(self):
         """Closes the environment."""
         self.env.close()
+
+
+def registration_hint(name, module):
+    """Returns which module to import first, for an environment that is not registered."""
+    if name.startswith("ALE/"):
+        return f" Use a game's own name, such as pong, or gym:ale_py:{name}."
+    if module is not None:
+        return f" The module {module} does not register it."
+    # Packages are often called like their environments: MiniGrid-Empty-5x5-v0 comes with minigrid.
+    package = name.replace("/", "-").split("-")[0].lower()
+    if package.isidentifier() and importlib.util.find_spec(package) is not None:
+        return f" Write gym:{package}:{name} to import {package} first."
+    return f" If a package registers it, install that and write gym:MODULE:{name}."
 
 
 def import_module(name):

@@ -67,7 +67,7 @@ pub enum AgentError {
         /// The update, counted from 1.
         update: u64,
     },
-    /// Tensors of a file that don't match the network; all of them are listed.
+    /// Tensors of a file that don't match the network.
     #[error("the weights don't fit this network: {}", list(.0))]
     Weights(Vec<WeightsProblem>),
     /// Malformed bytes.
@@ -113,12 +113,28 @@ pub enum WeightsProblem {
     },
 }
 
+impl WeightsProblem {
+    /// Name of the tensor.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Missing { name } | Self::Extra { name } | Self::Shape { name, .. } => name,
+        }
+    }
+}
+
 impl From<tch::TchError> for AgentError {
     fn from(error: tch::TchError) -> Self {
         Self::Torch(error.into())
     }
 }
 
+/// Problems that a message names; the others are counted.
+const NAMED: usize = 10;
+
 fn list<T: std::fmt::Display>(problems: &[T]) -> String {
-    problems.iter().map(T::to_string).collect::<Vec<_>>().join("; ")
+    let named = problems.iter().take(NAMED).map(T::to_string).collect::<Vec<_>>().join("; ");
+    match problems.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named}; and {more} more"),
+    }
 }

@@ -33,9 +33,24 @@ pub fn import_some(tensors: &NamedTensors, sets: &mut [(&str, &mut ParameterSet)
     load(tensors, sets, Vec::new())
 }
 
-fn load(tensors: &NamedTensors, sets: &mut [(&str, &mut ParameterSet)], extra: Vec<WeightsProblem>) -> Result<()> {
+/// Loads the tensors that fit a set and returns how the others differ.
+pub fn import_fitting(tensors: &NamedTensors, prefix: &str, set: &mut ParameterSet) -> Result<Vec<WeightsProblem>> {
+    let problems = differences(tensors, &[(prefix, &mut *set)]);
+    let differs: BTreeSet<&str> = problems.iter().map(WeightsProblem::name).collect();
+    for (name, view) in set.named() {
+        let name = format!("{prefix}{name}");
+        if let Some(tensor) = tensors.get(&name).filter(|_| !differs.contains(name.as_str())) {
+            let tensor = tensor.tensor()?;
+            tch::no_grad(|| view.shallow_clone().f_copy_(&tensor))?;
+        }
+    }
+    Ok(problems)
+}
+
+/// Returns how the tensors differ from those of the sets, except for extra ones.
+fn differences(tensors: &NamedTensors, sets: &[(&str, &mut ParameterSet)]) -> Vec<WeightsProblem> {
     let mut problems = vec![];
-    for (prefix, set) in &*sets {
+    for (prefix, set) in sets {
         for parameter in set.layout().parameters() {
             let name = format!("{prefix}{}", parameter.name);
             let shape: Vec<usize> = parameter.shape.iter().map(|&n| n as usize).collect();
@@ -49,6 +64,11 @@ fn load(tensors: &NamedTensors, sets: &mut [(&str, &mut ParameterSet)], extra: V
             }
         }
     }
+    problems
+}
+
+fn load(tensors: &NamedTensors, sets: &mut [(&str, &mut ParameterSet)], extra: Vec<WeightsProblem>) -> Result<()> {
+    let mut problems = differences(tensors, sets);
     problems.extend(extra);
     if !problems.is_empty() {
         return Err(AgentError::Weights(problems));

@@ -37,6 +37,8 @@ pub struct Field {
     pub unit: &'static str,
     /// The paper's value.
     pub paper: Paper,
+    /// Whether a run may change it when it resumes.
+    pub changeable: bool,
     /// What it does.
     pub about: &'static str,
 }
@@ -56,7 +58,7 @@ pub enum Paper {
 
 impl Field {
     const fn new(kind: Kind) -> Self {
-        Self { name: "", kind, unit: "", paper: Paper::Ours, about: "" }
+        Self { name: "", kind, unit: "", paper: Paper::Ours, changeable: false, about: "" }
     }
 
     /// Sets what the field counts.
@@ -72,6 +74,11 @@ impl Field {
     /// Records a paper value that differs from the default.
     pub const fn paper_has(self, value: &'static str) -> Self {
         Self { paper: Paper::Other(value), ..self }
+    }
+
+    /// Lets a run change the field when it resumes.
+    pub const fn changeable(self) -> Self {
+        Self { changeable: true, ..self }
     }
 
     /// Marks the field as part of the algorithm without a value in the paper.
@@ -274,7 +281,7 @@ mod tests {
         #[derive(Copy)]
         pub struct Inner {
             /// A share.
-            share: f64 = 0.5, number(0.0, 1.0).paper_has("0.4");
+            share: f64 = 0.5, number(0.0, 1.0).paper_has("0.4").changeable();
         }
     }
 
@@ -298,6 +305,7 @@ mod tests {
         assert_eq!((colour.about, colour.paper), (" The colour of it.", Paper::Default));
         assert_eq!((count.unit, count.paper), ("things", Paper::Silent));
         assert_eq!(sections[1].fields[0].paper, Paper::Other("0.4"));
+        assert_eq!((count.changeable, sections[1].fields[0].changeable), (false, true));
     }
 
     #[test]

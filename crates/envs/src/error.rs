@@ -145,8 +145,8 @@ pub enum EnvError {
         /// The end of its output, as a clause; may be empty.
         last_words: String,
     },
-    /// The environment gave a reward that is not finite; replacing the worker would not help.
-    #[error("environment {environment} of {name} gave the reward {value}, expected a finite number")]
+    /// The environment gave a reward that is not finite or absurdly large; replacing the worker would not help.
+    #[error("environment {environment} of {name} gave the reward {value:e}, expected a number from -1e12 to 1e12")]
     Reward {
         /// The environment.
         name: String,

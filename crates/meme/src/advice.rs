@@ -45,7 +45,7 @@ fn of_training(error: &TrainError) -> Option<&'static str> {
         TrainError::NoBest { .. } => Some("`--checkpoint last` plays the newest one"),
         TrainError::OnlyAveraged => Some("`--checkpoint last` has the online ones too"),
         TrainError::NoRoomForEpisode { .. } => Some("lower it with `--set intrinsic.memory_capacity=...`"),
-        TrainError::SavedAfter { .. } => Some("run the same command to resume"),
+        TrainError::SavedAfter { .. } => Some("`meme train --resume RUN` resumes it"),
         TrainError::Checkpoint(error) => of_checkpoint(error),
         TrainError::Directory(error) => of_directory(error),
         _ => None,
@@ -96,11 +96,12 @@ fn of_gpu(error: &torch_ext::Error) -> Option<&'static str> {
     match error {
         torch_ext::Error::OutOfMemory(_) => Some(
             "reduce learner.batch_size, replay.trace or actors.environments with `--set`, or use `--preset quick`, \
-             which needs 10 GB",
+             which needs 10 GB; a network larger than the preset's (agent.network) needs more of everything",
         ),
-        torch_ext::Error::HostMemory(_) => {
-            Some("reduce learner.batch_size, replay.trace, learner.prefetch or actors.environments with `--set`")
-        }
+        torch_ext::Error::HostMemory(_) => Some(
+            "reduce learner.batch_size, replay.trace, learner.prefetch or actors.environments with `--set`, or the \
+                 sizes in agent.network if you raised them",
+        ),
         _ => None,
     }
 }

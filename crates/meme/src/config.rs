@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use train::config::{self, Config, Difference, Effective, Origin, PRESETS, Problem, Sources};
+use train::config::{self, Config, ConfigError, Difference, Effective, Origin, PRESETS, Problem, Sources};
 
 use crate::config_page::page;
 use crate::output;
-use crate::run_args::{RUN_HELP, RUNS, find_run, run_config};
+use crate::run_args::{RUNS, find_run, run_config};
+
+/// Problems that are listed; the others are counted.
+const MOST_PROBLEMS: usize = 50;
 
 /// Subcommands of `meme config`.
 #[derive(Subcommand)]
@@ -19,7 +22,7 @@ pub enum ConfigCommand {
     /// Print the effective config as TOML, with the origin of each value
     Show(ShowArgs),
     /// Check a config and list all errors
-    Check(CheckArgs),
+    Check(ShowArgs),
     /// Compare two configs field by field
     Diff(DiffArgs),
     /// Print docs/config.md: every field with its range, unit, paper value and description
@@ -67,10 +70,28 @@ impl ConfigArgs {
 
 /// Loads a config; errors name the options that its values came from.
 pub fn load(sources: &Sources) -> Result<Effective> {
-    sources.load().map_err(|error| match error.problems() {
+    sources.load().map_err(with_options)
+}
+
+/// Loads changes to a config, like [`load`].
+pub fn load_over(changes: &Sources, base: &Config) -> Result<Effective> {
+    changes.load_over(base).map_err(with_options)
+}
+
+fn with_options(error: ConfigError) -> anyhow::Error {
+    match error.problems() {
         [] => error.into(),
-        problems => anyhow!(problems.iter().map(problem_line).collect::<Vec<_>>().join("\n")),
-    })
+        problems => anyhow!(problem_lines(problems).join("\n")),
+    }
+}
+
+/// Lists the first problems and counts the rest.
+fn problem_lines(problems: &[Problem]) -> Vec<String> {
+    let mut lines: Vec<String> = problems.iter().take(MOST_PROBLEMS).map(problem_line).collect();
+    if let more @ 1.. = problems.len().saturating_sub(MOST_PROBLEMS) {
+        lines.push(format!("and {more} more"));
+    }
+    lines
 }
 
 fn problem_line(Problem { origin, fault }: &Problem) -> String {
@@ -84,27 +105,20 @@ fn origin_text(origin: &Origin) -> String {
     }
 }
 
-/// Arguments of `meme config show`.
+/// Help of every argument CONFIG.
+const CONFIG_HELP: &str = "A preset, a TOML file, or a run's name (`meme runs` lists them) or its directory";
+
+/// Arguments of `meme config show` and `meme config check`.
 #[derive(Args)]
 pub struct ShowArgs {
-    #[arg(help = RUN_HELP, conflicts_with_all = ["preset", "config"])]
-    run: Option<String>,
+    #[arg(value_name = "CONFIG", help = CONFIG_HELP)]
+    name: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
     /// Directory that contains the runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     runs: PathBuf,
-    /// Print one JSON document instead of TOML
-    #[arg(long)]
-    json: bool,
-}
-
-/// Arguments of `meme config check`.
-#[derive(Args)]
-pub struct CheckArgs {
-    #[command(flatten)]
-    config: ConfigArgs,
-    /// Print one JSON document instead of text
+    /// Print one JSON document
     #[arg(long)]
     json: bool,
 }
@@ -112,10 +126,13 @@ pub struct CheckArgs {
 /// Arguments of `meme config diff`.
 #[derive(Args)]
 pub struct DiffArgs {
-    /// A run's name (`meme runs` lists them) or its directory, a preset, or a TOML file
+    #[arg(value_name = "CONFIG", help = CONFIG_HELP)]
     left: String,
-    /// The config to compare it with
-    right: String,
+    /// The config to compare it with; the options below change it [default: CONFIG itself]
+    #[arg(value_name = "OTHER")]
+    right: Option<String>,
+    #[command(flatten)]
+    config: ConfigArgs,
     /// Directory that contains the runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     runs: PathBuf,
@@ -136,13 +153,7 @@ pub fn run(command: ConfigCommand) -> Result<ExitCode> {
 }
 
 fn show(args: &ShowArgs) -> Result<()> {
-    let mut sources = args.config.sources();
-    if let Some(run) = &args.run {
-        let files = find_run(&args.runs, run)?;
-        // A damaged file is reported with its remedy.
-        run_config(&files)?;
-        sources.file = Some(files.config_file());
-    }
+    let sources = sources(&args.runs, args.name.as_deref(), &args.config)?;
     let effective = load(&sources).map_err(|error| anyhow!("invalid config:\n{error}"))?;
     if !args.json {
         return output::print(&effective.to_toml(origin_text)?);
@@ -164,11 +175,11 @@ fn origins(effective: &Effective) -> BTreeMap<&'static str, String> {
         .collect()
 }
 
-fn check(args: &CheckArgs) -> Result<ExitCode> {
-    let problems = match args.config.sources().load() {
+fn check(args: &ShowArgs) -> Result<ExitCode> {
+    let problems = match sources(&args.runs, args.name.as_deref(), &args.config)?.load() {
         Ok(_) => Vec::new(),
         Err(error) if error.problems().is_empty() => return Err(error.into()),
-        Err(error) => error.problems().iter().map(problem_line).collect(),
+        Err(error) => problem_lines(error.problems()),
     };
     let valid = problems.is_empty();
     if args.json {
@@ -187,26 +198,46 @@ fn check(args: &CheckArgs) -> Result<ExitCode> {
 }
 
 fn diff(args: &DiffArgs) -> Result<()> {
-    let (left, right) = (find(&args.runs, &args.left)?, find(&args.runs, &args.right)?);
-    let differences = config::differences(&left, &right)?;
+    let left = find(&args.runs, Some(&args.left), &ConfigArgs::default())?;
+    // Options alone are a config of their own, if they name one.
+    let names_other = args.config.preset.is_some() || args.config.config.is_some();
+    let right = args.right.as_deref().or((!names_other).then_some(args.left.as_str()));
+    let differences = config::differences(&left, &find(&args.runs, right, &args.config)?)?;
     if args.json { output::print_json(&differences) } else { output::print(&rendered(&differences)) }
 }
 
-/// Finds the config that an argument names: a preset, a file or a run.
-fn find(runs: &Path, name: &str) -> Result<Config> {
+/// Loads the config that an argument and options name.
+fn find(runs: &Path, name: Option<&str>, options: &ConfigArgs) -> Result<Config> {
+    let sources = sources(runs, name, options)?;
+    let which = name.map_or(String::new(), |name| format!(" {name}"));
+    Ok(load(&sources).map_err(|error| anyhow!("invalid config{which}:\n{error}"))?.config)
+}
+
+/// Returns the sources that an argument (a preset, a file or a run) and options name together.
+fn sources(runs: &Path, name: Option<&str>, options: &ConfigArgs) -> Result<Sources> {
+    let mut sources = options.sources();
+    let Some(name) = name else { return Ok(sources) };
     let path = Path::new(name);
-    let sources = if config::presets_of(name).is_some() {
-        Sources { preset: Some(name.to_owned()), ..Sources::default() }
-    } else if path.exists() && !path.is_dir() {
-        Sources { file: Some(path.to_owned()), ..Sources::default() }
+    if config::presets_of(name).is_some() {
+        if let Some(preset) = sources.preset.replace(name.to_owned()) {
+            bail!("{name} is a preset, so --preset {preset} is one too many");
+        }
+        return Ok(sources);
+    }
+    let file = if path.exists() && !path.is_dir() {
+        path.to_owned()
     } else {
         let names: Vec<_> = PRESETS.iter().map(|preset| preset.name).collect();
         let run = find_run(runs, name)
             .with_context(|| format!("\"{name}\" is not a preset ({}), a file or a run", names.join(", ")))?;
-        return run_config(&run);
+        // A damaged file is reported with its remedy.
+        run_config(&run)?;
+        run.config_file()
     };
-    let effective = load(&sources).map_err(|error| anyhow!("invalid config {name}:\n{error}"))?;
-    Ok(effective.config)
+    if let Some(config) = sources.file.replace(file) {
+        bail!("{name} is a config already, so --config {} is one too many", config.display());
+    }
+    Ok(sources)
 }
 
 fn rendered(differences: &[Difference]) -> String {
@@ -230,7 +261,7 @@ mod tests {
     use super::*;
 
     fn found(name: &str) -> Result<Config> {
-        find(Path::new("nowhere"), name)
+        find(Path::new("nowhere"), Some(name), &ConfigArgs::default())
     }
 
     #[test]
@@ -278,14 +309,14 @@ mod tests {
         let text = tiny.to_toml().unwrap();
         let (run, _) = RunDirectory::open(directory.path(), "first", ExistingRun::Resume, description, &text).unwrap();
         let path = run.files.path.to_str().unwrap();
-        assert_eq!(find(directory.path(), "first").unwrap(), tiny);
+        assert_eq!(find(directory.path(), Some("first"), &ConfigArgs::default()).unwrap(), tiny);
         assert_eq!(found(path).unwrap(), tiny);
         let show = |run: &str| {
-            let (run, runs) = (Some(run.to_owned()), directory.path().to_path_buf());
-            show(&ShowArgs { run, config: ConfigArgs::default(), runs, json: false })
+            let (name, runs) = (Some(run.to_owned()), directory.path().to_path_buf());
+            show(&ShowArgs { name, config: ConfigArgs::default(), runs, json: false })
         };
         show("first").unwrap();
         show(path).unwrap();
-        assert!(show("second").unwrap_err().to_string().ends_with("there are: first"));
+        assert!(format!("{:#}", show("second").unwrap_err()).ends_with("there are: first"));
     }
 }

@@ -20,7 +20,7 @@ pub fn page() -> Result<String, ConfigError> {
     let mut sections = String::new();
     for section in SECTIONS.iter() {
         sections += &format!("\n### `{}`\n{}\n\n", section.path, section.about.trim());
-        sections += "| field | default | paper | values | description |\n|---|---|---|---|---|\n";
+        sections += "| field | default | paper | values | resume | description |\n|---|---|---|---|---|---|\n";
         section.fields.iter().for_each(|field| sections += &row(field, &defaults));
     }
     Ok(TEMPLATE.replace("{presets}", presets.trim()).replace("{sections}", sections.trim()))
@@ -39,7 +39,8 @@ fn row(field: &FlatField, defaults: &Table) -> String {
     if let Kind::Choice(words) = field.kind {
         words.iter().for_each(|(word, meaning)| about += &format!("<br>`{word}`: {}", meaning.trim()));
     }
-    format!("| `{}` | `{default}`{unit} | {paper} | {} | {about} |\n", field.name, field.kind)
+    let resume = if field.changeable { "yes" } else { "" };
+    format!("| `{}` | `{default}`{unit} | {paper} | {} | {resume} | {about} |\n", field.name, field.kind)
 }
 
 #[cfg(test)]

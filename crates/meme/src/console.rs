@@ -4,10 +4,14 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
-use std::sync::OnceLock;
 use std::sync::mpsc::{self, SyncSender, TrySendError};
+use std::sync::{OnceLock, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde_json::json;
+use train::run::clock;
 
 use crate::run_log;
 
@@ -24,21 +28,73 @@ enum Order {
     Flush(mpsc::Sender<()>),
 }
 
+/// How messages and progress appear.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Style {
+    /// Text, and on a terminal progress that is rewritten in place.
+    Live,
+    /// Text, and progress as lines.
+    Lines,
+    /// One JSON document per line.
+    Json,
+    /// Warnings and errors only.
+    Quiet,
+    /// Warnings and errors only, one JSON document per line.
+    QuietJson,
+}
+
+static STYLE: RwLock<Style> = RwLock::new(Style::Live);
+
+/// Sets how everything appears from now on.
+pub fn set_style(style: Style) {
+    *STYLE.write().unwrap_or_else(PoisonError::into_inner) = style;
+}
+
+fn style() -> Style {
+    *STYLE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether progress is rewritten in place.
+pub fn is_live() -> bool {
+    style() == Style::Live && io::stderr().is_terminal()
+}
+
 /// Prints a message. It is dropped if standard error is closed or too much is queued: work must not stop for it.
 pub fn message(text: impl Display) {
     let text = text.to_string();
     run_log::add(&text);
-    write(text + "\n");
+    match style() {
+        Style::Quiet | Style::QuietJson => {}
+        Style::Json => write_json("info", &text),
+        Style::Live | Style::Lines => drop(write(format!("{text}\n"))),
+    }
 }
 
 /// Prints a warning.
 pub fn warn(text: impl Display) {
-    message(format_args!("warning: {text}"));
+    alert("warning", text);
 }
 
 /// Prints the error that ends a command.
 pub fn error(text: impl Display) {
-    message(format_args!("error: {text}"));
+    alert("error", text);
+}
+
+fn alert(level: &str, text: impl Display) {
+    let line = format!("{level}: {text}");
+    run_log::add(&line);
+    match style() {
+        Style::Json | Style::QuietJson => write_json(level, &text),
+        _ => drop(write(line + "\n")),
+    }
+}
+
+fn write_json(level: &str, text: &impl Display) {
+    write_document(&json!({ "time_unix": clock::unix_seconds(), "level": level, "message": text.to_string() }));
+}
+
+fn write_document(document: &serde_json::Value) {
+    write(format!("{document}\n"));
 }
 
 /// Waits until everything is written, for some seconds at most.
@@ -83,15 +139,15 @@ fn write(text: String) -> bool {
 pub struct ProgressLine {
     terminal: bool,
     next: Instant,
-    /// Lines now on the terminal.
-    shown: usize,
+    /// Widths of the lines now on the terminal.
+    shown: Vec<usize>,
 }
 
 impl ProgressLine {
     /// Creates a line that stays empty for the first interval.
     pub fn new() -> Self {
-        let terminal = io::stderr().is_terminal();
-        Self { terminal, next: Instant::now() + Self::interval(terminal), shown: 0 }
+        let terminal = is_live();
+        Self { terminal, next: Instant::now() + Self::interval(terminal), shown: Vec::new() }
     }
 
     fn interval(terminal: bool) -> Duration {
@@ -100,21 +156,39 @@ impl ProgressLine {
 
     /// Shows the line that `text` returns, if one is due.
     pub fn show(&mut self, text: impl FnOnce() -> String) {
-        self.show_lines(|| vec![text()]);
+        self.show_status(&json!({}), |_| vec![text()]);
     }
 
     /// Shows several lines, joined into one if standard error is not a terminal.
     pub fn show_lines(&mut self, lines: impl FnOnce() -> Vec<String>) {
+        self.show_status(&json!({}), |_| lines());
+    }
+
+    /// Shows what `lines` returns for a terminal of a width, if it is due: joined into one line if standard error is not
+    /// a terminal, and `document` instead where progress is JSON.
+    pub fn show_status(&mut self, document: &impl Serialize, lines: impl FnOnce(Option<u16>) -> Vec<String>) {
         if Instant::now() < self.next {
             return;
         }
         self.next = Instant::now() + Self::interval(self.terminal);
-        let lines = lines();
-        if !self.terminal {
+        match style() {
+            Style::Quiet | Style::QuietJson => {}
+            Style::Json => {
+                let mut document = json!(document);
+                document["time_unix"] = json!(clock::unix_seconds());
+                document["level"] = json!("progress");
+                write_document(&document);
+            }
+            Style::Live if self.terminal => {
+                let width = terminal_width();
+                let lines = lines(width);
+                let columns = width.map_or(usize::MAX, usize::from);
+                if write(block(&lines, rows(&self.shown, columns))) {
+                    self.shown = lines.iter().map(|line| visible(line).min(columns)).collect();
+                }
+            }
             // Progress is not logged: the metrics have it.
-            write(lines.join("; ") + "\n");
-        } else if write(block(&lines, self.shown)) {
-            self.shown = lines.len();
+            Style::Live | Style::Lines => drop(write(lines(None).join("; ") + "\n")),
         }
     }
 
@@ -133,10 +207,32 @@ impl ProgressLine {
     /// Clears the progress lines.
     pub fn clear(&mut self) {
         if self.terminal {
-            write(format!("{}\x1b[J", to_first_of(self.shown)));
-            self.shown = 0;
+            let columns = terminal_width().map_or(usize::MAX, usize::from);
+            write(format!("{}\x1b[J", to_first_of(rows(&self.shown, columns))));
+            self.shown.clear();
         }
     }
+}
+
+/// Width of the terminal that standard error is.
+fn terminal_width() -> Option<u16> {
+    rustix::termios::tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col).filter(|&columns| columns > 0)
+}
+
+/// Rows that lines of these widths take on a terminal of `columns` columns, which wraps them when it is made narrower.
+fn rows(widths: &[usize], columns: usize) -> usize {
+    widths.iter().map(|width| width.div_ceil(columns.max(1)).max(1)).sum()
+}
+
+/// Number of characters that a line shows: all but escape sequences.
+fn visible(line: &str) -> usize {
+    let mut escaped = false;
+    let shows = |c: &char| {
+        let was_escaped = escaped || *c == '\x1b';
+        escaped = was_escaped && !c.is_ascii_alphabetic();
+        !was_escaped
+    };
+    line.chars().filter(shows).count()
 }
 
 /// Moves the cursor to the beginning of the first of `lines` lines.
@@ -156,6 +252,14 @@ fn block(lines: &[String], shown: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn narrower_terminal_wraps_lines() {
+        assert_eq!(rows(&[], 80), 0);
+        assert_eq!(rows(&[80, 0, 40], 80), 3);
+        assert_eq!(rows(&[80, 0, 40], 39), 3 + 1 + 2);
+        assert_eq!(visible("\x1b[0;32mabc\x1b[0m d"), 5);
+    }
 
     #[test]
     fn lines_overwrite_those_shown_before() {

@@ -75,10 +75,35 @@ fn text(findings: &[Finding], healthy: bool) -> String {
             Verdict::Missing => "MISSING",
         };
         let mend = mend.as_ref().map_or(String::new(), |mend| format!("; {mend}"));
-        format!("{verdict:<7}  {name:<9}  {what}{mend}\n")
+        format!("{verdict:<7}  {name:<9}  {:<22}  {what}{mend}\n", purpose(name))
     };
-    let summary = if healthy { "This machine is ready to train." } else { "Fix what is MISSING before training." };
+    let has_gpu = findings.iter().any(|finding| finding.name == "GPU" && finding.verdict == Verdict::Found);
+    let summary = match (healthy, has_gpu) {
+        (true, true) => "This machine is ready to train: `meme train pong`.",
+        (true, false) => {
+            "This machine is ready to train small tasks: `meme train catch` takes minutes. Atari games need a GPU to reach \
+             human level; without one, `meme train pong` is only a first look."
+        }
+        (false, _) => "Training does not work yet: first do what the lines with MISSING say.",
+    };
     findings.iter().map(line).collect::<String>() + summary + "\n"
+}
+
+/// What a finding is needed for, in plain words.
+fn purpose(name: &str) -> &'static str {
+    match name {
+        "libtorch" => "computes the networks",
+        "GPU" => "makes training fast",
+        "Python" => "runs the games",
+        "numpy" => "passes pictures on",
+        "gymnasium" => "runs gym: environments",
+        "ale-py" => "emulates the Atari",
+        "ROMs" => "the Atari games",
+        "ffmpeg" => "writes .mp4 videos",
+        "cores" => "play and learn",
+        "memory" => "holds replay",
+        _ => "",
+    }
 }
 
 /// The libtorch that the dynamic linker has loaded into this process.

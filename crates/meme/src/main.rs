@@ -9,6 +9,7 @@ mod cluster;
 mod config;
 mod config_page;
 mod console;
+mod display;
 mod doctor;
 mod eval;
 mod games;
@@ -17,6 +18,7 @@ mod listen;
 mod openmp;
 mod options;
 mod output;
+mod panel;
 mod partial_file;
 mod play;
 mod plot;
@@ -33,6 +35,7 @@ mod sweep;
 mod train;
 mod video;
 mod watch;
+mod working_directory;
 
 use std::io::{self, ErrorKind, Write};
 use std::process::ExitCode;
@@ -90,6 +93,11 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if working_directory::is_removed() {
+        console::error("the current directory was removed; change to one that exists");
+        console::flush();
+        return ExitCode::FAILURE;
+    }
     torch_ext::end_in_a_sentence();
     let code = match parse() {
         Ok(arguments) => exit_code(run(arguments.command)),
@@ -164,9 +172,7 @@ mod tests {
     fn every_command_that_takes_a_run_accepts_a_name_or_a_directory() {
         let run = "A run's name (`meme runs` lists them) or its directory";
         let runs = "--runs <DIR> Directory that contains the runs";
-        for path in
-            [&["eval"][..], &["record"], &["export"], &["track"], &["plot"], &["config", "show"], &["config", "diff"]]
-        {
+        for path in [&["eval"][..], &["record"], &["export"], &["track"], &["plot"]] {
             let mut command = &mut Arguments::command();
             for name in path {
                 command = command.find_subcommand_mut(name).unwrap();

@@ -130,21 +130,22 @@ pub fn summary(run: &RunFiles, metrics: &MetricsSummary) -> Result<RunSummary> {
 }
 
 fn table(reports: &[RunSummary]) -> String {
-    let columns: [Column<RunSummary>; 8] = [
+    let columns: [Column<RunSummary>; 9] = [
         ("name", |run| run.name.clone()),
         ("task", |run| run.task.clone()),
         ("preset", |run| run.preset.clone()),
+        ("seed", |run| run.seed.to_string()),
         ("frames", |run| output::grouped(run.frames)),
         ("last eval", |run| score(run.last_evaluation)),
         ("best eval", |run| score(run.best_evaluation)),
         ("state", |run| run.state.text().to_owned()),
         ("age", |run| age(run.age_seconds)),
     ];
-    output::table_of(reports, &columns, &[0, 1, 2, 6])
+    output::table_of(reports, &columns, &[0, 1, 2, 7])
 }
 
 fn score(score: Option<f64>) -> String {
-    score.map_or("-".to_owned(), |score| fixed(score, 1))
+    score.map_or("-".to_owned(), |score| fixed(score, 2))
 }
 
 fn age(seconds: u64) -> String {
@@ -220,10 +221,10 @@ mod tests {
         ];
         assert_eq!(
             table(&reports),
-            "name           task  preset       frames  last eval  best eval  state        age\n\
-             pong           pong  cpu               0          -          -  stopped    119 s\n\
-             a-longer-name  pong  cpu     200 000 000      -21.0      -21.0  running  119 min\n\
-             nothing        pong  cpu               0        0.0        0.0  cut off      0 s\n"
+            "name           task  preset  seed       frames  last eval  best eval  state        age\n\
+             pong           pong  cpu        1            0          -          -  stopped    119 s\n\
+             a-longer-name  pong  cpu        1  200 000 000     -20.96     -20.96  running  119 min\n\
+             nothing        pong  cpu        1            0      -0.04      -0.04  cut off      0 s\n"
         );
     }
 

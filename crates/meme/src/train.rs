@@ -1,35 +1,41 @@
 //! `meme train`: starts a run, or resumes one.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use envs::EnvId;
 use serde::Serialize;
-use train::config::{Config, Device};
-use train::run::checkpoint::Checkpoint;
+use train::config::{Config, Device, Difference, Sources};
+use train::run::checkpoint::{CheckpointSelector, InvalidSelector};
+use train::run::history::{HistoryEntry, HistoryEvent, SettingChange};
 use train::run::stop::Stop;
 use train::run::{ExistingRun, OpenedRun, RunDescription, RunDirectory, RunFiles};
 use train::runtime::assembly::Task;
 use train::runtime::resume::{self, Resumption};
+use train::runtime::starting_point::StartingPoint;
 use train::runtime::status::RunStatus;
-use train::runtime::trainer::{self, ProgressDisplay};
+use train::runtime::trainer;
 
 use crate::config::{self, ConfigArgs};
 use crate::console::{self, ProgressLine};
+use crate::display::{DisplayArgs, TrainDisplay};
 use crate::listen::ListenArgs;
 use crate::preset::{DefaultPreset, default_preset, preset_warning};
-use crate::run_args::{RUNS, run_config, set_threads};
+use crate::run_args::{RUNS, find_run, run_config, set_threads};
 use crate::{install, options, output, run_log, watch};
 
 /// Arguments of `meme train`.
 #[derive(Args)]
 pub struct TrainArgs {
     /// A game (`meme games` lists them), a task (catch, memory, deep_sea, key_door) or gym:ENV_ID
-    environment: String,
+    #[arg(required_unless_present = "resume", conflicts_with = "resume")]
+    environment: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
     /// Emulator frames to train for: 1000000, 1_000_000, 1e6 or 1M
@@ -41,15 +47,26 @@ pub struct TrainArgs {
     /// Name of the run [default: ENVIRONMENT-PRESET-SEED]
     #[arg(long)]
     name: Option<String>,
+    /// Resume this run, by its name or directory, with its own settings
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["name", "fresh", "preset", "from"])]
+    resume: Option<String>,
     /// Start over; an existing run of the same name is moved aside, not deleted
     #[arg(long)]
     fresh: bool,
     /// Show the runs in a web browser while this one trains, like `meme watch`
     #[arg(long)]
     watch: bool,
+    /// Start from the weights of another run: RUN, or RUN@CHECKPOINT with best, last or a frame count
+    #[arg(long, value_name = "RUN[@CHECKPOINT]")]
+    from: Option<RunCheckpoint>,
+    /// Take the other run's replay too
+    #[arg(long, requires = "from")]
+    with_replay: bool,
     /// Directory that contains the runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     runs: PathBuf,
+    #[command(flatten)]
+    display: DisplayArgs,
     /// Print one JSON document at the end
     #[arg(long)]
     json: bool,
@@ -57,8 +74,33 @@ pub struct TrainArgs {
     listen: ListenArgs,
 }
 
+/// A run and one of its checkpoints.
+#[derive(Clone, Debug, PartialEq)]
+struct RunCheckpoint {
+    run: String,
+    checkpoint: CheckpointSelector,
+}
+
+impl FromStr for RunCheckpoint {
+    type Err = InvalidSelector;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSelector> {
+        match text.rsplit_once('@') {
+            Some((run, checkpoint)) => Ok(Self { run: run.to_owned(), checkpoint: checkpoint.parse()? }),
+            None => Ok(Self { run: text.to_owned(), checkpoint: CheckpointSelector::Last }),
+        }
+    }
+}
+
+impl fmt::Display for RunCheckpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}@{}", self.run, self.checkpoint)
+    }
+}
+
 /// A run to train, with valid settings.
 struct TrainPlan {
+    runs: PathBuf,
     name: String,
     preset: String,
     config: Config,
@@ -68,46 +110,77 @@ struct TrainPlan {
 impl TrainArgs {
     /// Checks the arguments and prints which preset is used, before there is a run that would be bound to them.
     fn plan(&self) -> Result<TrainPlan> {
-        let environment: EnvId = self.environment.parse()?;
-        let (preset, chosen) = self.preset(&environment)?;
         let mut sources = self.config.sources();
-        sources.preset = Some(preset.clone());
         sources.set.extend(self.frames.map(|frames| format!("run.frames={frames}")));
         sources.set.extend(self.seed.map(|seed| format!("run.seed={seed}")));
-        let config = config::load(&sources)?.config;
-        envs::check_ram(&environment, &config.env.ram)?;
-        self.listen.check(&config)?;
-        let device = trainer::device(&config)?;
-        set_threads(&config)?;
-        if let Some(DefaultPreset { name, purpose }) = chosen {
-            console::message(format_args!("using preset {name} ({purpose})"));
-        }
+        let plan = match &self.resume {
+            Some(run) => plan_of(find_run(&self.runs, run)?, &sources)?,
+            None => self.new_or_known(sources)?,
+        };
+        envs::check_ram(&plan.task.environment, &plan.config.env.ram)?;
+        self.listen.check(&plan.config)?;
+        let device = trainer::device(&plan.config)?;
+        set_threads(&plan.config)?;
         // A config file may change all sizes.
         if self.config.config.is_none()
-            && let Some(warning) = preset_warning(&environment, &preset, device)
+            && let Some(warning) = preset_warning(&plan.task.environment, &plan.preset, device)
         {
             console::warn(warning);
         }
-        let name = self.name.clone().unwrap_or_else(|| default_name(&environment, &preset, config.run.seed));
-        Ok(TrainPlan { name, preset, config, task: install::task(environment)? })
+        Ok(plan)
     }
 
-    /// Returns the requested preset. By default a config file builds on the paper's values, a named run keeps its own
-    /// preset, and anything else gets the preset that suits it.
-    fn preset(&self, environment: &EnvId) -> Result<(String, Option<DefaultPreset>)> {
-        if let Some(preset) = self.config.preset_name() {
-            return Ok((preset, None));
+    /// Plans the run of the given or default name. One that exists keeps its own settings, unless another preset is
+    /// requested, which a message will refuse.
+    fn new_or_known(&self, mut sources: Sources) -> Result<TrainPlan> {
+        let environment: EnvId = self.environment.as_deref().unwrap_or_default().parse()?;
+        let find = |name: &str| RunFiles::find(&self.runs, name).ok().filter(|_| !self.fresh);
+        let is_kept = |run: &RunFiles| match self.config.preset_name() {
+            Some(preset) => run.description().is_ok_and(|known| known.preset == preset),
+            None => true,
+        };
+        let of_task = |run: &RunFiles| run.description().is_ok_and(|known| known.task == environment.to_string());
+        if let Some(run) = self.name.as_deref().and_then(find).filter(|run| is_kept(run) && of_task(run)) {
+            return plan_of(run, &sources);
         }
-        if self.config.config.is_some() {
-            return Ok(("paper".to_owned(), None));
+        let chosen = default_preset(&environment, torch_ext::gpu().is_ok());
+        let preset = self.config.preset_name().unwrap_or_else(|| chosen.name.to_owned());
+        sources.preset = Some(preset.clone());
+        let config = config::load(&sources)?.config;
+        let name = self.name.clone().unwrap_or_else(|| default_name(&environment, &preset, config.run.seed));
+        if let Some(run) = find(&name).filter(|run| is_kept(run) && of_task(run)) {
+            return plan_of(run, &sources);
         }
-        let run = self.name.as_ref().filter(|_| !self.fresh).map(|name| RunFiles::find(&self.runs, name));
-        if let Some(Ok(run)) = run {
-            return Ok((run.description()?.preset, None));
+        if self.config.preset_name().is_none() {
+            let DefaultPreset { name, purpose } = chosen;
+            let file = self.config.config.as_ref();
+            let below = file.map_or(String::new(), |file| format!(" below {}", file.display()));
+            console::message(format_args!("using preset {name}{below} ({purpose})"));
         }
-        let chosen = default_preset(environment, torch_ext::gpu().is_ok());
-        Ok((chosen.name.to_owned(), Some(chosen)))
+        Ok(TrainPlan { runs: self.runs.clone(), name, preset, config, task: install::task(environment)? })
     }
+
+    /// Opens the checkpoint whose weights a new run starts from.
+    fn starting_weights(&self) -> Result<StartingPoint> {
+        let Some(RunCheckpoint { run, checkpoint }) = &self.from else { return Ok(StartingPoint::Nothing) };
+        let files = find_run(&self.runs, run)?;
+        let warn = &mut |message: &str| console::warn(message);
+        let with_replay = self.with_replay;
+        if with_replay && *checkpoint == CheckpointSelector::Best {
+            bail!("`best` has no replay; use --from {run}@last with --with-replay");
+        }
+        let checkpoint =
+            if with_replay { checkpoint.open_whole(&files, warn)? } else { checkpoint.open(&files, warn)? };
+        Ok(StartingPoint::Weights { checkpoint, with_replay })
+    }
+}
+
+/// Plans to continue a run with its own settings and these changes.
+fn plan_of(run: RunFiles, changes: &Sources) -> Result<TrainPlan> {
+    let RunDescription { task, preset, .. } = run.description()?;
+    let config = config::load_over(changes, &run_config(&run)?)?.config;
+    let runs = run.path.parent().map_or_else(PathBuf::new, Path::to_path_buf);
+    Ok(TrainPlan { runs, name: run.name().to_owned(), preset, config, task: install::task(task.parse()?)? })
 }
 
 fn default_name(environment: &EnvId, preset: &str, seed: u64) -> String {
@@ -120,85 +193,91 @@ fn default_name(environment: &EnvId, preset: &str, seed: u64) -> String {
 pub fn run(args: &TrainArgs) -> Result<()> {
     // Before libtorch starts threads, which must not receive signals.
     let stop = Stop::on_signals()?;
+    args.display.apply();
     let plan = args.plan()?;
-    let TrainPlan { name, preset, config, task } = &plan;
+    // Before there is a directory.
+    let weights = args.starting_weights()?;
+    let TrainPlan { runs, name, preset, config, task } = &plan;
     let description = RunDescription::new(&task.environment.to_string(), preset, config.run.seed);
     let existing = if args.fresh { ExistingRun::MoveAside } else { ExistingRun::Resume };
-    let (directory, opened) = RunDirectory::open(&args.runs, name, existing, description, &config.to_toml()?)?;
-    let watching = args.watch.then(|| watch::beside_training(&args.runs, name)).transpose();
-    let outcome = watching.and_then(|_| plan.start(&directory, &opened, &stop, &args.listen));
+    let (directory, opened) = RunDirectory::open(runs, name, existing, description, &config.to_toml()?)?;
+    let watching = args.watch.then(|| watch::beside_training(runs, name)).transpose();
+    let outcome = watching.and_then(|_| plan.start(args, &directory, &opened, weights, &stop));
     // A run that failed before anything was trained leaves no directory.
     if outcome.is_err()
         && let Err(error) = directory.take_back(&opened)
     {
         console::warn(format_args!("cannot remove the files of the failed start: {error}"));
     }
-    report(args, name, &outcome?)
+    report(args, &plan, &outcome?)
 }
 
 impl TrainPlan {
-    /// Announces what happens to the run, once that is certain, and trains it unless it is finished. A resumed run keeps
-    /// its config, except for the frames to train for.
+    /// Announces what happens to the run, once that is certain, and trains it unless it is finished.
     fn start(
         &self,
+        args: &TrainArgs,
         directory: &RunDirectory,
         opened: &OpenedRun,
+        weights: StartingPoint,
         stop: &Stop,
-        listen: &ListenArgs,
     ) -> Result<RunStatus> {
-        let (name, path) = (&self.name, directory.files.path.display());
+        let (name, folder) = (&self.name, directory.files.path.display());
         // Opened once it is certain that the run trains: otherwise, nothing in its directory changes.
         let log = directory.files.log_file();
+        let mut history = HistoryEntry::new(HistoryEvent::Started, 0);
         let from = match opened {
-            OpenedRun::Created => {
+            OpenedRun::Created | OpenedRun::MovedAside(_) => {
                 run_log::open(&log);
-                console::message(format_args!("starting run {name} in {path}"));
-                None
-            }
-            OpenedRun::MovedAside(old) => {
-                run_log::open(&log);
-                console::message(format_args!(
-                    "starting run {name} over; the previous one was moved to {}",
-                    old.display()
-                ));
-                None
+                console::message(match opened {
+                    OpenedRun::MovedAside(old) => {
+                        format!("starting run {name} over; the previous one was moved to {}", old.display())
+                    }
+                    _ => format!("starting run {name} in {folder}"),
+                });
+                history.from = args.from.as_ref().map(ToString::to_string);
+                weights
             }
             OpenedRun::Resumed => {
                 let known = run_config(&directory.files)?;
                 let warn = &mut |message: &str| console::warn(message);
                 let resumption = resume::resume(directory, &self.preset, &known, &self.config, warn)?;
-                let (budget_before, from) = match resumption {
+                let (changes, from) = match resumption {
                     Resumption::Finished(status) => return Ok(*status),
-                    Resumption::Continues { budget_before, from } => (budget_before, from),
+                    Resumption::Continues { changes, from } => (changes, from),
                 };
                 directory.replace_config(&self.config.to_toml()?)?;
                 run_log::open(&log);
-                let frames = self.config.run.frames;
-                let until = match frames == budget_before {
-                    true => String::new(),
-                    false => format!(", up to {frames} frames instead of {budget_before}"),
-                };
+                let changed = changes_text(&changes);
                 console::message(match from {
-                    Some(_) => format!("resuming run {name} in {path}{until}"),
-                    None => format!("run {name} has no checkpoint; starting again in {path}{until}"),
+                    Some(_) => format!("resuming run {name} in {folder}{changed}"),
+                    None => format!("run {name} has no checkpoint; starting again in {folder}{changed}"),
                 });
-                from
+                if args.from.is_some() && from.is_some() {
+                    console::message("--from applies only to the start of a run, so it changes nothing");
+                }
+                if let Some(checkpoint) = &from {
+                    history = HistoryEntry::new(HistoryEvent::Resumed, checkpoint.frames());
+                }
+                history.changes = changes.iter().map(SettingChange::from).collect();
+                from.map_or(weights, StartingPoint::Resume)
             }
         };
+        history.append(&directory.files.history_file())?;
         warn_if_on_cpu(self.config.run.device);
         // The built-in tasks start instantly.
         if !matches!(self.task.environment, EnvId::Task(_)) {
             let environments = self.config.actors.environments + self.config.evaluation.evaluators;
             console::message(format_args!("starting {environments} environments, then the networks"));
         }
-        self.train(directory, from, stop, listen)
+        self.train(directory, from, stop, &args.listen)
     }
 
     /// Trains to the end or until a stop is requested.
     fn train(
         &self,
         directory: &RunDirectory,
-        from: Option<Checkpoint>,
+        from: StartingPoint,
         stop: &Stop,
         listen: &ListenArgs,
     ) -> Result<RunStatus> {
@@ -206,7 +285,7 @@ impl TrainPlan {
         let remote = listening.as_ref().map(|listening| Arc::clone(&listening.actors));
         let progress = Arc::new(Mutex::new(ProgressLine::new()));
         let announcing = announce_stop(stop, &progress)?;
-        let mut display = TrainDisplay { progress: Arc::clone(&progress) };
+        let mut display = TrainDisplay::new(Arc::clone(&progress), &self.runs, &self.name);
         let outcome = trainer::train_with_remote(&self.task, &self.config, directory, from, stop, &mut display, remote);
         if stop.is_requested() {
             // The announcement comes before the summary. A panic of that thread has been printed already.
@@ -215,6 +294,26 @@ impl TrainPlan {
         locked(&progress).clear();
         Ok(outcome?)
     }
+}
+
+/// Describes changed settings at the end of a sentence: `, up to 800 frames instead of 400; changed: a 1 -> 2`.
+fn changes_text(changes: &[Difference]) -> String {
+    let mut text = String::new();
+    let (frames, others): (Vec<_>, Vec<_>) = changes.iter().partition(|change| change.path == "run.frames");
+    if let [Difference { left, right, .. }] = frames[..] {
+        text += &format!(", up to {right} frames instead of {left}");
+    }
+    let others: Vec<String> = others
+        .iter()
+        .map(|change| {
+            let [before, now] = change.written();
+            format!("{} {before} -> {now}", change.path)
+        })
+        .collect();
+    if !others.is_empty() {
+        text += &format!("; changed: {}", others.join(", "));
+    }
+    text
 }
 
 /// Says why a machine that has a GPU uses the CPU.
@@ -253,15 +352,16 @@ struct TrainReport<'a> {
 }
 
 /// Prints the final status, and says why training ended and what can be done next.
-fn report(args: &TrainArgs, name: &str, status: &RunStatus) -> Result<()> {
+fn report(args: &TrainArgs, plan: &TrainPlan, status: &RunStatus) -> Result<()> {
     let RunStatus { frames, budget, updates, .. } = status;
-    let (directory, runs) = (args.runs.join(name), args.runs.display());
+    let TrainPlan { runs, name, .. } = plan;
+    let directory = runs.join(name);
+    let in_runs = if runs == Path::new(RUNS) { String::new() } else { format!(" --runs {}", runs.display()) };
     let (ended, next) = if status.is_finished() {
-        let runs = if args.runs == Path::new(RUNS) { String::new() } else { format!(" --runs {runs}") };
-        let eval = format!("evaluate it with `meme eval {name}{runs}`");
+        let eval = format!("evaluate it with `meme eval {name}{in_runs}`");
         ("finished", format!("{eval}, or train longer with a higher --frames"))
     } else {
-        ("stopped", "run the same command to resume".to_owned())
+        ("stopped", format!("`meme train --resume {name}{in_runs}` resumes it"))
     };
     let unlearned =
         if *updates == 0 { "; nothing was learned yet, because replay holds too few sequences" } else { "" };
@@ -271,19 +371,4 @@ fn report(args: &TrainArgs, name: &str, status: &RunStatus) -> Result<()> {
     ));
     let report = TrainReport { name, directory: &directory, status, ended };
     output::print_report(args.json, &report, |report| format!("{name}: {}\n", report.status))
-}
-
-/// Shows the status of training on the terminal.
-struct TrainDisplay {
-    progress: Arc<Mutex<ProgressLine>>,
-}
-
-impl ProgressDisplay for TrainDisplay {
-    fn status(&mut self, status: &RunStatus) {
-        locked(&self.progress).show_lines(|| status.lines().to_vec());
-    }
-
-    fn say(&mut self, sentence: &str) {
-        locked(&self.progress).message(sentence);
-    }
 }

@@ -23,18 +23,18 @@ config_schema::section! {
         /// Exponent of the importance weights: losses are weighted by the inverse sampling probability to this power.
         importance_exponent: f64 = 0.4, number(0.0, 1.0).paper();
         /// Average number of times a sequence is sampled. Actors and learner wait for each other to keep it.
-        samples_per_insert: f64 = 6.0, above(0.0, 10_000.0).paper();
+        samples_per_insert: f64 = 6.0, above(0.0, 10_000.0).paper().changeable();
         /// Share of each batch that is the newest sequences instead of sampled ones. The paper tried such a mixture.
         online_share: f64 = 0.0, number(0.0, 1.0).paper();
         /// Number of sequences inserted before learning starts; 6 250 as in NGU.
         minimum_fill: usize = 6250, integer(1, 100_000_000).unit("sequences").silent();
         /// How far sampling may run ahead of or behind `samples_per_insert` before one side waits for the other.
-        limiter_slack: f64 = 512.0, above(0.0, 1e9).unit("sampled sequences");
+        limiter_slack: f64 = 512.0, above(0.0, 1e9).unit("sampled sequences").changeable();
         /// Memory limit of all shards together, in units of 10^9 bytes. The oldest sequences are evicted beyond it. The
         /// paper's capacity takes 6 to 45 GB, depending on the game.
-        memory_limit_gb: f64 = 64.0, above(0.0, 1e6).unit("GB");
+        memory_limit_gb: f64 = 64.0, above(0.0, 1e6).unit("GB").changeable();
         /// Number of threads that decode batches.
-        sampler_threads: usize = 4, integer(1, 256).unit("threads");
+        sampler_threads: usize = 4, integer(1, 256).unit("threads").changeable();
     }
 }
 

@@ -32,6 +32,8 @@ const ROUNDING: f64 = 1e-6;
 #[derive(Debug)]
 pub struct RateLimiter {
     config: RateLimiterConfig,
+    /// Added to the balance: what the counts before a change of `samples_per_insert` are off by.
+    offset: f64,
     counts: Mutex<Counts>,
     inserted: Condvar,
     sampled: Condvar,
@@ -54,10 +56,18 @@ struct Count {
 
 impl RateLimiter {
     /// Creates a limiter that continues from these counts.
+    ///
+    /// If they were made with another configuration and violate the contract, it begins at the nearest bound: neither
+    /// side makes up for what was right before.
     pub(crate) fn new(config: RateLimiterConfig, inserts: u64, samples: u64) -> Self {
         let count = |n| Count { begun: n, done: n };
         let counts = Mutex::new(Counts { inserts: count(inserts), samples: count(samples), stopped: false });
-        Self { config, counts, inserted: Condvar::new(), sampled: Condvar::new() }
+        let mut limiter = Self { config, offset: 0.0, counts, inserted: Condvar::new(), sampled: Condvar::new() };
+        if inserts >= config.min_fill && samples > 0 {
+            let (balance, (low, high)) = (limiter.balance(inserts, samples), limiter.bounds());
+            limiter.offset = balance.clamp(low, high) - balance;
+        }
+        limiter
     }
 
     /// The lowest and the highest balance.
@@ -131,7 +141,7 @@ impl RateLimiter {
     }
 
     fn balance(&self, inserts: u64, samples: u64) -> f64 {
-        inserts as f64 * self.config.samples_per_insert - samples as f64
+        inserts as f64 * self.config.samples_per_insert - samples as f64 + self.offset
     }
 
     fn wait(
@@ -168,6 +178,20 @@ impl RateLimiter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changed_ratio_applies_from_now_on() {
+        // 1000 inserts were sampled six times each after the first ten.
+        let config = RateLimiterConfig { samples_per_insert: 12.0, min_fill: 10, slack: 20.0 };
+        let limiter = RateLimiter::new(config, 1000, 5940);
+        let sample = |n| limiter.sample(n, Duration::ZERO, || Ok(()));
+        // At the upper bound: learning comes first, but not thousands of samples.
+        assert!(limiter.insert(Duration::ZERO, || {}).is_err());
+        sample(20).unwrap();
+        limiter.insert(Duration::ZERO, || {}).unwrap();
+        let samples = (0..100).take_while(|_| sample(4).is_ok()).count();
+        assert!(samples <= 10, "{samples}");
+    }
 
     fn limiter(samples_per_insert: f64, min_fill: u64, slack: f64) -> RateLimiter {
         RateLimiter::new(RateLimiterConfig { samples_per_insert, min_fill, slack }, 0, 0)

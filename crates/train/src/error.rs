@@ -94,6 +94,9 @@ pub enum TrainError {
     /// From the metrics files.
     #[error(transparent)]
     Metrics(#[from] MetricsError),
+    /// From the config.
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
     /// From the run's directory.
     #[error(transparent)]
     Directory(#[from] DirectoryError),

@@ -23,6 +23,7 @@ use train::run::stop::Stop;
 use train::run::{Row, Rows};
 use train::runtime::assembly::Assembly;
 use train::runtime::published_parameters::PublishedParameters;
+use train::runtime::starting_point::StartingPoint;
 use train::runtime::status::RunStatus;
 use train::runtime::threads::Threads;
 use train::runtime::{AfterCopy, TrainingRuntime};
@@ -74,12 +75,13 @@ fn resumed_run_holds_the_f_that_acted() {
             let PublishedParameters { embedding_version, online, average, .. } = &assembly.published;
             (*embedding_version, [online, average].map(|all| all.action_prediction.flat().copy()))
         };
-        let assembly = |config: &Config, checkpoint: Option<&Checkpoint>| {
-            Assembly::new(&task("catch"), config, tch::Device::Cpu, checkpoint).unwrap()
+        let assembly = |config: &Config, checkpoint: Option<&Path>| {
+            let from = checkpoint.map(|path| Checkpoint::open(path).unwrap()).into();
+            Assembly::new(&task("catch"), config, tch::Device::Cpu, &from).unwrap()
         };
         let begun = f(&assembly(&config, None));
         train(root, "run", "catch", &config);
-        let checkpoint = Checkpoint::open(checkpoints(root, "run").last().unwrap()).unwrap();
+        let checkpoint = checkpoints(root, "run").pop().unwrap();
         let mut resumed = assembly(&config, Some(&checkpoint));
         assert!(resumed.published.version > 0, "nothing was learned");
         assert_eq!(begun, f(&resumed));
@@ -294,7 +296,8 @@ fn failed_or_panicked_actor_ends_the_run_even_during_a_copy() {
                 tch::set_num_threads(1);
                 // Learning never starts, so nothing else can end the run.
                 let config = config(&["replay.minimum_fill=100", "evaluation.evaluators=0"]);
-                let mut assembly = Assembly::new(&task("catch"), &config, tch::Device::Cpu, None).unwrap();
+                let mut assembly =
+                    Assembly::new(&task("catch"), &config, tch::Device::Cpu, &StartingPoint::Nothing).unwrap();
                 assembly.actors[0] = fragile_actor(&config, &assembly, fail);
                 let mut runtime = Threads::start(assembly, &config).unwrap();
                 loop {

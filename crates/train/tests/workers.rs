@@ -14,6 +14,7 @@ use train::config::Config;
 use train::run::Rows;
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
+use train::runtime::starting_point::StartingPoint;
 use train::runtime::trainer;
 
 /// One test at a time: a worker process does not show which test started it.
@@ -84,7 +85,7 @@ fn nan_reward_stops_the_run_after_a_save() {
         fall_ill(&sick, "late");
         let error = train_watched(root, run, name, &config, &Stop::new(), |_| {}).unwrap_err().to_string();
         fs::remove_file(&sick).unwrap();
-        assert!(error.ends_with("expected a finite number"), "{error}");
+        assert!(error.ends_with("expected a number from -1e12 to 1e12"), "{error}");
         assert!(checkpoints(root, run).is_empty());
         // Nor is there a row of metrics, so the run's directory can be removed.
         assert!(metrics(root, run).is_empty());
@@ -97,7 +98,7 @@ fn nan_reward_stops_the_run_after_a_save() {
         let error = train_watched(root, run, name, &config, &Stop::new(), later).unwrap_err().to_string();
         fs::remove_file(&sick).unwrap();
         let saved = Checkpoint::open(checkpoints(root, run).last().unwrap()).unwrap().frames();
-        let why = "gave the reward NaN, expected a finite number";
+        let why = "gave the reward NaN, expected a number from -1e12 to 1e12";
         let end = format!(" {why}; the run is saved at {saved} frames");
         assert!(saved >= 150 && error.ends_with(&end), "{saved}: {error}");
 
@@ -124,7 +125,9 @@ fn all_failures_of_an_abandoned_worker_are_reported() {
         };
         let directory = open(scratch.path(), run, name, &config);
         let mut listener = Listener { said: Vec::new(), seen };
-        let error = trainer::train(&task(name), &config, &directory, None, &Stop::new(), &mut listener).unwrap_err();
+        let error =
+            trainer::train(&task(name), &config, &directory, StartingPoint::Nothing, &Stop::new(), &mut listener)
+                .unwrap_err();
         fs::remove_file(&sick).unwrap();
         assert!(error.to_string().contains("after 3 failures in a row"), "{error}");
         let reported = listener.said.iter().filter(|sentence| sentence.contains("exited with code 7")).count();

@@ -241,18 +241,18 @@ config_schema::section! {
         /// Algorithm.
         kind: OptimizerKind = OptimizerKind::AdamW, choice::<OptimizerKind>().paper();
         /// Learning rate.
-        learning_rate: f64 = 3e-4, LEARNING_RATE.paper();
+        learning_rate: f64 = 3e-4, LEARNING_RATE.paper().changeable();
         /// Decay of the mean of the gradient.
-        beta1: f64 = 0.9, DECAY.paper();
+        beta1: f64 = 0.9, DECAY.paper().changeable();
         /// Decay of the mean of the squared gradient.
-        beta2: f64 = 0.999, DECAY.paper();
+        beta2: f64 = 0.999, DECAY.paper().changeable();
         /// Constant added to the root of the mean square.
-        epsilon: f64 = 1e-8, above(0.0, 1.0).paper();
+        epsilon: f64 = 1e-8, above(0.0, 1.0).paper().changeable();
         /// Weight decay of matrices and kernels; decoupled with adamw. Gains and biases have none.
-        weight_decay: f64 = 0.05, SHARE.paper();
+        weight_decay: f64 = 0.05, SHARE.paper().changeable();
         /// Largest norm of the whole gradient, as in NGU; of each network's own with two. Longer gradients are scaled
         /// down to it.
-        clip_norm: f64 = 40.0, above(0.0, 1e9).silent();
+        clip_norm: f64 = 40.0, above(0.0, 1e9).silent().changeable();
     }
 }
 
@@ -282,9 +282,9 @@ config_schema::section! {
     /// AdamW for the action prediction network.
     pub struct ActionPredictionConfig {
         /// Learning rate.
-        learning_rate: f64 = 6e-4, LEARNING_RATE.paper();
+        learning_rate: f64 = 6e-4, LEARNING_RATE.paper().changeable();
         /// Decoupled weight decay of matrices and kernels.
-        weight_decay: f64 = 0.05, SHARE.paper();
+        weight_decay: f64 = 0.05, SHARE.paper().changeable();
     }
 }
 
@@ -292,7 +292,7 @@ config_schema::section! {
     /// Adam for the RND predictor, and the statistics of its errors.
     pub struct RndConfig {
         /// Learning rate.
-        learning_rate: f64 = 6e-4, LEARNING_RATE.paper();
+        learning_rate: f64 = 6e-4, LEARNING_RATE.paper().changeable();
         /// Decay of the running mean and deviation of the errors per update.
         moments_decay: f64 = 0.99, DECAY.silent();
     }
@@ -302,12 +302,12 @@ config_schema::section! {
     /// Copies of the online parameters: the target network and the evaluation average.
     pub struct CopiesConfig {
         /// Initial number of updates between two copies of the online network into the target network.
-        target_period: u64 = 100, integer(1, 10_000_000).unit("updates").silent();
+        target_period: u64 = 100, integer(1, 10_000_000).unit("updates").silent().changeable();
         /// Largest share of all updates so far that the period may grow to by doubling; 0 keeps it constant. With 0.02
         /// and a period of 100, the period is 200 from update 10 000 and 400 from update 20 000.
-        target_share: f64 = 0.0, SHARE;
+        target_share: f64 = 0.0, SHARE.changeable();
         /// Decay per update of the moving average of the parameters, which evaluation uses.
-        ema_decay: f64 = 0.995, DECAY.paper();
+        ema_decay: f64 = 0.995, DECAY.paper().changeable();
     }
 }
 

@@ -6,13 +6,13 @@ use tch::Device;
 use super::{Learner, Training};
 use crate::Random;
 use crate::config::AgentConfig;
-use crate::error::{AgentError, Result};
+use crate::error::{AgentError, Result, WeightsProblem};
 use crate::loss::TdScale;
 use crate::moments::Moments;
 use crate::nets::parameters::ParameterSet;
 use crate::observation::ObservationSpec;
 use crate::tensor_file::NamedTensors;
-use crate::weights::{export, import, import_some};
+use crate::weights::{export, import, import_fitting, import_some};
 
 /// Prefix of the parameters that the learner updates.
 pub const ONLINE: &str = "online.";
@@ -66,6 +66,26 @@ impl Learner {
             random: self.random.clone(),
         };
         Ok(LearnerState { weights, optimizer, scalars })
+    }
+
+    /// Loads the weights that fit, of the same or another agent, and returns how the others differ. Those that have only
+    /// averaged parameters, as the best checkpoint does, are used for the online and target networks as well.
+    pub fn load_fitting(&mut self, weights: &NamedTensors) -> Result<Vec<WeightsProblem>> {
+        let has = |prefix: &str| weights.keys().any(|name| name.starts_with(prefix));
+        let source = |prefix| if has(prefix) { prefix } else { AVERAGE };
+        let mut problems = Vec::new();
+        for set in self.online.sets_mut() {
+            problems.extend(import_fitting(weights, source(ONLINE), set)?);
+        }
+        // They differ in the same parts.
+        import_fitting(weights, source(TARGET), self.target.parameters_mut())?;
+        import_fitting(weights, AVERAGE, &mut self.ema)?;
+        Ok(problems)
+    }
+
+    /// Number of parts that [`load_fitting`](Self::load_fitting) looks for.
+    pub fn parts(&self) -> usize {
+        self.online.sets().into_iter().map(|set| set.layout().parameters().len()).sum()
     }
 
     /// Restores a learner of the same networks. The weights may hold more than the learner's own.

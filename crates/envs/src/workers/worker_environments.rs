@@ -35,6 +35,8 @@ pub struct WorkerEnvironments {
     failures: u32,
     /// Failures since an episode ended or a worker made [`MANY_STEPS`].
     early_failures: u32,
+    /// Those of them that took the time limit of a step.
+    hangs: u32,
     /// Steps of the current worker.
     steps: u64,
     gave_up: Option<GivenUp>,
@@ -43,6 +45,8 @@ pub struct WorkerEnvironments {
 
 /// Steps of a group after which a worker counts as working, even if episodes are longer.
 const MANY_STEPS: u64 = 1000;
+/// Largest reward. The squares of errors overflow single precision at 1e19, and no game has more than 1e7.
+const LARGEST_REWARD: f64 = 1e12;
 /// How many times as many failures are allowed early as in a row.
 const EARLY: u32 = 10;
 
@@ -136,6 +140,7 @@ impl WorkerEnvironments {
             broken: None,
             failures: 0,
             early_failures: 0,
+            hangs: 0,
             steps: 0,
             gave_up: None,
             faults: Vec::new(),
@@ -248,7 +253,7 @@ impl WorkerEnvironments {
                 _ => None,
             };
             let took = record.frames.checked_sub(before.frames);
-            if !record.reward.is_finite() {
+            if !record.reward.is_finite() || record.reward.abs() > LARGEST_REWARD {
                 let environment = self.config.first_index + index as u64;
                 return Err(EnvError::Reward { name: self.spec.name.clone(), environment, value: record.reward });
             }
@@ -288,16 +293,21 @@ impl WorkerEnvironments {
     /// Replaces the worker after `error`: begins the next episodes everywhere and marks all groups as lost.
     fn replace_worker(&mut self, error: &EnvError) -> Result<(), EnvError> {
         let mut reason = error.to_string();
+        let mut hangs = matches!(error, EnvError::Timeout { .. });
         loop {
             self.broken = None;
             self.worker = None;
             self.failures += 1;
             self.early_failures += 1;
+            self.hangs += u32::from(hangs);
             self.steps = 0;
             let limit = self.config.limits.failures;
             let in_a_row = (self.failures, limit, "in a row");
             let early = (self.early_failures, limit.saturating_mul(EARLY), "without finishing an episode");
-            if let Some((attempts, _, between)) = [in_a_row, early].into_iter().find(|(count, limit, _)| count >= limit)
+            // Nobody waits for thirty time limits.
+            let hanging = (self.hangs, limit, "by a hang without finishing an episode");
+            if let Some((attempts, _, between)) =
+                [in_a_row, early, hanging].into_iter().find(|(count, limit, _)| count >= limit)
             {
                 self.gave_up = Some(GivenUp { attempts, between, last: reason });
                 return self.worker().map(drop);
@@ -305,7 +315,10 @@ impl WorkerEnvironments {
             self.faults.push(format!("{reason}; the worker was replaced and its episodes were cut off"));
             match self.start_replacement() {
                 Ok(()) => return Ok(()),
-                Err(error) => reason = error.to_string(),
+                Err(error) => {
+                    reason = error.to_string();
+                    hangs = matches!(error, EnvError::Timeout { .. });
+                }
             }
         }
     }
@@ -425,7 +438,7 @@ impl Environments for WorkerEnvironments {
                     self.steps += 1;
                     let group = &mut self.groups[group];
                     if self.steps >= MANY_STEPS || group.steps.iter().any(|step| step.end.is_some()) {
-                        self.early_failures = 0;
+                        (self.early_failures, self.hangs) = (0, 0);
                     }
                     group.slot = 1 - group.slot;
                     group.stage = Stage::Ready;

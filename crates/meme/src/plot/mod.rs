@@ -14,8 +14,9 @@ use envs::EnvId;
 use serde::Serialize;
 use train::number_format::{fixed, rounded};
 
-use self::checks::{Check, ENOUGH, checks};
-use self::curves::Curves;
+pub use self::checks::checks;
+use self::checks::{Check, ENOUGH};
+pub use self::curves::Curves;
 use self::overlay::overlays;
 use self::page::Page;
 use crate::chart::svg::to_png;

@@ -116,7 +116,7 @@ fn rejections(runs: &Runs, video: &str) {
     let root = runs.directory().display();
     let error = error_of(runs, &["eval", "second"]);
     assert_eq!(error, format!("error: there is no run `second` in {root}; there are: run"));
-    for command in [&["eval", "rnu"][..], &["plot", "rnu"], &["config", "show", "rnu"]] {
+    for command in [&["eval", "rnu"][..], &["plot", "rnu"]] {
         let error = error_of(runs, command);
         let expected = format!("error: there is no run `rnu` in {root}; there are: run; did you mean run?");
         assert_eq!(error, expected, "{command:?}");

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::Command;
 
-use crate::runs::{Ended, Runs, ended, meme};
+use crate::runs::{Ended, Runs, after, ended, meme};
 
 /// Standard error and exit code of a command.
 fn messages(command: &mut Command) -> (String, Option<i32>) {
@@ -19,11 +19,15 @@ fn unsuitable_preset_is_reported_before_anything_starts() {
     let (said, code) = messages(&mut runs.meme(&["train", "catch", "--preset", "paper", "--set", "run.device=cpu"]));
     assert!(said.starts_with(warning) && code == Some(1), "{said}");
 
-    // A config file may change all sizes.
+    // A config file changes the preset that suits the environment, as `--set` does.
     let file = runs.directory().join("mine.toml");
-    fs::write(&file, "run.device = \"cpu\"\n").unwrap();
-    let (said, code) = messages(runs.meme(&["train", "catch"]).arg("--config").arg(file));
-    assert!(!said.contains("--preset tiny") && code == Some(1), "{said}");
+    fs::write(&file, "learner.batch_size = 8\n").unwrap();
+    let mut train = runs.meme(&["train", "catch", "--frames", "40", "--set", "run.device=cpu"]);
+    let (said, code) = messages(train.arg("--config").arg(&file));
+    let using = format!("using preset tiny below {} (for the built-in tasks)\n", file.display());
+    assert!(said.starts_with(&using) && code == Some(0), "{said}");
+    let config = fs::read_to_string(runs.directory().join("catch-tiny-1/config.toml")).unwrap();
+    assert!(config.contains("batch_size = 8\n") && config.contains("trace = 20\n"), "{config}");
 }
 
 #[test]
@@ -88,4 +92,16 @@ fn invalid_value_of_an_option_is_reported_with_the_valid_ones() {
     let reason = "run.frames is 0; it must be an integer from 1 to 1_000_000_000_000";
     assert_eq!(said, format!("error: --set run.frames=0: {reason}\n"));
     assert_eq!(code, Some(1));
+}
+
+#[test]
+fn removed_working_directory_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let command = meme(&["train", "catch"]);
+    let path = directory.path().display();
+    let (said, code) = messages(&mut after(&format!("cd {path} && rmdir {path}"), &command));
+    assert_eq!(
+        (said.as_str(), code),
+        ("error: the current directory was removed; change to one that exists\n", Some(1))
+    );
 }

@@ -309,9 +309,10 @@ fn stop_is_acknowledged_and_the_end_is_reported_and_measured() {
     // A busy machine may not get that far.
     let unlearned = if updates == 0 { "; nothing was learned yet, because replay holds too few sequences" } else { "" };
     let end = format!(
-        "run run stopped at {frames} of {FOREVER} frames and {updates} updates, saved in {}; run the same command to \
-         resume{unlearned}\n",
-        directory.display()
+        "run run stopped at {frames} of {FOREVER} frames and {updates} updates, saved in {}; `meme train \
+         --resume run --runs {}` resumes it{unlearned}\n",
+        directory.display(),
+        runs.directory().display()
     );
     assert!(said.ends_with(&end), "{said}");
     assert_eq!(runs.rows(), [frames]);
@@ -324,10 +325,71 @@ fn changed_settings_are_named_and_rejected() {
     trains(&runs, &["--frames", "60"]);
     assert_eq!(
         refuses(&runs, &["--frames", "200", "--set", "learner.batch_size=4", "--set", "env.hide_rewards=true"]),
-        "error: run run was started with other settings: env.hide_rewards was false and is now true, \
-         learner.batch_size was 16 and is now 4; leave them as they were, give this run another --name, or use --fresh \
-         to move the old run aside and start over"
+        "error: run run was started with other settings: env.hide_rewards was false and is now true (its replay \
+         was played otherwise), learner.batch_size was 16 and is now 4 (its learning rate belongs to it); leave them as \
+         they were, give this run another --name, or use --fresh to move the old run aside and start over"
     );
+}
+
+#[test]
+fn run_resumes_by_name_with_its_settings_and_records_changes() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "60", "--set", "learner.batch_size=8"]);
+    let resumed = |arguments: &[&str]| works(&mut runs.meme(&[&["train", "--resume", "run"], arguments].concat())).said;
+    let said = resumed(&["--frames", "120", "--set", "agent.optimizer.learning_rate=0.002"]);
+    let changed = ", up to 120 frames instead of 60; changed: agent.optimizer.learning_rate 0.001 -> 0.002\n";
+    assert!(said.contains(changed), "{said}");
+    assert!(resumed(&[]).starts_with("run run finished at "));
+    let history = fs::read_to_string(runs.file("history.jsonl")).unwrap();
+    let lines: Vec<Value> = history.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&lines[0]["event"], &lines[1]["event"], lines.len()), (&"started".into(), &"resumed".into(), 2));
+    let change = &lines[1]["changes"][1];
+    assert_eq!((&change["field"], &change["now"]), (&"agent.optimizer.learning_rate".into(), &0.002.into()));
+    let config = fs::read_to_string(runs.file("config.toml")).unwrap();
+    assert!(config.contains("batch_size = 8") && config.contains("learning_rate = 0.002"), "{config}");
+    assert!(refuses(&runs, &["--set", "agent.network.core=64"]).contains("(its weights have this shape)"));
+}
+
+#[test]
+fn new_run_starts_from_the_weights_of_another() {
+    let runs = Runs::new();
+    trains(&runs, &["--frames", "800"]);
+    let from = |arguments: &[&str]| {
+        let mut command = runs.meme(&[&["train", "catch", "--preset", "tiny", "--frames", "60"], arguments].concat());
+        ended(command.args(["--set", "run.device=cpu"]))
+    };
+    for (name, source) in [("best", "run@best"), ("last", "run")] {
+        let Ended { status, said, .. } = from(&["--name", name, "--from", source, "--set", "agent.network.core=64"]);
+        assert!(status.success() && said.contains(" parts; the others are new: "), "{said}");
+        assert!(said.contains("lstm.weight_hh is F32 [512, 128], not F32 [256, 64]"), "{said}");
+        let history = fs::read_to_string(runs.directory().join(name).join("history.jsonl")).unwrap();
+        assert!(history.contains(&format!("\"from\":\"run@{name}\"")), "{history}");
+    }
+    let Ended { said, printed, .. } = from(&["--name", "whole", "--from", "run", "--with-replay", "--json"]);
+    assert!(said.contains("starting from the weights of all "), "{said}");
+    let (end, source): (Value, u64) = (serde_json::from_str(&printed).unwrap(), 800 / 10 / 2);
+    assert!(end["sequences"].as_u64().unwrap() > source, "{end}");
+    let Ended { status, said, .. } = from(&["--name", "none", "--from", "run@best", "--with-replay"]);
+    assert!(!status.success() && said.contains("`best` has no replay"), "{said}");
+}
+
+#[test]
+fn removed_files_are_written_again() {
+    let runs = Runs::new();
+    let mut process = start(&runs, &["--frames", FOREVER, "--set", "metrics.interval_seconds=0.1"]);
+    process.wait_until("rows", || runs.rows().len() > 2);
+    fs::remove_file(runs.file("config.toml")).unwrap();
+    fs::remove_file(runs.file("run.json")).unwrap();
+    fs::remove_file(runs.file("metrics.jsonl")).unwrap();
+    process.wait_until("metrics", || runs.file("metrics.jsonl").exists());
+    process.send("INT");
+    let Ended { status, said, .. } = process.end();
+    assert!(status.success(), "{said}");
+    assert!(said.contains("warning: removed during training and written again: config.toml, run.json\n"));
+    assert!(runs.rows().len() > 3);
+    let played = (*runs.rows().last().unwrap() + 100).to_string();
+    let Ended { said, .. } = works(&mut runs.meme(&["train", "--resume", "run", "--frames", &played]));
+    assert!(said.contains("resuming from "), "{said}");
 }
 
 #[test]

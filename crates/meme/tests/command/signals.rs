@@ -23,8 +23,8 @@ fn end(runs: &Runs, process: Started) -> (Option<i32>, usize) {
 #[test]
 fn one_thread_receives_all_signals() {
     let runs = Runs::new();
-    let process = start(&runs, "USR2");
-    let wanted: u64 = [1, 2, 15].iter().map(|signal| 1 << (signal - 1)).sum();
+    let process = start(&runs, "PIPE");
+    let wanted: u64 = [1, 2, 10, 12, 15].iter().map(|signal| 1 << (signal - 1)).sum();
     let mut takers = vec![];
     for thread in fs::read_dir(format!("/proc/{}/task", process.id())).unwrap() {
         let status = fs::read_to_string(thread.unwrap().path().join("status")).unwrap();
@@ -40,7 +40,7 @@ fn one_thread_receives_all_signals() {
 #[test]
 fn hangup_saves_the_run_unless_ignored() {
     let runs = Runs::new();
-    let closed = start(&runs, "USR2");
+    let closed = start(&runs, "PIPE");
     closed.send("HUP");
     assert_eq!(end(&runs, closed), (Some(0), 1));
 
@@ -51,4 +51,21 @@ fn hangup_saves_the_run_unless_ignored() {
     assert!(nohup.is_running(), "SIGHUP was not ignored");
     nohup.send("TERM");
     assert_eq!(end(&runs, nohup), (Some(0), 1));
+}
+
+/// SLURM sends them as warnings before it ends a job.
+#[test]
+fn user_signals_save_and_training_continues() {
+    let runs = Runs::new();
+    let mut process = start(&runs, "PIPE");
+    for (saved, signal) in [(1, "USR1"), (2, "USR2")] {
+        process.send(signal);
+        process.wait_until("a checkpoint", || runs.checkpoints().list().unwrap().len() == saved);
+    }
+    assert!(process.is_running());
+    process.send("TERM");
+    let ended = process.end();
+    assert_eq!(ended.status.code(), Some(0));
+    let sentence = "saving a checkpoint because of SIGUSR1 or SIGUSR2; training continues\n";
+    assert_eq!(ended.said.matches(sentence).count(), 2, "{}", ended.said);
 }

@@ -55,15 +55,17 @@ pub fn read_setting(setting: &str) -> Result<Vec<Entry>, Fault> {
 }
 
 /// The values of a text, split so far, and those that cannot be represented.
-struct Split<'a> {
-    text: &'a str,
+struct Split {
+    /// Where each line begins, after the first.
+    starts: Vec<usize>,
     entries: Vec<Entry>,
     faults: Vec<(usize, Fault)>,
 }
 
-impl<'a> Split<'a> {
-    fn new(text: &'a str) -> Self {
-        Self { text, entries: Vec::new(), faults: Vec::new() }
+impl Split {
+    fn new(text: &str) -> Self {
+        let starts = text.match_indices('\n').map(|(end, _)| end + 1).collect();
+        Self { starts, entries: Vec::new(), faults: Vec::new() }
     }
 
     fn table(&mut self, section: &str, table: DeTable<'_>) {
@@ -74,7 +76,7 @@ impl<'a> Split<'a> {
     }
 
     fn value(&mut self, path: String, value: Spanned<DeValue<'_>>) {
-        let line = line_at(self.text, value.span().start);
+        let line = self.starts.partition_point(|&start| start <= value.span().start) + 1;
         match value.into_inner() {
             // An empty table stays a value, so that an unknown one is reported.
             DeValue::Table(table) if !table.is_empty() => self.table(&path, table),

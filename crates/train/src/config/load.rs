@@ -77,6 +77,9 @@ pub fn presets_of(name: &str) -> Option<Vec<&'static Preset>> {
     find(name).map(|preset| vec![preset]).or_else(both)
 }
 
+/// Problems for which the field that was probably meant is looked up.
+const MOST_SUGGESTIONS: usize = 100;
+
 /// What a user gave. Later sources override earlier ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Sources {
@@ -106,7 +109,7 @@ impl Effective {
 impl Sources {
     /// Layers the sources and checks the result; on failure, lists everything that is wrong.
     pub fn load(&self) -> Result<Effective, ConfigError> {
-        let mut layers = Layers::over_defaults()?;
+        let mut layers = Layers::over(&Config::default())?;
         if let Some(name) = &self.preset {
             let origin = |line| Origin::Preset { name: shortened(&one_line(name)), line };
             let names = || PRESETS.iter().map(|preset| preset.name);
@@ -129,6 +132,18 @@ impl Sources {
                 ),
             }
         }
+        self.add_changes(&mut layers);
+        layers.finish()
+    }
+
+    /// Layers file and settings over a config, such as that of a run, and checks the result.
+    pub fn load_over(&self, base: &Config) -> Result<Effective, ConfigError> {
+        let mut layers = Layers::over(base)?;
+        self.add_changes(&mut layers);
+        layers.finish()
+    }
+
+    fn add_changes(&self, layers: &mut Layers) {
         if let Some(file) = &self.file {
             let path = if file.is_dir() { file.join(CONFIG_FILE) } else { file.clone() };
             layers.add_file(&path);
@@ -140,14 +155,13 @@ impl Sources {
                 Err(fault) => layers.report(origin, fault),
             }
         }
-        layers.finish()
     }
 }
 
 impl Config {
     /// Reads and checks a config that [`to_toml`](Self::to_toml) has written; `name` stands for its file in messages.
     pub fn from_toml(text: &str, name: &str) -> Result<Self, ConfigError> {
-        let mut layers = Layers::over_defaults()?;
+        let mut layers = Layers::over(&Self::default())?;
         layers.add_text(text, |line| Origin::File { path: name.into(), line: Some(line) });
         layers.finish().map(|effective| effective.config)
     }
@@ -161,8 +175,8 @@ struct Layers {
 }
 
 impl Layers {
-    fn over_defaults() -> Result<Self, ConfigError> {
-        Ok(Self { values: Table::try_from(Config::default())?, origins: BTreeMap::new(), problems: Vec::new() })
+    fn over(config: &Config) -> Result<Self, ConfigError> {
+        Ok(Self { values: Table::try_from(config)?, origins: BTreeMap::new(), problems: Vec::new() })
     }
 
     /// Sets these fields, or sections of fields, back to their defaults.
@@ -214,8 +228,10 @@ impl Layers {
         if inside.is_empty() {
             let paths = || fields().map(|field| field.path.as_str());
             // A path that continues after a field means that field.
-            let suggestion = paths().find(|field| below(field, &path).is_some());
-            let suggestion = suggestion.or_else(|| suggest_path(&path, paths()));
+            let suggest =
+                || paths().find(|field| below(field, &path).is_some()).or_else(|| suggest_path(&path, paths()));
+            // Nobody reads hundreds of suggestions, and each takes a while.
+            let suggestion = (self.problems.len() < MOST_SUGGESTIONS).then(suggest).flatten();
             self.report(origin, Fault::Unknown { path: shortened(&path), suggestion });
         } else if value != Value::Table(Table::new()) {
             inside.dedup();

@@ -117,9 +117,10 @@ impl Rules {
         let fields = ["replay.memory_limit_gb", "replay.minimum_fill", "agent.network.core"];
         self.require(replay.memory_limit_gb > least, fields, || {
             format!(
-                "replay.memory_limit_gb is {}; it must be above {least:.3}, the size of the recurrent states alone of \
+                "replay.memory_limit_gb is {}; it must be above {}, the size of the recurrent states alone of \
                  replay.minimum_fill, {} sequences, or the first are evicted before learning starts",
                 short_number(replay.memory_limit_gb),
+                short_number(two_digits(least)),
                 grouped(replay.minimum_fill as i64)
             )
         });
@@ -139,6 +140,11 @@ impl Rules {
             self.0.push(BrokenRule { fields, what: format!("agent.{problem}") });
         }
     }
+}
+
+/// Rounds a positive number to two significant digits.
+fn two_digits(number: f64) -> f64 {
+    format!("{number:.1e}").parse().unwrap_or(number)
 }
 
 /// Returns the size of the recurrent states of the sequences needed to start learning.
@@ -205,6 +211,10 @@ mod tests {
             (
                 complaint(|c| c.replay.memory_limit_gb = 0.05),
                 "replay.memory_limit_gb is 0.05; it must be above 0.051, the size of the recurrent states",
+            ),
+            (
+                complaint(|c| (c.replay.memory_limit_gb, c.replay.minimum_fill) = (0.0001, 20)),
+                "replay.memory_limit_gb is 0.0001; it must be above 0.00016, the size of the recurrent states",
             ),
             (complaint(|c| c.intrinsic.memory_capacity = 9), "intrinsic.kernel.neighbours is 10; it must be at most"),
             (

@@ -15,14 +15,14 @@ config_schema::section! {
         seed: u64 = 1, integer(0, 4_294_967_295);
         /// Number of frames after which training ends. The paper's main results are at 200 million frames; its longest
         /// runs have five times as many.
-        frames: u64 = 200_000_000, integer(1, 1_000_000_000_000).unit("emulator frames").paper();
+        frames: u64 = 200_000_000, integer(1, 1_000_000_000_000).unit("emulator frames").paper().changeable();
         /// Device that the networks run on.
-        device: Device = Device::Auto, choice::<Device>();
+        device: Device = Device::Auto, choice::<Device>().changeable();
         /// Whether to run everything on one thread in a fixed order. Slower, but a run on the CPU is repeatable bit for
         /// bit.
         lockstep: bool = false, switch();
         /// Number of CPU threads of libtorch; 0 uses one per core.
-        threads: usize = 0, integer(0, 1024).unit("threads");
+        threads: usize = 0, integer(0, 1024).unit("threads").changeable();
     }
 }
 
@@ -69,12 +69,12 @@ config_schema::section! {
         /// ones. In montezuma_revenge, 3 is the room, and 42 and 43 are the coordinates of the player.
         ram: Vec<u8> = Vec::new(), integers(0, 8, 0, 127).unit("addresses");
         /// Time limit of one step. A worker that exceeds it is replaced, and its episodes are truncated.
-        step_limit_seconds: f64 = 30.0, number(0.001, 86_400.0).unit("s");
+        step_limit_seconds: f64 = 30.0, number(0.001, 86_400.0).unit("s").changeable();
         /// Time limit of starting, resetting, saving and restoring a worker. A worker that exceeds it is replaced.
-        start_limit_seconds: f64 = 120.0, number(0.001, 86_400.0).unit("s");
+        start_limit_seconds: f64 = 120.0, number(0.001, 86_400.0).unit("s").changeable();
         /// Number of failures of a worker without a step in between after which training stops. Ten times as many
         /// without an episode in between stop it too.
-        failure_limit: u32 = 3, integer(1, 1000).unit("failures");
+        failure_limit: u32 = 3, integer(1, 1000).unit("failures").changeable();
     }
 }
 
@@ -139,9 +139,9 @@ config_schema::section! {
     /// Inference server: chooses actions for many environments at a time.
     pub struct InferenceConfig {
         /// Largest batch. A full batch does not wait for more requests.
-        max_batch: usize = 128, integer(1, 65_536).unit("environments");
+        max_batch: usize = 128, integer(1, 65_536).unit("environments").changeable();
         /// Longest time that the first request of a batch waits for others. It does not wait if no other can come.
-        max_wait_microseconds: u64 = 2000, integer(0, 10_000_000).unit("µs");
+        max_wait_microseconds: u64 = 2000, integer(0, 10_000_000).unit("µs").changeable();
     }
 }
 
@@ -150,10 +150,10 @@ config_schema::section! {
     pub struct IntrinsicConfig {
         /// Number of updates after which actors get the newest embedding network f. Embeddings of one episode are only
         /// comparable while f is fixed, so if an episode spans many updates, choose more than `learner.publish_every`.
-        embedding_every: u64 = 4, integer(1, 1_000_000).unit("updates").silent();
+        embedding_every: u64 = 4, integer(1, 1_000_000).unit("updates").silent().changeable();
         /// Smallest relative growth of the number of updates between two publications of f. With 0.25, the intervals
         /// grow over the run, as f has less to learn.
-        embedding_share: f64 = 0.0, number(0.0, 100.0);
+        embedding_share: f64 = 0.0, number(0.0, 100.0).changeable();
         /// Number of observations in the episodic memory of an environment. The oldest are evicted first.
         memory_capacity: usize = 30_000, integer(1, 10_000_000).unit("observations").silent();
         /// Weight of the normalised RND error in the life-long novelty ("RND Scale").
@@ -170,9 +170,9 @@ config_schema::section! {
         /// Number of sequences per batch.
         batch_size: usize = 64, integer(1, 65_536).unit("sequences").paper();
         /// Number of updates after which actors and evaluators get new parameters.
-        publish_every: u64 = 4, integer(1, 1_000_000).unit("updates").silent();
+        publish_every: u64 = 4, integer(1, 1_000_000).unit("updates").silent().changeable();
         /// Number of batches that are decoded ahead of the learner.
-        prefetch: usize = 2, integer(0, 64).unit("batches");
+        prefetch: usize = 2, integer(0, 64).unit("batches").changeable();
     }
 }
 
@@ -180,17 +180,17 @@ config_schema::section! {
     /// Evaluation during training: greedy play with the averaged parameters. Nothing is learned from it.
     pub struct EvaluationConfig {
         /// Number of environments that are played for evaluation.
-        evaluators: usize = 5, integer(0, 4096).unit("environments").paper();
+        evaluators: usize = 5, integer(0, 4096).unit("environments").paper().changeable();
         /// Number of episodes whose mean is the evaluation score, rounded up so that every evaluator plays as many.
-        mean_episodes: usize = 10, integer(1, 100_000).unit("episodes");
+        mean_episodes: usize = 10, integer(1, 100_000).unit("episodes").changeable();
         /// When evaluators get new parameters.
-        refresh: EvaluationRefresh = EvaluationRefresh::During, choice::<EvaluationRefresh>().paper();
+        refresh: EvaluationRefresh = EvaluationRefresh::During, choice::<EvaluationRefresh>().paper().changeable();
         /// Length after which an evaluator's episode is truncated, also in a Gymnasium environment; at most
         /// `env.frame_cap` in an Atari game.
-        frame_cap: u32 = 108_000, integer(4, 100_000_000).unit("emulator frames").paper();
+        frame_cap: u32 = 108_000, integer(4, 100_000_000).unit("emulator frames").paper().changeable();
         /// Largest share of the time that evaluators play. They play as fast as they can, and rest between two
         /// evaluations.
-        share: f64 = 0.5, above(0.0, 1.0);
+        share: f64 = 0.5, above(0.0, 1.0).changeable();
     }
 }
 
@@ -215,11 +215,11 @@ config_schema::section! {
     /// Checkpoints, from which a run resumes.
     pub struct CheckpointConfig {
         /// Time between two checkpoints. One more is saved at the end.
-        every_minutes: f64 = 10.0, above(0.0, 100_000.0).unit("min");
+        every_minutes: f64 = 10.0, above(0.0, 100_000.0).unit("min").changeable();
         /// Number of newest checkpoints to keep.
-        keep_last: usize = 2, integer(1, 10_000).unit("checkpoints");
+        keep_last: usize = 2, integer(1, 10_000).unit("checkpoints").changeable();
         /// Whether to keep the checkpoint with the best evaluation score as well.
-        keep_best: bool = true, switch();
+        keep_best: bool = true, switch().changeable();
     }
 }
 
@@ -227,9 +227,9 @@ config_schema::section! {
     /// Metrics that the run writes.
     pub struct MetricsConfig {
         /// Time between two rows of metrics.
-        interval_seconds: f64 = 10.0, above(0.0, 86_400.0).unit("s");
+        interval_seconds: f64 = 10.0, above(0.0, 86_400.0).unit("s").changeable();
         /// Number of frames between two rows of metrics in lockstep mode, which must not depend on the clock.
-        lockstep_frames: u64 = 5000, integer(1, 1_000_000_000_000).unit("emulator frames");
+        lockstep_frames: u64 = 5000, integer(1, 1_000_000_000_000).unit("emulator frames").changeable();
     }
 }
 

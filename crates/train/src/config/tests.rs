@@ -192,6 +192,16 @@ fn structs_can_hold_every_value_in_range() {
     }
 }
 
+/// Quadratic work would take hours.
+#[test]
+fn hundreds_of_thousands_of_unknown_keys_are_all_counted() {
+    let folder = tempdir().unwrap();
+    let text: String = (0..200_000).map(|i| format!("key_{i} = {i}\n")).collect();
+    let error = Sources { file: Some(file(&folder, "many.toml", &text)), ..Sources::default() }.load().unwrap_err();
+    assert_eq!(error.problems().len(), 200_000);
+    assert!(error.problems()[199_999].to_string().contains("line 200000: unknown field key_199999"));
+}
+
 #[test]
 fn choices_are_the_variants_of_the_enums() {
     for field in fields() {

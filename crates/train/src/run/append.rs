@@ -1,9 +1,9 @@
 //! A file that grows by whole records.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::durable::FileError;
@@ -31,6 +31,9 @@ impl AppendFile {
     }
 
     pub(super) fn append(&mut self, record: &[u8]) -> Result<(), FileError> {
+        if self.is_removed() {
+            self.write_again()?;
+        }
         if self.torn {
             self.cut(self.length)?;
         }
@@ -42,6 +45,24 @@ impl AppendFile {
         }
         self.torn = false;
         self.length += record.len() as u64;
+        Ok(())
+    }
+
+    /// Whether the file was removed. One that was moved still has a name.
+    fn is_removed(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| file.nlink() == 0)
+    }
+
+    /// Writes the records of a removed file, which can still be read, to a new one.
+    fn write_again(&mut self) -> Result<(), FileError> {
+        let records = self.read(0..self.length)?;
+        if let Some(directory) = self.path.parent() {
+            fs::create_dir_all(directory).map_err(FileError::at("created", directory))?;
+        }
+        let mut again = Self::open(&self.path)?;
+        again.cut(0)?;
+        again.append(&records)?;
+        *self = again;
         Ok(())
     }
 
@@ -63,5 +84,28 @@ impl AppendFile {
     /// Syncs all records to disk.
     pub(super) fn sync(&self) -> Result<(), FileError> {
         self.file.sync_data().map_err(FileError::at("synced to disk", &self.path))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_file_is_written_again_but_a_moved_one_is_not() {
+        let scratch = tempfile::tempdir().unwrap();
+        let directory = scratch.path().join("run");
+        fs::create_dir(&directory).unwrap();
+        let path = directory.join("records");
+        let mut file = AppendFile::open(&path).unwrap();
+        file.append(b"one\n").unwrap();
+        fs::remove_dir_all(&directory).unwrap();
+        file.append(b"two\n").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one\ntwo\n");
+        let moved = scratch.path().join("moved");
+        fs::rename(&path, &moved).unwrap();
+        file.append(b"three\n").unwrap();
+        assert!(!path.exists());
+        assert_eq!(fs::read_to_string(&moved).unwrap(), "one\ntwo\nthree\n");
     }
 }

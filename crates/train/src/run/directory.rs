@@ -219,6 +219,26 @@ impl RunDirectory {
         }
     }
 
+    /// Writes `run.json` and `config.toml` again if they were removed, and returns the names of those that were. A
+    /// directory that was moved is left alone.
+    pub fn restore_files(&self, config: &str) -> Result<Vec<&'static str>, DirectoryError> {
+        let mut restored = Vec::new();
+        if !self.files.path.exists() && !self.lock.is_removed() {
+            return Ok(restored);
+        }
+        fs::create_dir_all(&self.files.path).map_err(FileError::at("created", &self.files.path))?;
+        make_directories(&self.files)?;
+        if !self.files.config_file().exists() {
+            durable::replace(&self.files.config_file(), config.as_bytes())?;
+            restored.push("config.toml");
+        }
+        if !self.files.description_file().exists() {
+            write_description(&self.files, &self.description)?;
+            restored.push("run.json");
+        }
+        Ok(restored)
+    }
+
     /// Replaces `config.toml` if it changed. The previous one is kept as `config.toml.1`, `.2` and so on.
     pub fn replace_config(&self, config: &str) -> Result<(), FileError> {
         let path = self.files.config_file();
@@ -275,7 +295,7 @@ fn unmake(files: &RunFiles, is_new: bool) -> Result<(), DirectoryError> {
     for directory in made_directories(files) {
         unless_gone(&directory, fs::remove_dir(&directory))?;
     }
-    [files.metrics_file(), files.config_file(), files.log_file(), files.lock_file()]
+    [files.metrics_file(), files.history_file(), files.config_file(), files.log_file(), files.lock_file()]
         .into_iter()
         .try_for_each(remove)?;
     if is_new {
@@ -321,7 +341,8 @@ fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
 /// Whether a run contains only what every start creates: no metrics, checkpoints, videos or other files. Without a row
 /// of metrics, events are empty too.
 fn is_as_made(files: &RunFiles) -> Result<bool, FileError> {
-    let files_made = [files.description_file(), files.config_file(), files.log_file(), files.lock_file()];
+    let files_made =
+        [files.description_file(), files.history_file(), files.config_file(), files.log_file(), files.lock_file()];
     let made = |path: &PathBuf| files_made.contains(path) || *path == files.events_directory();
     let empty_file =
         |path: &Path| *path == files.metrics_file() && fs::metadata(path).is_ok_and(|file| file.len() == 0);

@@ -109,6 +109,11 @@ impl RunFiles {
         self.path.join("metrics.jsonl")
     }
 
+    /// `history.jsonl`: starts, resumes and changed settings.
+    pub fn history_file(&self) -> PathBuf {
+        self.path.join("history.jsonl")
+    }
+
     /// `events/`: the same for TensorBoard.
     pub fn events_directory(&self) -> PathBuf {
         self.path.join("events")

@@ -134,6 +134,11 @@ impl RunLock {
         path.exists() && !is_at(&self.file, path)
     }
 
+    /// Whether the lock file was removed. One that was moved still has a name.
+    pub fn is_removed(&self) -> bool {
+        self.file.metadata().is_ok_and(|file| std::os::unix::fs::MetadataExt::nlink(&file) == 0)
+    }
+
     fn sign(&mut self) -> std::io::Result<()> {
         self.file.set_len(0)?;
         self.file.rewind()?;

@@ -10,6 +10,7 @@ mod crash_tests;
 mod directory;
 mod durable;
 mod files;
+pub mod history;
 mod lock;
 mod metrics;
 mod metrics_reader;

@@ -1,4 +1,5 @@
-//! Stop requests: the first Ctrl-C, SIGTERM or SIGHUP asks the run to stop, the second ends the process.
+//! Requests by signals: the first Ctrl-C, SIGTERM or SIGHUP asks the run to stop, the second ends the process; SIGUSR1
+//! and SIGUSR2 ask it to save and continue.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
 use thiserror::Error;
@@ -39,6 +40,7 @@ struct Shared {
     /// threads are stuck.
     leaving: Arc<AtomicBool>,
     requested: AtomicBool,
+    save_requested: AtomicBool,
     /// Held while falling asleep and while waking the others, so that no wake-up is lost.
     sleepers: Mutex<()>,
     stopped: Condvar,
@@ -69,15 +71,20 @@ impl Stop {
         }
         // Caught, so that a file over the shell's size limit is an error instead of the end.
         flag::register(SIGXFSZ, Arc::default())?;
-        let mut received = Signals::new(&asking)?;
+        let caught: Vec<i32> = asking.iter().copied().chain([SIGUSR1, SIGUSR2]).collect();
+        let mut received = Signals::new(&caught)?;
         let stop = self.clone();
-        let taken = asking.clone();
+        let taken = caught.clone();
         let watch = move || {
             // Cannot fail if refusing them below does not.
             let _ = signals::take(&taken);
             let mut asked = false;
             // Never ends: this is the thread on which the handlers run.
-            for _ in received.forever() {
+            for signal in received.forever() {
+                if [SIGUSR1, SIGUSR2].contains(&signal) {
+                    stop.shared.save_requested.store(true, Ordering::SeqCst);
+                    continue;
+                }
                 if asked {
                     continue;
                 }
@@ -89,7 +96,7 @@ impl Stop {
                 stop.shared.leaving.store(true, Ordering::SeqCst);
             }
         };
-        signals::refuse(&asking)?;
+        signals::refuse(&caught)?;
         thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
         for signal in asking {
             flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&self.shared.leaving))?;
@@ -102,6 +109,11 @@ impl Stop {
     pub fn request(&self) {
         self.shared.requested.store(true, Ordering::SeqCst);
         self.wake();
+    }
+
+    /// Whether a signal has asked for a checkpoint since the last call.
+    pub fn take_save_request(&self) -> bool {
+        self.shared.save_requested.swap(false, Ordering::SeqCst)
     }
 
     /// Whether to stop; costs two atomic loads.

@@ -6,7 +6,7 @@ use std::thread;
 
 use agent::acting::ObservationRows;
 use agent::policy_family::actor_epsilon;
-use agent::{Learner, ObservationSpec};
+use agent::{AgentError, Learner, ObservationSpec};
 use envs::seeds::mix;
 use envs::{EnvId, EnvSpec, Environments, WorkerConfig};
 use replay::{Replay, Restored, Writer, WriterState};
@@ -21,10 +21,11 @@ use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::learner_loop::LearnerLoop;
 use crate::roles::messages::Role;
 use crate::roles::training_agent::{NeighbourDistances, TrainingAgent};
+use crate::run::checkpoint::contents;
 use crate::run::checkpoint::contents::EvaluatorStates;
-use crate::run::checkpoint::{Checkpoint, contents};
 use crate::runtime::published_parameters::PublishedParameters;
 use crate::runtime::remote_actors::{SavedRemoteActors, groups, remote_epsilon, remote_seed};
+use crate::runtime::starting_point::{StartingPoint, transfer_message};
 
 /// The environment to play, and where its workers come from.
 #[derive(Clone, Debug)]
@@ -55,6 +56,8 @@ pub struct Assembly {
     pub spec: EnvSpec,
     /// Remote actors of the checkpoint, and their writers.
     pub remote: (SavedRemoteActors, Vec<WriterState>),
+    /// Which of another run's weights it starts from, in words.
+    pub transferred: Option<String>,
 }
 
 /// Purpose of a seed; each has its own random numbers.
@@ -72,9 +75,9 @@ fn seed_for(run: u64, purpose: Purpose) -> u64 {
 }
 
 impl Assembly {
-    /// Assembles a new run, or one that resumes from a checkpoint.
-    pub fn new(task: &Task, config: &Config, device: Device, checkpoint: Option<&Checkpoint>) -> Result<Self> {
-        Self::with_remote(task, config, device, checkpoint, 0)
+    /// Assembles a run that starts from this.
+    pub fn new(task: &Task, config: &Config, device: Device, from: &StartingPoint) -> Result<Self> {
+        Self::with_remote(task, config, device, from, 0)
     }
 
     /// Assembles a run with up to `remote` environments on other machines.
@@ -82,9 +85,10 @@ impl Assembly {
         task: &Task,
         config: &Config,
         device: Device,
-        checkpoint: Option<&Checkpoint>,
+        from: &StartingPoint,
         remote: usize,
     ) -> Result<Self> {
+        let checkpoint = from.resumed();
         let seed = |purpose| seed_for(config.run.seed, purpose);
         let actors = make_sets(task, config, 0, config.actors.environments, None)?;
         let mut evaluating = config.clone();
@@ -107,15 +111,28 @@ impl Assembly {
                 (learner, Some((agent, state, embedding)))
             }
         };
+        let mut learner = learner;
+        let mut transferred = None;
+        if let StartingPoint::Weights { checkpoint, .. } = from {
+            let (parts, problems) = (learner.parts(), learner.load_fitting(&contents::weights(checkpoint)?)?);
+            if problems.len() == parts {
+                return Err(AgentError::Weights(problems).into());
+            }
+            transferred = Some(transfer_message(parts, &problems));
+        }
         let (state, embedding) = (learner.networks.state_length(), learner.networks.embedding_length);
         let droppable_blocks = learner.networks.agent.droppable_blocks();
         let replay_config = config.replay_for(spec.observation_bytes(), state, seed(Purpose::Draws));
-        let (replay, mut writers) = match checkpoint {
-            None => (Replay::new(replay_config)?, Vec::new()),
-            Some(checkpoint) => {
+        let (replay, mut writers) = match from {
+            StartingPoint::Resume(checkpoint) => {
                 let Restored { replay, writers } = contents::replay(checkpoint, &replay_config)?;
                 (replay, writers)
             }
+            // Its unfinished sequences belong to the other run's episodes.
+            StartingPoint::Weights { checkpoint, with_replay: true } => {
+                (contents::replay(checkpoint, &replay_config)?.replay, Vec::new())
+            }
+            StartingPoint::Nothing | StartingPoint::Weights { .. } => (Replay::new(replay_config)?, Vec::new()),
         };
         let mut learner_loop = LearnerLoop::new(learner, Arc::clone(&replay), config)?;
         let saved = saved.map(|(agent, state, embedding)| {
@@ -154,7 +171,7 @@ impl Assembly {
         let evaluators = builder.evaluators(evaluators, evaluator_rows, &evaluator_states.episodes)?;
         let agent = TrainingAgent { learner_loop, bandit: Arc::new(bandit), distances, environment: spec.clone() };
         let remote = (saved_remote, remote_writers);
-        Ok(Self { agent, inference, published, actors, evaluators, evaluator_states, spec, remote })
+        Ok(Self { agent, inference, published, actors, evaluators, evaluator_states, transferred, spec, remote })
     }
 }
 

@@ -2,12 +2,14 @@
 
 pub mod assembly;
 pub mod events;
+pub(crate) mod fault_log;
 pub mod lockstep;
 pub mod metrics_accumulator;
 pub mod published_parameters;
 pub mod remote_actors;
 pub mod resume;
 pub(crate) mod run_control;
+pub mod starting_point;
 pub mod status;
 pub mod threads;
 pub mod timesheet;

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::config::{Config, ConfigError, Difference, differences};
+use crate::config::{Config, ConfigError, Difference, differences, fields};
 use crate::error::TrainError;
 use crate::run::RunDirectory;
 use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointStore, Checkpoints, contents};
@@ -14,7 +14,7 @@ const NAMED: usize = 6;
 /// Why a run cannot resume as requested.
 #[derive(Debug, Error)]
 pub enum ResumeError {
-    /// The run has other settings.
+    /// The run has other settings, which can't change.
     #[error("run {run} was started with other settings: {}", named(differences))]
     OtherConfig {
         /// The run's name.
@@ -47,7 +47,7 @@ pub enum ResumeError {
 fn named(differences: &[Difference]) -> String {
     let clause = |difference: &Difference| {
         let [before, now] = difference.written();
-        format!("{} was {before} and is now {now}", difference.path)
+        format!("{} was {before} and is now {now} ({})", difference.path, why_fixed(difference.path))
     };
     let text = differences.iter().take(NAMED).map(clause).collect::<Vec<_>>().join(", ");
     match differences.len().saturating_sub(NAMED) {
@@ -56,13 +56,32 @@ fn named(differences: &[Difference]) -> String {
     }
 }
 
+/// Why a run keeps a field that is not declared as changeable.
+fn why_fixed(path: &str) -> &'static str {
+    const REASONS: [(&str, &str); 12] = [
+        ("run.seed", "a run has one seed"),
+        ("run.lockstep", "a run has one order of events"),
+        ("env.", "its replay was played otherwise"),
+        ("actors.", "its environments were saved"),
+        ("intrinsic.", "its replay and weights hold these rewards"),
+        ("replay.", "its replay was saved with this layout"),
+        ("learner.", "its learning rate belongs to it"),
+        ("bandit.", "the bandit's statistics belong to it"),
+        ("agent.network.", "its weights have this shape"),
+        ("agent.policies.", "its weights and the bandit belong to these policies"),
+        ("agent.", "its values were learned with it"),
+        ("", "it was saved with it"),
+    ];
+    REASONS.iter().find(|(prefix, _)| path.starts_with(prefix)).map_or("", |(_, reason)| reason)
+}
+
 /// What an existing run does when it is trained again.
 #[derive(Debug)]
 pub enum Resumption {
     /// It continues.
     Continues {
-        /// The frames it was to end at until now.
-        budget_before: u64,
+        /// The settings that it changes.
+        changes: Vec<Difference>,
         /// The checkpoint to resume from; without one, the run starts again.
         from: Option<Checkpoint>,
     },
@@ -70,8 +89,8 @@ pub enum Resumption {
     Finished(Box<RunStatus>),
 }
 
-/// Checks an existing run with the config `known` against the requested config. A run keeps its settings, except for
-/// the frames to end at. Damaged checkpoints are reported to `warn`.
+/// Checks an existing run with the config `known` against the requested config. A run changes only fields that are
+/// declared as changeable, unless nothing was saved yet. Damaged checkpoints are reported to `warn`.
 pub fn resume(
     directory: &RunDirectory,
     preset: &str,
@@ -86,11 +105,11 @@ pub fn resume(
     if saved.is_empty() && directory.description.saved {
         return Err(checkpoints.gone().into());
     }
-    let mut as_long = known.clone();
-    as_long.run.frames = config.run.frames;
-    let differences = differences(&as_long, config)?;
-    if !differences.is_empty() && !may_change(directory, &checkpoints, preset, config)? {
-        return Err(ResumeError::OtherConfig { run: run(), differences });
+    let changes = differences(known, config)?;
+    let is_fixed = |change: &&Difference| fields().any(|field| field.path == change.path && !field.changeable);
+    let fixed: Vec<Difference> = changes.iter().filter(is_fixed).cloned().collect();
+    if !fixed.is_empty() && !may_change(directory, &checkpoints, preset, config)? {
+        return Err(ResumeError::OtherConfig { run: run(), differences: fixed });
     }
     let (budget, budget_before) = (config.run.frames, known.run.frames);
     // Damaged ones are reported below, when the run resumes from another.
@@ -106,7 +125,7 @@ pub fn resume(
             return Ok(Resumption::Finished(Box::new(RunStatus { budget, ..status })));
         }
     }
-    Ok(Resumption::Continues { budget_before, from: newest_checkpoint(directory, config, warn)? })
+    Ok(Resumption::Continues { changes, from: newest_checkpoint(directory, config, warn)? })
 }
 
 /// Opens the newest intact checkpoint of a run. Damaged ones, also the best, are renamed and reported to `warn`.
@@ -143,8 +162,11 @@ mod tests {
     #[test]
     fn counts_differences_after_the_first_few() {
         let difference = |path| Difference { path, left: 1.into(), right: 2.into() };
-        assert_eq!(named(&[difference("a"), difference("b")]), "a was 1 and is now 2, b was 1 and is now 2");
+        let text = named(&[difference("run.seed"), difference("agent.network.core")]);
+        let expected = "run.seed was 1 and is now 2 (a run has one seed), agent.network.core was 1 and is now 2 (its \
+                        weights have this shape)";
+        assert_eq!(text, expected);
         let text = named(&["a", "b", "c", "d", "e", "f", "g", "h"].map(difference));
-        assert!(text.ends_with("e was 1 and is now 2, f was 1 and is now 2, and 2 more"), "{text}");
+        assert!(text.ends_with("f was 1 and is now 2 (it was saved with it), and 2 more"), "{text}");
     }
 }

@@ -241,7 +241,8 @@ impl fmt::Display for RunStatus {
     }
 }
 
-fn duration(seconds: f64) -> String {
+/// Returns a time as text, in the unit that fits.
+pub fn duration(seconds: f64) -> String {
     let minutes = (seconds / 60.0) as u64;
     match minutes {
         0 => format!("{seconds:.0} s"),

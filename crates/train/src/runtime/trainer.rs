@@ -18,9 +18,11 @@ use crate::run::stop::Stop;
 use crate::run::{EventWriter, MetricsWriter, Row, RunDirectory};
 use crate::runtime::assembly::{Assembly, Task};
 use crate::runtime::events::Event;
+use crate::runtime::fault_log::FaultLog;
 use crate::runtime::lockstep::Lockstep;
 use crate::runtime::metrics_accumulator::MetricsAccumulator;
 use crate::runtime::remote_actors::{RemoteActors, RemoteCounters};
+use crate::runtime::starting_point::StartingPoint;
 use crate::runtime::status::{Rates, RunStatus, samples_per_insert};
 use crate::runtime::threads::Threads;
 use crate::runtime::timesheet::{ActivityTimes, TimeShare};
@@ -36,15 +38,18 @@ pub trait ProgressDisplay {
     fn status(&mut self, status: &RunStatus);
     /// Shows a message.
     fn say(&mut self, message: &str);
+    /// Shows a warning.
+    fn warn(&mut self, message: &str) {
+        self.say(message);
+    }
 }
 
-/// Trains until the frames are played or a stop is requested, saves, and returns the status. A resumed run continues
-/// `from` a checkpoint.
+/// Trains until the frames are played or a stop is requested, saves, and returns the status.
 pub fn train(
     task: &Task,
     config: &Config,
     directory: &RunDirectory,
-    from: Option<Checkpoint>,
+    from: StartingPoint,
     stop: &Stop,
     display: &mut dyn ProgressDisplay,
 ) -> Result<RunStatus> {
@@ -56,7 +61,7 @@ pub fn train_with_remote(
     task: &Task,
     config: &Config,
     directory: &RunDirectory,
-    from: Option<Checkpoint>,
+    from: StartingPoint,
     stop: &Stop,
     display: &mut dyn ProgressDisplay,
     remote: Option<Arc<RemoteActors>>,
@@ -93,7 +98,7 @@ pub fn rehearse(
     stop: &Stop,
     display: &mut dyn ProgressDisplay,
 ) -> Result<RunStatus> {
-    let mut trainer = Trainer::open(task, config, directory, None, display, None)?;
+    let mut trainer = Trainer::open(task, config, directory, StartingPoint::Nothing, display, None)?;
     let outcome = trainer.run(stop);
     trainer.finish_files();
     outcome.map(|()| trainer.status())
@@ -117,21 +122,28 @@ struct Trainer<'a> {
     last_times: ActivityTimes,
     last_save: Instant,
     saving: Option<BackgroundSave>,
+    faults: FaultLog,
     /// An evaluation that may be the best so far.
     evaluated: Option<EvaluationReport>,
     keeping: Option<BackgroundSave<Option<SavedCheckpoint>>>,
 }
 
-/// Passes faults to the display, sets evaluations aside and counts everything.
+/// Passes new faults to the display, sets evaluations aside and counts everything.
 fn recorder<'a>(
     metrics: &'a mut MetricsAccumulator,
+    faults: &'a mut FaultLog,
     display: &'a mut dyn ProgressDisplay,
     evaluated: &'a mut Option<EvaluationReport>,
 ) -> impl FnMut(Event) + 'a {
     move |event| {
         metrics.record(&event);
         match event {
-            Event::Fault(message) | Event::Notice(message) => display.say(&message),
+            Event::Notice(message) => display.say(&message),
+            Event::Fault(message) => {
+                if let Some(message) = faults.record(&message) {
+                    display.warn(&message);
+                }
+            }
             Event::Evaluation(report) => *evaluated = Some(report),
             _ => {}
         }
@@ -144,15 +156,18 @@ impl<'a> Trainer<'a> {
         task: &Task,
         config: &'a Config,
         directory: &'a RunDirectory,
-        from: Option<Checkpoint>,
+        from: StartingPoint,
         display: &'a mut dyn ProgressDisplay,
         remote: Option<Arc<RemoteActors>>,
     ) -> Result<Self> {
         let files = &directory.files;
         let store = CheckpointStore::open(&files.checkpoints_directory(), config.checkpoint.keep_last)?;
         let places = remote.as_ref().map_or(0, |remote| remote.capacity());
-        let assembly = Assembly::with_remote(task, config, device(config)?, from.as_ref(), places)?;
-        let metrics = match &from {
+        let mut assembly = Assembly::with_remote(task, config, device(config)?, &from, places)?;
+        if let Some(message) = assembly.transferred.take() {
+            display.say(&message);
+        }
+        let metrics = match from.resumed() {
             Some(checkpoint) => contents::metrics(checkpoint)?,
             None => MetricsAccumulator::new(config),
         };
@@ -162,10 +177,10 @@ impl<'a> Trainer<'a> {
             Box::new(Threads::with_remote(assembly, config, remote.clone())?)
         };
         // Rows after the last one in these metrics will be written again.
-        let last_row = from.as_ref().map(|_| metrics.last_row);
+        let last_row = from.resumed().map(|_| metrics.last_row);
         let (metrics_file, repair) = MetricsWriter::open(&files.metrics_file(), last_row)?;
         let events = EventWriter::create(&files.events_directory(), last_row)?;
-        let saved = from.map(|checkpoint| checkpoint.frames());
+        let saved = from.resumed().map(Checkpoint::frames);
         if let Some(message) = start_message(saved, repair.dropped_to) {
             display.say(&message);
         }
@@ -192,6 +207,7 @@ impl<'a> Trainer<'a> {
             last_times: ActivityTimes::default(),
             last_save: now,
             saving: None,
+            faults: FaultLog::default(),
             evaluated: None,
             keeping: None,
         };
@@ -205,7 +221,9 @@ impl<'a> Trainer<'a> {
     fn run(&mut self, stop: &Stop) -> Result<()> {
         while self.runtime.frames() < self.config.run.frames && !stop.is_requested() {
             let before = self.runtime.frames();
-            self.runtime.advance(&mut recorder(&mut self.metrics, self.display, &mut self.evaluated))?;
+            let mut record = recorder(&mut self.metrics, &mut self.faults, self.display, &mut self.evaluated);
+            self.runtime.advance(&mut record)?;
+            drop(record);
             self.keep_best();
             if self.is_row_due(before) {
                 self.write_row();
@@ -213,6 +231,11 @@ impl<'a> Trainer<'a> {
             self.finish_saving(false);
             self.finish_keeping(false);
             if self.last_save.elapsed() >= Duration::from_secs_f64(self.config.checkpoint.every_minutes * 60.0) {
+                self.save()?;
+            }
+            // One that is asked for during a save follows it.
+            if self.saving.is_none() && self.runtime.frames() > 0 && stop.take_save_request() {
+                self.display.say("saving a checkpoint because of SIGUSR1 or SIGUSR2; training continues");
                 self.save()?;
             }
             let status = self.status();
@@ -374,7 +397,9 @@ impl<'a> Trainer<'a> {
 
     /// Copies everything, which fails only as training itself does.
     fn copy(&mut self, after: AfterCopy) -> Result<TrainingSnapshot> {
-        let copied = self.runtime.copy(after, &mut recorder(&mut self.metrics, self.display, &mut self.evaluated))?;
+        let mut record = recorder(&mut self.metrics, &mut self.faults, self.display, &mut self.evaluated);
+        let copied = self.runtime.copy(after, &mut record)?;
+        drop(record);
         if !self.config.run.lockstep {
             self.add_time();
         }
@@ -386,6 +411,10 @@ impl<'a> Trainer<'a> {
         let (metrics, frames) = (self.metrics.clone(), copied.frames);
         self.last_save = Instant::now();
         self.directory.check_held()?;
+        let restored = self.directory.restore_files(&self.config.to_toml()?)?;
+        if !restored.is_empty() {
+            self.display.warn(&format!("removed during training and written again: {}", restored.join(", ")));
+        }
         // Rows up to the checkpoint stay when the run resumes from it, so they must be on disk before it.
         self.metrics_file.sync()?;
         Ok(self.store.save_in_background(frames, move |checkpoint| copied.write(&metrics, checkpoint))?)
@@ -414,6 +443,9 @@ impl<'a> Trainer<'a> {
 
     /// Waits for the saves in progress. They are good even if training failed after they started.
     fn finish_files(&mut self) {
+        if let Some(summary) = self.faults.summary() {
+            self.display.warn(&summary);
+        }
         self.finish_saving(true);
         self.finish_keeping(true);
     }

@@ -49,7 +49,15 @@ impl FromStr for CheckpointSelector {
 impl CheckpointSelector {
     /// Opens the checkpoint without the files that only training needs. The run may be training.
     pub fn open(self, run: &RunFiles, warn: &mut dyn FnMut(&str)) -> Result<Checkpoint> {
-        let checkpoints = Checkpoints::in_directory(&run.checkpoints_directory()).for_playing();
+        self.open_in(run, Checkpoints::in_directory(&run.checkpoints_directory()).for_playing(), warn)
+    }
+
+    /// Opens the checkpoint with all of its files.
+    pub fn open_whole(self, run: &RunFiles, warn: &mut dyn FnMut(&str)) -> Result<Checkpoint> {
+        self.open_in(run, Checkpoints::in_directory(&run.checkpoints_directory()), warn)
+    }
+
+    fn open_in(self, run: &RunFiles, checkpoints: Checkpoints, warn: &mut dyn FnMut(&str)) -> Result<Checkpoint> {
         let name = || run.name().to_owned();
         match self {
             Self::Best => checkpoints.best()?.ok_or_else(|| TrainError::NoBest { run: name() }),

@@ -1,0 +1,83 @@
+//! Faults that repeat, said once and then counted.
+
+use std::collections::BTreeMap;
+
+/// Most different faults that are told apart.
+const MOST: usize = 200;
+
+/// Counts faults that differ in numbers only as the same.
+#[derive(Debug, Default)]
+pub(crate) struct FaultLog {
+    counts: BTreeMap<String, u64>,
+}
+
+impl FaultLog {
+    /// Returns what to say about a fault: all of it the first time, its count after 10, 100 and so on, else nothing.
+    pub(crate) fn record(&mut self, fault: &str) -> Option<String> {
+        let kind = without_numbers(fault);
+        if self.counts.len() >= MOST && !self.counts.contains_key(&kind) {
+            return None;
+        }
+        let count = self.counts.entry(kind).or_default();
+        *count += 1;
+        match *count {
+            1 => Some(fault.to_owned()),
+            count if is_power_of_ten(count) => Some(format!("{count} times so far: {fault}")),
+            _ => None,
+        }
+    }
+
+    /// Returns how often each fault happened that happened more than once.
+    pub(crate) fn summary(&self) -> Option<String> {
+        let repeated: Vec<u64> = self.counts.values().copied().filter(|&count| count > 1).collect();
+        let (faults, kinds) = (repeated.iter().sum::<u64>(), repeated.len());
+        let same = if kinds == 1 { "the same one".to_owned() } else { format!("of {kinds} kinds") };
+        (kinds > 0).then(|| format!("{faults} faults were repaired during training, {same}"))
+    }
+}
+
+fn is_power_of_ten(mut count: u64) -> bool {
+    while count > 1 && count.is_multiple_of(10) {
+        count /= 10;
+    }
+    count == 1
+}
+
+fn without_numbers(text: &str) -> String {
+    let mut kind = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_ascii_digit() {
+            true if kind.ends_with('0') => {}
+            true => kind.push('0'),
+            false => kind.push(c),
+        }
+    }
+    kind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_fault_is_said_once_and_then_counted() {
+        let mut log = FaultLog::default();
+        let said: Vec<String> = (1..=120).filter_map(|i| log.record(&format!("worker {i} raised"))).collect();
+        assert_eq!(
+            said,
+            ["worker 1 raised", "10 times so far: worker 10 raised", "100 times so far: worker 100 raised"]
+        );
+        assert_eq!(log.record("another").as_deref(), Some("another"));
+        assert_eq!(log.summary().unwrap(), "120 faults were repaired during training, the same one");
+        log.record("another");
+        assert_eq!(log.summary().unwrap(), "122 faults were repaired during training, of 2 kinds");
+    }
+
+    #[test]
+    fn ever_new_faults_are_not_all_said() {
+        let mut log = FaultLog::default();
+        let said = (0..1000).filter(|&i| log.record(&"x".repeat(i)).is_some()).count();
+        assert_eq!(said, MOST);
+        assert_eq!(FaultLog::default().summary(), None);
+    }
+}
