@@ -155,7 +155,11 @@ fn names_unsupported_spaces() {
 fn names_missing_environments_and_modules() {
     let refused = |name: &str| WorkerEnvironments::new(config(name)).err().unwrap().to_string();
     let missing = refused("gym:NoSuchThing-v0");
-    assert_eq!(missing, "gym:NoSuchThing-v0 cannot be used: Environment `NoSuchThing` doesn't exist.");
+    assert_eq!(
+        missing,
+        "gym:NoSuchThing-v0 cannot be used: Environment `NoSuchThing` doesn't exist. If a package registers it, install \
+         that and write gym:MODULE:NoSuchThing-v0."
+    );
     for (module, absent) in [("no_such_module", "no_such_module"), ("tests.no_such", "tests.no_such")] {
         let refusal = refused(&format!("gym:{module}:Thing-v0"));
         let begins = format!("gym:{module}:Thing-v0 cannot be used: no module {absent} in /");

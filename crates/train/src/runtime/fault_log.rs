@@ -31,8 +31,11 @@ impl FaultLog {
     pub(crate) fn summary(&self) -> Option<String> {
         let repeated: Vec<u64> = self.counts.values().copied().filter(|&count| count > 1).collect();
         let (faults, kinds) = (repeated.iter().sum::<u64>(), repeated.len());
-        let same = if kinds == 1 { "the same one".to_owned() } else { format!("of {kinds} kinds") };
-        (kinds > 0).then(|| format!("{faults} faults were repaired during training, {same}"))
+        match kinds {
+            0 => None,
+            1 => Some(format!("the same fault was repaired {faults} times")),
+            _ => Some(format!("{faults} faults of {kinds} kinds were repaired")),
+        }
     }
 }
 
@@ -68,9 +71,9 @@ mod tests {
             ["worker 1 raised", "10 times so far: worker 10 raised", "100 times so far: worker 100 raised"]
         );
         assert_eq!(log.record("another").as_deref(), Some("another"));
-        assert_eq!(log.summary().unwrap(), "120 faults were repaired during training, the same one");
+        assert_eq!(log.summary().unwrap(), "the same fault was repaired 120 times");
         log.record("another");
-        assert_eq!(log.summary().unwrap(), "122 faults were repaired during training, of 2 kinds");
+        assert_eq!(log.summary().unwrap(), "122 faults of 2 kinds were repaired");
     }
 
     #[test]
