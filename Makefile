@@ -35,7 +35,7 @@ test-python: wheel ## install the wheel in a virtual environment without the che
 
 lint: setup ## check formatting, clippy and documentation warnings
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets $(cargo_flags) -- -D warnings
+	cargo clippy --workspace --all-targets --features agent/gpu-tests $(cargo_flags) -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps $(cargo_flags)
 
 build: setup ## set up and build target/release/meme

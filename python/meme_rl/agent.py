@@ -77,6 +77,7 @@ class Agent(nn.Module):
         #: The checkpoint that it was loaded from.
         self.checkpoint = checkpoint
         config = checkpoint.config
+        check_described(config)
         policies = config["agent"]["policies"]
         for name, parameter in parameters.items():
             _register(self, name.split("."), parameter)
@@ -318,10 +319,45 @@ def load(
 
 
 def best_policy(agent: Mapping[str, Any]) -> int:
-    """The policy with the best mean return in training, from `agent.json`; the first while none is known."""
-    arms = agent["bandit"]["bandit"]["arms"]
-    means = [arm["returns"] / arm["episodes"] if arm["episodes"] > 0 else float("-inf") for arm in arms]
-    return means.index(max(means))
+    """The policy with the best mean return in training, from `agent.json`; the first while none is known.
+
+    Where each actor has a policy of its own it is the first, as in training.
+    """
+    ((kind, chooser),) = agent["bandit"]["chooser"].items()
+    if kind == "Fixed":
+        return 0
+    if kind == "PerActor":
+        scores: dict[int, list[float]] = {}
+        for policy, score in (episode for window in chooser for episode in window["episodes"]):
+            scores.setdefault(policy, []).append(score)
+        means = {policy: sum(own) / len(own) for policy, own in scores.items()}
+    else:
+        arms = enumerate(chooser["arms"])
+        means = {policy: arm["returns"] / arm["episodes"] for policy, arm in arms if arm["episodes"] > 0}
+    return min(means, key=lambda policy: (-means[policy], policy), default=0)
+
+
+#: Settings whose other values `networks` does not describe: those of R2D2, NGU and Agent57, and of some ablations.
+DESCRIBED: dict[str, Any] = {
+    "env.resize": 0,
+    "env.frame_stack": 1,
+    "agent.policies.beta_slope": 8.0,
+    "agent.network.policy_input": "heads",
+    "agent.network.value_networks": "shared",
+    "agent.network.inputs": "all",
+    "agent.network.head_layers": 2,
+    "agent.network.head_skip": True,
+}
+
+
+def check_described(config: Mapping[str, Any]) -> None:
+    """Raises an error that names the first setting whose network `networks` does not describe."""
+    for field, described in DESCRIBED.items():
+        value: Any = config
+        for part in field.split("."):
+            value = value[part]
+        if value != described:
+            raise RunError(f"{field} is {value!r}; meme_rl only plays agents with {described!r}")
 
 
 def describe(config: Mapping[str, Any], actions: int, parameters: Mapping[str, Tensor]) -> dict[str, Any]:

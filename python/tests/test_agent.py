@@ -5,6 +5,7 @@ import unittest
 
 import meme_rl
 import torch
+from meme_rl.agent import check_described
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -109,6 +110,10 @@ class Played(unittest.TestCase):
         ):
             with self.assertRaisesRegex(meme_rl.RunError, message):
                 wrong()
+        config = meme_rl.load(run).checkpoint.config
+        stacked = config | {"env": config["env"] | {"frame_stack": 4}}
+        with self.assertRaisesRegex(meme_rl.RunError, "env.frame_stack is 4; meme_rl only plays agents with 1"):
+            check_described(stacked)
         with self.assertRaisesRegex(ValueError, r"expected an observation of shape \(10, 10\)"):
             meme_rl.load(run).act(torch.zeros(3, 3))
 

@@ -12,7 +12,8 @@ use crate::shim;
 
 /// Makes a process that C++ terminates print its reason in one sentence and exit with 1.
 ///
-/// Loads the CUDA part of libtorch, if there is a GPU to use. There is no stack trace and no core dump. Files that were being written are left as by `kill -9`.
+/// Loads the CUDA part of libtorch, if there is a GPU to use. There is no stack trace and no core dump. Files that were
+/// being written are left as by `kill -9`.
 pub fn end_in_a_sentence() {
     // SAFETY: may be called at any time, from any thread. Without CUDA there is nothing to do.
     let _ = shim::check(unsafe { shim::tx_on_terminate(end) });

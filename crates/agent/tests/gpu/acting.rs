@@ -140,6 +140,7 @@ impl Turns {
                 rewards,
                 embedding: &self.embedding[i * embedding..(i + 1) * embedding],
                 policy,
+                kept_blocks: None,
             }
         };
         (0..self.environments.len()).map(row).collect()

@@ -172,6 +172,7 @@ fn small_rnd_errors_of_learning_and_acting_agree() {
         rewards: StepRewards::default(),
         embedding: &embedding,
         policy: 0,
+        kept_blocks: None,
     };
     let rows: Vec<_> = learned.enumerate().map(row).collect();
     let mut states = RecurrentStates::new(&network.networks, rows.len(), GPU).unwrap();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agent::Random;
+use agent::config::OptimizerKind;
 use agent::loss::targets::{Trajectories, returns};
 use agent::nets::core::Core;
 use agent::nets::parameters::{Init, Layout, ParameterSet};
@@ -93,7 +94,14 @@ fn optimizer_and_moving_average_agree() {
     scope.declare("weight", &[70, 30], Init::Normal { std: 1.0 });
     scope.declare("bias", &[70], Init::Normal { std: 1.0 });
     let layout = Arc::new(layout);
-    let config = AdamConfig { learning_rate: 1e-2, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.05 };
+    let config = AdamConfig {
+        kind: OptimizerKind::AdamW,
+        learning_rate: 1e-2,
+        beta1: 0.9,
+        beta2: 0.99,
+        epsilon: 1e-8,
+        weight_decay: 0.05,
+    };
     let run = |device: Device| {
         let mut random = Random::seed_from_u64(3);
         let host = ParameterSet::initialised(&layout, &mut random, Device::Cpu).unwrap();
@@ -107,14 +115,14 @@ fn optimizer_and_moving_average_agree() {
         for made in [true, true, false, true, true] {
             let gradient = normal(&gradients.flat().size(), &mut random);
             gradients.flat_mut().copy_(&gradient);
-            let state = |parameters: &ParameterSet, average: &ParameterSet, adam: &AdamW| {
+            let state = |parameters: &ParameterSet, average: &ParameterSet, adam: &Optimizer| {
                 let [first, second] = &adam.moments;
                 [parameters, average, first, second].map(|set| set.flat().copy())
             };
             let before = state(&parameters, &average, &adam);
             let apply = Tensor::from(made).to_device(device);
             let gate = Gate { apply: &apply, scale: Some(&scale) };
-            adam.step(&mut parameters, &gradients, gate, Some((&mut average, 0.1))).unwrap();
+            adam.step(&mut parameters, &gradients, (0, layout.length()), gate, Some((&mut average, 0.1))).unwrap();
             let after = state(&parameters, &average, &adam);
             assert!(before.iter().zip(&after).all(|(before, after)| (before == after) != made));
             if made {
