@@ -66,6 +66,9 @@ const SIZES: &[&str] = &[
     "agent.network.intrinsic",
 ];
 
+/// Fields that an agent keeps in every size: how much novelty counts is part of what it is.
+const KEPT: &[&str] = &["agent.policies.beta_max"];
+
 /// The files that a preset's name stands for, in their order: that of a size, of an agent, or of both (`agent57-tiny`).
 pub fn presets_of(name: &str) -> Option<Vec<&'static Preset>> {
     let find = |name: &str| PRESETS.iter().find(|preset| preset.name == name);
@@ -116,11 +119,13 @@ impl Sources {
             match presets_of(name) {
                 Some(presets) => {
                     for (i, preset) in presets.into_iter().enumerate() {
-                        if i > 0 {
-                            layers.reset(SIZES)?;
-                        }
                         let origin = |line| Origin::Preset { name: preset.name.to_owned(), line: Some(line) };
-                        layers.add_text(preset.text, origin);
+                        if i == 0 {
+                            layers.add_text(preset.text, &[], origin);
+                        } else {
+                            layers.reset(SIZES)?;
+                            layers.add_text(preset.text, KEPT, origin);
+                        }
                     }
                 }
                 None => layers.report(
@@ -162,7 +167,7 @@ impl Config {
     /// Reads and checks a config that [`to_toml`](Self::to_toml) has written; `name` stands for its file in messages.
     pub fn from_toml(text: &str, name: &str) -> Result<Self, ConfigError> {
         let mut layers = Layers::over(&Self::default())?;
-        layers.add_text(text, |line| Origin::File { path: name.into(), line: Some(line) });
+        layers.add_text(text, &[], |line| Origin::File { path: name.into(), line: Some(line) });
         layers.finish().map(|effective| effective.config)
     }
 }
@@ -203,15 +208,16 @@ impl Layers {
         let origin = |line| Origin::File { path: path.to_owned(), line };
         let text = regular_file::read(path).map_err(|error| error.to_string());
         match text.and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())) {
-            Ok(text) => self.add_text(&text, |line| origin(Some(line))),
+            Ok(text) => self.add_text(&text, &[], |line| origin(Some(line))),
             Err(error) => self.report(origin(None), Fault::Unreadable(error)),
         }
     }
 
-    fn add_text(&mut self, text: &str, origin: impl Fn(usize) -> Origin) {
+    /// Adds the fields of a TOML text, except for those of `left_out`.
+    fn add_text(&mut self, text: &str, left_out: &[&str], origin: impl Fn(usize) -> Origin) {
         match read_text(text) {
             Ok(entries) => {
-                for entry in entries {
+                for entry in entries.into_iter().filter(|entry| !left_out.contains(&entry.path.as_str())) {
                     let origin = origin(entry.line);
                     self.add(entry, origin);
                 }
@@ -332,6 +338,9 @@ mod tests {
         // What a size sets besides is what it needs, and wins.
         assert_eq!(load("agent57-tiny").config.agent.optimizer.learning_rate, 0.001);
         assert_eq!(load("agent57-quick").config.agent.optimizer.learning_rate, 0.0001);
+        // Except for how much it explores.
+        assert_eq!((quick.agent.policies.beta_max, agent.agent.policies.beta_max), (0.0033, 0.3));
+        assert_eq!(load("agent57-quick").config.agent.policies.beta_max, 0.3);
         let origin = |path: &str| load("agent57-tiny").origin(path).to_string();
         assert!(origin("replay.trace").contains("tiny") && origin("bandit.kind").contains("agent57"));
         assert_eq!(origin("env.resize"), Origin::Default.to_string());
