@@ -46,7 +46,9 @@ pub fn token(file: Option<&PathBuf>) -> Result<Option<Token>> {
     match std::env::var(TOKEN_VARIABLE) {
         Ok(text) => {
             let token = Token::new(text.trim());
-            Ok(Some(token.with_context(|| format!("{TOKEN_VARIABLE} has not 16 to 200 visible ASCII characters"))?))
+            Ok(Some(token.with_context(|| {
+                format!("{TOKEN_VARIABLE} is invalid: expected 16 to 200 visible ASCII characters")
+            })?))
         }
         Err(_) => Ok(None),
     }

@@ -1,4 +1,4 @@
-//! Dueling action values and the policy, for all N policies of the family at once, or for the one that the core is told.
+//! Dueling action values and the policy, for all N policies of the family at once, or for the one given to the core.
 
 mod folded;
 

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use super::manifest::{Manifest, SweepDirectory, SweepRun};
 
-/// Seconds before the time limit at which a run is told to save itself.
+/// Seconds before the time limit at which a run is signalled to save itself.
 const NOTICE: u32 = 300;
 
 /// What an array of jobs trains.

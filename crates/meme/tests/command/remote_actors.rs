@@ -151,7 +151,7 @@ fn run_finishes_whatever_is_killed() {
     let played: u64 = frames.parse().unwrap();
     assert!(runs.rows().last().is_some_and(|&last| last >= played));
     for actor in &mut actors {
-        // Those that were connected learn that it is finished; others look for it until they are told to stop.
+        // Those that were connected learn that it is finished; others look for it until they are stopped.
         if actor.0.try_wait().unwrap().is_none() {
             sleep(Duration::from_secs(1));
             let _ = actor.0.kill();

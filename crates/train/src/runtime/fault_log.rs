@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// Most different faults that are told apart.
+/// Largest number of faults that are counted separately.
 const MOST: usize = 200;
 
 /// Counts faults that differ in numbers only as the same.
