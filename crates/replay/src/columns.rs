@@ -13,7 +13,7 @@ macro_rules! step_columns {
     ($($(#[$doc:meta])* $name:ident in $range:expr;)*) => {
         /// Everything stored of agent steps besides the observations.
         ///
-        /// The parameters say what holds a column: a number for one [`Step`], a vector for a batch, a tensor on a
+        /// The type parameters are what holds a column: a number for one [`Step`], a vector for a batch, a tensor on a
         /// device.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
         pub struct StepColumns<Action, Scalar, Embedding> {

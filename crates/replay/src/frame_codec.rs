@@ -1,6 +1,7 @@
 //! Observations of several environments on their way between machines, as the tiles that changed.
 //!
-//! Both ends keep the last observation of each environment. A message holds the changes since then, compressed together.
+//! Both ends keep the last observation of each environment. A message holds the changes since then, compressed
+//! together.
 
 use zstd_safe::{CCtx, DCtx};
 
@@ -75,7 +76,7 @@ impl FrameDecoder {
     }
 
     /// Decodes a message with one observation for each of `environments`, in order, and passes each on. After an error
-    /// the decoder is of no use: it no longer knows what the other end has.
+    /// the decoder is useless: it no longer knows what the other end has.
     pub fn decode(
         &mut self,
         frames: &EncodedFrames,

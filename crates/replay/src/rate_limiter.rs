@@ -7,8 +7,8 @@
 //! ```
 //!
 //! An insert waits while it would raise the balance above `high`; a sample waits while it would lower it below `low`,
-//! or while fewer than `min_fill` sequences have been inserted. The balance starts at 0, below `low`, so the lower bound
-//! holds from the first sample on.
+//! or while fewer than `min_fill` sequences have been inserted. The balance starts at 0, below `low`, so the lower
+//! bound holds from the first sample on.
 //!
 //! An operation in progress counts against its own side, and for the other side only once it is done. So the contract
 //! holds for the sequences that are in the shards and drawn at any moment, including the moment of a snapshot.

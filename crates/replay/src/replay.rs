@@ -104,8 +104,8 @@ impl Replay {
 
     /// Draws `n` sequences evenly over the shards that have any, waiting at most `timeout` for the limiter.
     ///
-    /// The probability of a draw is that of its shard times that within it. The configured share of each shard's draws is
-    /// its newest sequences.
+    /// The probability of a draw is that of its shard times that within it. The configured share of each shard's draws
+    /// is its newest sequences.
     pub(crate) fn draw(&self, n: usize, timeout: Duration, drawn: &mut Vec<Drawn>) -> Result<()> {
         drawn.clear();
         self.limiter.sample(n, timeout, || self.draw_now(n, drawn))

@@ -1,7 +1,7 @@
 //! Sums and maxima over the weights of a shard's slots.
 //!
-//! A binary tree over a power of two of leaves. Each node is recomputed from its two children, never incremented, so the
-//! total is always the pairwise sum of the present leaves: it cannot drift and needs no rebuilding.
+//! A binary tree over a power of two of leaves. Each node is recomputed from its two children, never incremented, so
+//! the total is always the pairwise sum of the present leaves: it cannot drift and needs no rebuilding.
 
 /// Weights by slot, in f64. Complexity for n slots: `set` and `find` O(log n), `get`, `total` and `max` O(1).
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@
 //! - coarse: four bytes per changed tile in which each group of four bytes is equal, as in an Atari game's background;
 //! - fine: the sixteen bytes of every other changed tile.
 //!
-//! Most pixels of a game stand still, and most of the others are coarse, so this shrinks a frame by a factor of ten to a
-//! hundred before zstd. Tiles lie on a fixed grid: positions of changes at arbitrary bytes would be noise too, at the
+//! Most pixels of a game stand still, and most of the others are coarse, so this shrinks a frame by a factor of ten to
+//! a hundred before zstd. Tiles lie on a fixed grid: positions of changes at arbitrary bytes would be noise too, at the
 //! price of a mispredicted branch each. Decoding copies the previous frame and patches it.
 
 use serde::{Deserialize, Serialize};

@@ -60,7 +60,8 @@ struct AdamWArguments {
     share: f32,
 }
 
-/// Updates p ← keep · p − rate · m / (√v / root + ε), then average ← average + share · (p − average), if `apply` is set.
+/// Updates p ← keep · p − rate · m / (√v / root + ε), then average ← average + share · (p − average), if `apply` is
+/// set.
 pub fn adamw(step: &AdamWStep<'_>) -> Result<()> {
     let (count, device) = (step.parameters.numel() as i64, step.parameters.device());
     let flat = |what, tensor: &Tensor| expect(what, tensor, Kind::Float, count, device);

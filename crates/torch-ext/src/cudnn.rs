@@ -276,7 +276,8 @@ impl FusedKernel {
     /// Runs the kernel on the current stream with the address of each tensor, by its number.
     ///
     /// # Safety
-    /// The addresses are of live GPU memory of the tensors' sizes, and `workspace` of [`workspace`](Self::workspace) bytes.
+    /// The addresses are of live GPU memory of the tensors' sizes, and `workspace` of [`workspace`](Self::workspace)
+    /// bytes.
     pub unsafe fn run(&self, tensors: &[(i64, u64)], workspace: u64) -> Result<()> {
         const NUMBERS: i32 = 1000;
         const ADDRESSES: i32 = 1001;

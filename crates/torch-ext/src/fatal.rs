@@ -1,8 +1,8 @@
 //! The end of a process whose GPU failed where libtorch cannot return an error.
 //!
 //! libtorch frees a tensor's memory in a destructor. If another stream has used the tensor, that calls CUDA, and if the
-//! GPU has failed by then, the destructor throws and C++ terminates the process. This can happen on any thread, before or
-//! after the thread that waits for the GPU has noticed the failure.
+//! GPU has failed by then, the destructor throws and C++ terminates the process. This can happen on any thread, before
+//! or after the thread that waits for the GPU has noticed the failure.
 
 use std::ffi::{CStr, c_char};
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! What libtorch's Rust bindings lack: streams, CUDA graphs, custom kernels, and the fused operations of the learner.
 //!
 //! Streams, graphs and kernels need an NVIDIA GPU and libtorch's CUDA part, which is loaded when both are there;
-//! [`available`] tells whether they are.
+//! [`available`] returns whether they are.
 //! Each fused operation has a plain version in the `agent` crate, which runs on any device and serves as its reference
 //! in tests. Uploads, signals and messages of fatal errors work everywhere. All unsafe code is here, except for the
 //! shared memory of `envs`.
@@ -62,7 +62,7 @@ pub fn silently<T>(work: impl FnOnce() -> T) -> T {
 pub fn gpu() -> Result<tch::Device> {
     shim::functions()?;
     if !tch::Cuda::is_available() {
-        // A request for memory makes libtorch say why not.
+        // A request for memory makes libtorch report why not.
         driver::adopt_context()?;
     }
     Ok(tch::Device::Cuda(0))

@@ -11,8 +11,8 @@ use crate::shim;
 /// cuDNN's fast path needs an input width that is a multiple of this.
 const WIDTH_STEP: i64 = 128;
 
-/// f32 master weights: `[4 width, inputs]`, `[4 width, width]`, and two biases of `[4 width]`; gates in the order input,
-/// forget, cell, output.
+/// f32 master weights: `[4 width, inputs]`, `[4 width, width]`, and two biases of `[4 width]`; gates in the order
+/// input, forget, cell, output.
 pub type LstmWeights<'a> = [&'a Tensor; 4];
 
 fn padded(inputs: i64) -> i64 {

@@ -85,8 +85,8 @@ impl Kernel {
     /// Launches the kernel on the current stream.
     ///
     /// # Safety
-    /// The arguments have the kernel's parameter types, and every address among them is of live GPU memory that is large
-    /// enough for a launch of this size.
+    /// The arguments have the kernel's parameter types, and every address among them is of live GPU memory that is
+    /// large enough for a launch of this size.
     pub unsafe fn launch(&self, grid: usize, block: usize, shared: usize, arguments: &[Argument]) -> Result<()> {
         let mut arguments: Vec<_> = arguments.iter().map(|argument| argument.0).collect();
         let stream = Stream::current()?.raw()?;

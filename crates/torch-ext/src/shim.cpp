@@ -157,7 +157,8 @@ const char* tx_copy_all(Tensor** to, Tensor** from, size_t count) {
     if (!alike_to.empty()) at::_foreach_copy_(alike_to, alike_from);
   });
 }
-// Copies that the host does not wait for, by way of pinned memory, which libtorch keeps until the stream is done with it.
+// Copies that the host does not wait for, by way of pinned memory, which libtorch keeps until the stream is done with
+// it.
 const char* tx_upload(Tensor* host, Tensor** copy) {
   return attempt([&] {
     *copy = new Tensor(host->pin_memory().to(at::Device(at::kCUDA, 0), host->scalar_type(), true));

@@ -1,8 +1,8 @@
 //! Keeps signals away from the threads that compute.
 //!
 //! A signal handler that runs on a thread inside libtorch's LSTM for CPUs corrupts its computation: the process crashes
-//! a moment later, with "corrupted size vs. prev_size" or without a message. So no such thread may receive a signal that
-//! has a handler.
+//! a moment later, with "corrupted size vs. prev_size" or without a message. So no such thread may receive a signal
+//! that has a handler.
 
 use std::io;
 use std::mem::MaybeUninit;

@@ -1,8 +1,8 @@
 //! The replay as bytes, and back.
 //!
-//! The format is `MEMEREPL`, a version (u32, little-endian) and a stream of [`records`]: the configuration, the state of
-//! the sampling, the shards in order with their sequences oldest first, and the writers. The XXH3 hash of all records
-//! (u64, little-endian) ends it.
+//! The format is `MEMEREPL`, a version (u32, little-endian) and a stream of [`records`]: the configuration, the state
+//! of the sampling, the shards in order with their sequences oldest first, and the writers. The XXH3 hash of all
+//! records (u64, little-endian) ends it.
 
 mod records;
 

@@ -3,8 +3,8 @@
 //! A chunk is written where it first occurs and named by its number elsewhere, so shared chunks are written once and
 //! are shared again when read.
 //!
-//! The hash at the end detects damage. The checks make sure that the values before it fit together, so that a damaged or
-//! foreign file can neither ask for absurd memory nor break an invariant later.
+//! The hash at the end detects damage. The checks make sure that the values before it fit together, so that a damaged
+//! or foreign file can neither ask for absurd memory nor break an invariant later.
 
 use std::collections::HashMap;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};

@@ -249,7 +249,8 @@ impl Pass {
         let shared = 2 * plan.image_bytes() as usize;
         let threads = 4 * plan.spec.stem.outputs as usize;
         let kernel = plan.module.kernel("stem_weight_gradient", shared)?;
-        // SAFETY: the tensors have the sizes that the kernel was compiled for; the first block has an identity shortcut.
+        // SAFETY: the tensors have the sizes that the kernel was compiled for; the first block has an identity
+        // shortcut.
         unsafe { kernel.launch(plan.stem_grid.min(frames as usize), threads, shared, &arguments) }
     }
 

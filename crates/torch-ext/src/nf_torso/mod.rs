@@ -1,10 +1,10 @@
 //! The normalizer-free residual torso in bf16, with everything between the convolutions fused.
 //!
-//! cuDNN computes the convolutions on channels-last activations, conv1 together with bias and relu. Between conv2 of one
-//! block and conv1 of the next there is one kernel: spatial mean, squeeze-excite, gate, residual sum, activation and
-//! pooling, in as few passes over memory as possible. Constant factors are part of the weights. The backward pass keeps
-//! sign bits instead of rereading activations. Branches dropped by stochastic depth are not computed: a block's tensors
-//! hold only the frames it keeps.
+//! cuDNN computes the convolutions on channels-last activations, conv1 together with bias and relu. Between conv2 of
+//! one block and conv1 of the next there is one kernel: spatial mean, squeeze-excite, gate, residual sum, activation
+//! and pooling, in as few passes over memory as possible. Constant factors are part of the weights. The backward pass
+//! keeps sign bits instead of rereading activations. Branches dropped by stochastic depth are not computed: a block's
+//! tensors hold only the frames it keeps.
 
 mod backward;
 mod forward;
