@@ -14,7 +14,8 @@ pub fn main() {
     }
     println!("cargo:rustc-link-arg=-Wl,-rpath,{libtorch}/lib");
     println!("cargo:rustc-link-arg=-Wl,--allow-shlib-undefined");
-    // The tests that need a GPU ask libtorch for it without a word to `torch-ext`, which would load the CUDA part first.
+    // The tests that need a GPU call libtorch directly instead of `torch-ext`, which would load the CUDA part
+    // first.
     if env::var_os("CARGO_FEATURE_GPU_TESTS").is_some() {
         println!("cargo:rustc-link-search=native={libtorch}/lib");
         println!("cargo:rustc-link-arg=-Wl,--no-as-needed,-ltorch_cuda,-lc10_cuda,--as-needed");

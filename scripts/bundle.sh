@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds dist/meme-VERSION-linux-x86_64/ and its tarball: the contents of the wheel, the comparison with PyTorch and the
-# GPU checks, for a machine with torch 2.11, Python and a GPU but neither Rust nor a network. The bundle does not refer to
-# this checkout.
+# GPU checks, for a machine with torch 2.11, Python and a GPU but neither Rust nor a network. The bundle does not refer
+# to this checkout.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sets up everything that building and running need, inside this checkout: .venv with pinned Python packages, and the link
-# .venv/libtorch, which .cargo/config.toml refers to. Does nothing if all of it exists, quickly and offline.
+# Sets up everything that building and running need, inside this checkout: .venv with pinned Python packages, and the
+# link .venv/libtorch, which .cargo/config.toml refers to. Does nothing if all of it exists, quickly and offline.
 #
 # PYTHON=...      the Python for .venv (default: the first of python3, python3.14 ... python3.11 that is new enough)
 # MEME_CUDA=0|1   without or with the CUDA libraries (default: with, if nvidia-smi works)

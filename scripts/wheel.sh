@@ -1,16 +1,30 @@
 #!/usr/bin/env bash
-# Builds dist/meme_rl-VERSION-py3-none-PLATFORM.whl: the program, the worker and the Python package. libtorch is not in it;
-# it comes from the torch package at run time, with or without CUDA.
+# Builds dist/meme_rl-VERSION-py3-none-PLATFORM.whl: the program, the worker and the Python package. libtorch is not in
+# it; it comes from the torch package at run time, with or without CUDA.
 #
-# The platform is that of the newest symbols the program uses, such as manylinux_2_35_x86_64 on Debian 12: the wheel
-# installs where glibc is at least as new. For an older one, run this script in that system's container.
+# Built with a newer glibc, the program still runs with 2.28 (crates/meme/build.rs). Where a system's headers or another
+# compiler ask for more, the wheel's platform is the glibc that it needs.
 set -euo pipefail
 cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.."
 
 limit=20000000
 cargo build --release --locked --bin meme
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
-glibc=$(objdump -T target/release/meme | sed -n 's/.*GLIBC_2\.\([0-9]*\).*/\1/p' | sort -n | tail -n 1)
+# The newest version of a library's symbols, in the program and in the library for CUDA inside it.
+newest() { grep -aoE "$1[0-9.]+" target/release/meme | sort -V | tail -n 1; }
+glibc=$(newest GLIBC_2.)
+glibc=${glibc#GLIBC_2.}
+# The oldest that libtorch itself runs with.
+glibc=$((glibc > 28 ? glibc : 28))
+for oldest in GLIBC_2.28 GLIBCXX_3.4.24 CXXABI_1.3.11; do
+    needed=$(newest "${oldest%.*}.")
+    if [ "$(printf '%s\n' "$needed" "$oldest" | sort -V | tail -n 1)" != "$oldest" ]; then
+        printf 'warning: the program needs %s, newer than %s of manylinux_2_28; see crates/meme/build.rs\n' \
+            "$needed" "$oldest" >&2
+        # As new as this system, whose libstdc++ came with its glibc.
+        glibc=$(getconf GNU_LIBC_VERSION | sed 's/.*\.//')
+    fi
+done
 
 stage=$(mktemp -d)
 trap 'rm -rf "$stage"' EXIT

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 fn main() {
     println!("cargo:rerun-if-changed=src/shim.cpp");
+    println!("cargo:rerun-if-changed=src/old_libstdcxx.c");
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=LIBTORCH");
     let libtorch = PathBuf::from(
@@ -17,6 +18,7 @@ fn main() {
     let cuda = libtorch.join("../nvidia/cu13/include");
     assert!(cuda.join("crt/host_defines.h").exists(), "the CUDA headers are missing; run `make build`");
     let out = PathBuf::from(env::var("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let old_libstdcxx = cc::Build::new().file("src/old_libstdcxx.c").compile_intermediates();
     // The libraries it needs are in the process when it is loaded, so it names none of them.
     let linked = cc::Build::new()
         .cpp(true)
@@ -28,7 +30,9 @@ fn main() {
         .include(cuda)
         .get_compiler()
         .to_command()
-        .args(["-shared", "-s", "src/shim.cpp", "-o"])
+        .args(["-shared", "-s", "src/shim.cpp"])
+        .args(old_libstdcxx)
+        .arg("-o")
         .arg(out.join("shim.so"))
         .status();
     assert!(linked.is_ok_and(|status| status.success()), "src/shim.cpp does not compile; see the messages above");
