@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Regenerates the golden files of tests/golden into a temporary directory, compares them with the committed ones, one line
-# per file, and checks the PyTorch peer of bench/ against them. The first run creates .venv-python.
+# Regenerates the golden files of tests/golden into a temporary directory, compares them with the committed ones, one
+# line per file, and checks the PyTorch peer of bench/ against them. The first run creates .venv-python.
 #
 # --write      replaces the committed files instead
 set -euo pipefail

@@ -24,8 +24,15 @@ SCREENS = np.zeros((2, 210, 160), np.uint8)
 ALEInterface.setLoggerMode(LoggerMode.Error)
 
 
+def make_group(settings, run_seed, first_index, count):
+    """Makes games that are stepped together."""
+    return [AleEnvironment(settings, run_seed, first_index + i) for i in range(count)]
+
+
 class AleEnvironment:
     """One game. An episode depends only on run seed, index, episode number and the actions."""
+
+    vector = None
 
     def __init__(self, settings, run_seed, index):
         self.rom = settings["rom"]
@@ -52,7 +59,7 @@ class AleEnvironment:
         self.shape = self.ale.getScreenDims()
         if self.shape != SCREENS.shape[1:]:
             raise Refused(f"its screen has size {self.shape}, expected {SCREENS.shape[1:]}")
-        self.dtype = np.dtype(np.uint8)
+        self.dtype, self.parts = np.dtype(np.uint8), ()
         self.frames_per_step = self.repeat
         self.before_last, self.last = SCREENS
         # Looked up once, for the speed of a step.

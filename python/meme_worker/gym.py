@@ -8,34 +8,62 @@ import pickle
 import sys
 
 import gymnasium
+import numpy as np
 
 from .protocol import Refused
 from .seeding import episode_seed
 from .spaces import ActionFormat, ObservationFormat
+from .vector import VectorGroup
 
 TERMINATED, TRUNCATED = 1, 2
+# The render mode in which an environment's `render` returns a picture.
+PICTURES = "rgb_array"
+
+
+def make_group(settings, run_seed, first_index, count):
+    """Makes environments that are stepped together: as one vector environment if the id has no other kind."""
+    if settings["module"] is not None:
+        import_module(settings["module"])
+    try:
+        if is_vector(settings["id"]):
+            env = gymnasium.make_vec(settings["id"], num_envs=count, vectorization_mode="vector_entry_point")
+            if env.num_envs != count:
+                raise Refused(f"its vector environment has {env.num_envs} environments, expected num_envs={count}")
+            return VectorGroup(env, run_seed, first_index, settings["max_frames"]).members()
+        return [GymEnvironment(settings, run_seed, first_index + i) for i in range(count)]
+    except gymnasium.error.Error as error:
+        # Gymnasium's message about a missing name or package is fit for the user.
+        message = " ".join(str(error).split())
+        if isinstance(error, gymnasium.error.UnregisteredEnv):
+            message += registration_hint(settings["id"], settings["module"])
+        raise Refused(message) from error
+
+
+def is_vector(name):
+    """Whether an id is registered as a vector environment and as nothing else."""
+    spec = gymnasium.registry.get(name)
+    return spec is not None and spec.entry_point is None
 
 
 class GymEnvironment:
     """One Gymnasium environment. Each episode has its own seed."""
 
+    frames_per_step = 1
+    vector = None
+
     def __init__(self, settings, run_seed, index):
         self.run_seed, self.index = run_seed, index
-        self.frames_per_step = 1
         self.max_frames = settings["max_frames"]
-        if settings["module"] is not None:
-            import_module(settings["module"])
-        try:
-            self.env = gymnasium.make(settings["id"], disable_env_checker=True)
-        except gymnasium.error.Error as error:
-            # Gymnasium's message about a missing name or package is fit for the user.
-            message = " ".join(str(error).split())
-            if isinstance(error, gymnasium.error.UnregisteredEnv):
-                message += registration_hint(settings["id"], settings["module"])
-            raise Refused(message) from error
+        self.env = gymnasium.make(settings["id"], disable_env_checker=True)
+        if settings["render"] and PICTURES in self.render_modes():
+            self.env.close()
+            self.env = gymnasium.make(settings["id"], disable_env_checker=True, render_mode=PICTURES)
+        # The picture that ended an episode is kept once somebody has asked for pictures.
+        self.is_rendered, self.last_picture = False, None
         self.observations = ObservationFormat(self.env.observation_space)
         self.shape, self.dtype = self.observations.shape, self.observations.dtype
-        actions = ActionFormat(self.env)
+        self.parts = self.observations.parts
+        actions = ActionFormat(self.env.action_space, self.env.unwrapped)
         self.actions, self.action_names = actions.actions, actions.names
 
     def begin(self, episode, out):
@@ -55,7 +83,33 @@ class GymEnvironment:
         self.frames += 1
         self.score += reward
         truncated = truncated or self.frames == self.max_frames
+        if self.is_rendered and (terminated or truncated):
+            self.last_picture = self.picture()
         return reward, TERMINATED if terminated else TRUNCATED if truncated else 0
+
+    def render(self, last):
+        """Returns the picture of the current state, or of the one that ended the last episode."""
+        self.is_rendered = True
+        return self.last_picture if last else self.picture()
+
+    def picture(self):
+        """Returns what the environment's own `render` draws, as red, green and blue bytes."""
+        if self.env.render_mode != PICTURES:
+            raise Refused(f"its render_modes are {self.render_modes()}, without {PICTURES}")
+        try:
+            picture = np.asarray(self.env.render())
+        except gymnasium.error.DependencyNotInstalled as error:
+            raise Refused(" ".join(str(error).split())) from error
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+            raise Refused(
+                f"its render() returned {picture.dtype} of shape {picture.shape}, expected uint8 of shape "
+                "(height, width, 3)"
+            )
+        return picture
+
+    def render_modes(self):
+        """Returns the render modes that the environment declares."""
+        return list(self.env.metadata.get("render_modes") or [])
 
     def save(self):
         """Returns everything that `restore` needs, including the pickled environment."""

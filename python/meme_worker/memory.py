@@ -8,6 +8,8 @@ import numpy as np
 # Reward, score, frames, ending, episode, frames at the next episode's first observation.
 RECORD = struct.Struct("<ddQQQQ")
 LAST = 2
+# Height and width, in the reply to a render.
+PICTURE_SIZE = struct.Struct("<II")
 
 
 class SharedMemory:

@@ -3,10 +3,10 @@
 import socket
 import struct
 
-VERSION = 4
+VERSION = 5
 MAGIC = "meme-worker"
 
-OPEN, ATTACH, RESET, STEP, SAVE, RESTORE, CLOSE = range(1, 8)
+OPEN, ATTACH, RESET, STEP, SAVE, RESTORE, CLOSE, RENDER = range(1, 9)
 DONE, REFUSED, FAILED, FOREIGN, BEGINNING = range(5)
 
 # Request, group, slot (status in a reply), unused, environment, bytes that follow, serial number.

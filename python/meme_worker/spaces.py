@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import zlib
 
 import numpy as np
 from gymnasium import spaces
@@ -10,37 +11,115 @@ from .protocol import Refused
 
 # Combinations of a space of several actions.
 MOST_ACTIONS = 1000
-# Values of a vector that is put together from parts; a larger image needs convolutions, and is refused inside a Dict.
-MOST_PART_VALUES = 4096
+# Length of a vector of numbers one-hot.
+MOST_ONE_HOT = 4096
+# Length of the vector of a text.
+TEXT_VALUES = 256
+# Every part of an observation begins at a multiple of this many bytes, and the observation ends at one.
+ALIGNMENT = 4
 
 
 class ObservationFormat:
-    """Shape and type of the observations of a space, and their conversion."""
+    """The array that observations of a space become: for a Dict or Tuple, its parts one after the other as bytes."""
 
     def __init__(self, space):
-        self.space = space
-        self.dtype = np.dtype(np.uint8 if is_bytes(space) else np.float32)
-        if isinstance(space, spaces.Box) and 1 <= len(space.shape) <= 3 and is_number(space.dtype):
-            self.shape = space.shape
-        elif isinstance(space, (spaces.MultiBinary, spaces.Discrete, spaces.MultiDiscrete, spaces.Dict, spaces.Tuple)):
-            self.shape = (part_values(space, space),)
-        else:
-            refuse(space, space)
-        if math.prod(self.shape) == 0:
-            refuse(space, space)
+        leaves = list(find_leaves(space))
+        #: The parts of an observation of several.
+        self.parts = []
+        if len(leaves) == 1:
+            self.path, leaf = leaves[0]
+            self.array = ArrayFormat(leaf, space)
+            self.shape, self.dtype = self.array.shape, self.array.dtype
+            return
+        end = 0
+        for path, leaf in leaves:
+            part = Part(path, ArrayFormat(leaf, space), end)
+            self.parts.append(part)
+            end = aligned(part.place.stop)
+        names = {part.name for part in self.parts}
+        if "" in names or len(names) != len(leaves) or not leaves:
+            raise Refused(f"its observation space is {space}; expected parts with distinct names")
+        self.shape, self.dtype = (end,), np.dtype(np.uint8)
 
     def write(self, observation, out):
         """Writes an observation to an array of this shape and type; refuses one of another."""
-        if isinstance(self.space, spaces.Box):
-            array = np.asarray(observation)
-            check(array, self.space)
-            # True becomes 255, which the networks see as 1.
-            out[...] = array * np.uint8(255) if array.dtype == np.bool_ else array
+        if not self.parts:
+            self.array.write(at(observation, self.path), out)
+        for part in self.parts:
+            part.write(observation, out[part.place].view(part.array.dtype).reshape(part.array.shape))
+
+
+class Part:
+    """One array of an observation of several."""
+
+    def __init__(self, path, array, start):
+        self.path, self.array = path, array
+        self.name = ".".join(map(str, path))
+        #: Its bytes in the observation.
+        self.place = slice(start, start + math.prod(array.shape) * array.dtype.itemsize)
+
+    def write(self, observation, out):
+        """Writes this part of an observation to an array of its shape and type."""
+        self.array.write(at(observation, self.path), out)
+
+
+class ArrayFormat:
+    """Shape and type of the array that the values of a space become, which is `whole` or a part of it."""
+
+    def __init__(self, space, whole):
+        self.space = space
+        self.dtype = np.dtype(np.uint8 if is_bytes(space) else np.float32)
+        if isinstance(space, spaces.Box) and len(space.shape) <= 3 and is_number(space.dtype):
+            self.shape = space.shape or (1,)
+        elif (length := vector_length(space)) is not None and length <= MOST_ONE_HOT:
+            self.shape = (length,)
         else:
-            end = write_part(self.space, observation, out, 0)
-            assert end == len(out)
-        if self.dtype == np.float32 and not np.isfinite(out).all():
-            raise ValueError(f"the environment returned an observation that is not finite: {observation}")
+            refuse(whole, space)
+        if math.prod(self.shape) == 0:
+            refuse(whole, space)
+
+    def write(self, value, out):
+        """Writes a value of the space to an array of this shape and type; refuses values of another shape or range."""
+        space = self.space
+        if isinstance(space, spaces.Discrete):
+            write_one_hot([int(value)], [int(space.start)], [int(space.n)], out)
+        elif isinstance(space, spaces.MultiDiscrete):
+            start = getattr(space, "start", np.zeros_like(space.nvec))
+            write_one_hot(*(np.ravel(array).tolist() for array in (value, start, space.nvec)), out)
+        elif is_text(space):
+            write_words(value, out)
+        else:
+            array = np.asarray(value)
+            check(array, space)
+            # True becomes 255, which the networks see as 1.
+            out[...] = (array * np.uint8(255) if array.dtype == np.bool_ else array).reshape(out.shape)
+            if self.dtype == np.float32 and not np.isfinite(out).all():
+                raise ValueError(f"the environment returned an observation that is not finite: {value}")
+
+
+def find_leaves(space, path=()):
+    """Yields every space that nested Dicts and Tuples consist of, with its path."""
+    if isinstance(space, spaces.Dict):
+        inner = space.spaces.items()
+    elif isinstance(space, spaces.Tuple):
+        inner = enumerate(space.spaces)
+    else:
+        yield path, space
+        return
+    for key, part in inner:
+        yield from find_leaves(part, (*path, key))
+
+
+def at(observation, path):
+    """Returns the part of an observation at a path."""
+    for key in path:
+        observation = observation[key]
+    return observation
+
+
+def aligned(end):
+    """Returns where the next part begins."""
+    return -(-end // ALIGNMENT) * ALIGNMENT
 
 
 def is_number(dtype):
@@ -48,69 +127,50 @@ def is_number(dtype):
 
 
 def is_bytes(space):
-    """Whether observations are kept as bytes: a Box of bytes or of booleans."""
-    return isinstance(space, spaces.Box) and space.dtype in (np.uint8, np.bool_)
+    """Whether values are kept as bytes: a Box of bytes or of booleans, or text."""
+    return isinstance(space, spaces.Box) and space.dtype in (np.uint8, np.bool_) or is_text(space)
 
 
-def refuse(space, part):
-    where = "" if part is space else f", with the part {part}"
+def is_text(space):
+    """Whether a space is of text: Gymnasium's, or one of another package, such as MiniGrid's missions."""
+    return space.dtype is not None and np.dtype(space.dtype).kind == "U"
+
+
+def refuse(whole, part):
+    where = "" if part is whole else f", with the part {part}"
     raise Refused(
-        f"its observation space is {space}{where}; expected a Box of numbers or booleans with 1, 2 or 3 dimensions, "
-        f"MultiBinary, Discrete or MultiDiscrete, or a Dict or Tuple of these with {MOST_PART_VALUES} values each"
+        f"its observation space is {whole}{where}; expected a Box of numbers or booleans with up to 3 dimensions, "
+        f"Discrete, MultiDiscrete or MultiBinary with up to {MOST_ONE_HOT} values, Text, or a Dict or Tuple of these"
     )
 
 
-def part_values(space, part):
-    """Length of the vector of one part of a space."""
-    if isinstance(part, spaces.Discrete):
-        length = int(part.n)
-    elif isinstance(part, spaces.MultiDiscrete):
-        length = int(part.nvec.sum())
-    elif isinstance(part, spaces.MultiBinary) or (isinstance(part, spaces.Box) and is_number(part.dtype)):
-        length = math.prod(part.shape)
-    elif isinstance(part, spaces.Dict):
-        return sum(part_values(space, inner) for inner in part.spaces.values())
-    elif isinstance(part, spaces.Tuple):
-        return sum(part_values(space, inner) for inner in part.spaces)
-    else:
-        refuse(space, part)
-    if length > MOST_PART_VALUES:
-        refuse(space, part)
-    return length
+def vector_length(space):
+    """Length of the vector that values of a space without dimensions become; None if it becomes none."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.n)
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.nvec.sum())
+    if isinstance(space, spaces.MultiBinary):
+        return math.prod(space.shape)
+    return TEXT_VALUES if is_text(space) else None
 
 
-def write_part(part, value, out, at):
-    """Writes a part of an observation from `at` on, and returns the end: one-hot numbers, bytes between 0 and 1."""
-    if isinstance(part, spaces.Dict):
-        for name, inner in part.spaces.items():
-            at = write_part(inner, value[name], out, at)
-        return at
-    if isinstance(part, spaces.Tuple):
-        for inner, one in zip(part.spaces, value, strict=True):
-            at = write_part(inner, one, out, at)
-        return at
-    if isinstance(part, spaces.Discrete):
-        return write_one_hot(int(value) - int(part.start), int(part.n), out, at)
-    if isinstance(part, spaces.MultiDiscrete):
-        start = getattr(part, "start", np.zeros_like(part.nvec))
-        for one, first, count in zip(np.asarray(value).flat, start.flat, part.nvec.flat, strict=True):
-            at = write_one_hot(int(one) - int(first), int(count), out, at)
-        return at
-    array = np.asarray(value)
-    check(array, part)
-    end = at + array.size
-    out[at:end] = array.reshape(-1)
-    if array.dtype == np.uint8 and isinstance(part, spaces.Box):
-        out[at:end] /= 255
-    return end
+def write_one_hot(values, starts, counts, out):
+    """Writes numbers, each one of so many from its start on, one-hot and one after the other."""
+    out[...], place = 0, 0
+    for value, start, count in zip(values, starts, counts, strict=True):
+        if not start <= value < start + count:
+            raise ValueError(f"the environment returned {value}, expected a number from {start} to {start + count - 1}")
+        out[place + value - start] = 1
+        place += count
 
 
-def write_one_hot(value, count, out, at):
-    if not 0 <= value < count:
-        raise ValueError(f"the environment returned the number {value}, expected one from 0 to {count - 1}")
-    out[at : at + count] = 0
-    out[at + value] = 1
-    return at + count
+def write_words(text, out):
+    """Marks the words of a text and its pairs of neighbours, each at a place that its letters decide."""
+    words = text.lower().split()
+    out[...] = 0
+    for said in [*words, *map(" ".join, itertools.pairwise(words))]:
+        out[zlib.crc32(said.encode()) % TEXT_VALUES] = 255
 
 
 def check(array, space):
@@ -124,8 +184,7 @@ def check(array, space):
 class ActionFormat:
     """The actions of a space, numbered and named."""
 
-    def __init__(self, env):
-        space = env.action_space
+    def __init__(self, space, env):
         if isinstance(space, spaces.Discrete):
             self.actions = [int(space.start) + i for i in range(int(space.n))]
             self.names = meanings(env, len(self.actions)) or [str(action) for action in self.actions]
@@ -150,7 +209,7 @@ class ActionFormat:
 
 def meanings(env, count):
     """The names that an environment gives its actions, if there is one for each."""
-    found = getattr(env.unwrapped, "get_action_meanings", None)
+    found = getattr(env, "get_action_meanings", None)
     if not callable(found):
         return None
     names = [str(name).lower() for name in found()]

@@ -8,7 +8,7 @@ import traceback
 import numpy as np
 
 from . import protocol
-from .memory import LAST, SharedMemory
+from .memory import LAST, PICTURE_SIZE, SharedMemory
 from .protocol import Connection, Foreign, Refused
 
 
@@ -59,6 +59,7 @@ class Worker:
             protocol.SAVE: self.save,
             protocol.RESTORE: self.restore,
             protocol.CLOSE: self.close,
+            protocol.RENDER: self.render,
         }
 
     def answer(self, request, group, slot, environment, content):
@@ -77,17 +78,23 @@ class Worker:
                 f"{settings['protocol']}: they are from different commits; `make build` builds the binary of this "
                 "checkout"
             )
-        make = environment_class(settings["environment"]["kind"])
+        make = group_maker(settings["environment"]["kind"])
         first, count = settings["first_index"], settings["environments"]
-        self.environments = [make(settings["environment"], settings["seed"], first + i) for i in range(count)]
-        self.group_size = count // settings["groups"]
+        self.group_size = size = count // settings["groups"]
+        self.environments = []
+        for at in range(0, count, size):
+            self.environments += make(settings["environment"], settings["seed"], first + at, size)
         self.reports_ram = bool(settings["environment"].get("ram"))
         env = self.environments[0]
         hello = {
             "magic": protocol.MAGIC,
             "protocol": protocol.VERSION,
             "observation_shape": list(env.shape),
-            "observation_kind": "u8" if env.dtype == np.uint8 else "f32",
+            "observation_kind": kind_of(env.dtype),
+            "observation_parts": [
+                {"name": part.name, "shape": list(part.array.shape), "kind": kind_of(part.array.dtype)}
+                for part in env.parts
+            ],
             "action_names": env.action_names,
             "frames_per_step": env.frames_per_step,
         }
@@ -100,8 +107,10 @@ class Worker:
 
     def reset(self, group, slot, environment, content):
         """Begins an episode in every environment of a group."""
-        memory = self.memory
-        for i in range(group * self.group_size, (group + 1) * self.group_size):
+        memory, first = self.memory, group * self.group_size
+        if (vector := self.environments[first].vector) is not None:
+            vector.reset(memory.episode(first))
+        for i in range(first, first + self.group_size):
             env = self.environments[i]
             env.begin(memory.episode(i), memory.observations[i][slot])
             memory.record(i, 0.0, 0.0, env.frames, 0, env.episode, 0)
@@ -110,7 +119,10 @@ class Worker:
         """Steps every environment of a group and begins the next episode where one ends."""
         memory, first = self.memory, group * self.group_size
         ended = []
-        for i, action in enumerate(memory.actions(first, self.group_size), first):
+        actions = memory.actions(first, self.group_size)
+        if (vector := self.environments[first].vector) is not None:
+            vector.step(actions)
+        for i, action in enumerate(actions, first):
             env = self.environments[i]
             observations = memory.observations[i]
             out = observations[slot]
@@ -144,20 +156,28 @@ class Worker:
         out[...] = np.frombuffer(observation, out.dtype).reshape(out.shape)
         self.memory.record(environment, 0.0, env.score, env.frames, 0, env.episode, 0)
 
+    def render(self, group, slot, environment, content):
+        """Returns height, width and pixels of one environment's picture."""
+        picture = self.environments[environment].render(last=slot == LAST)
+        return PICTURE_SIZE.pack(*picture.shape[:2]) + picture.tobytes()
+
     def close(self, group, slot, environment, content):
         """Closes all environments."""
         for env in self.environments:
             env.close()
 
 
-def environment_class(kind):
-    """Returns the class of environments of a kind, importing only its own dependencies."""
+def kind_of(dtype):
+    """Returns the protocol's name of an element type."""
+    return "u8" if dtype == np.uint8 else "f32"
+
+
+def group_maker(kind):
+    """Returns the function that makes environments of a kind, importing only its own dependencies."""
     if kind == "ale":
-        from .ale import AleEnvironment
-
-        return AleEnvironment
-    if kind == "gym":
-        from .gym import GymEnvironment
-
-        return GymEnvironment
-    raise Refused(f"unknown kind of environment {kind}")
+        from .ale import make_group
+    elif kind == "gym":
+        from .gym import make_group
+    else:
+        raise Refused(f"unknown kind of environment {kind}")
+    return make_group

@@ -56,14 +56,14 @@ def standardised_shapes(name, inputs, outputs, kernel):
     return {**convolution_shapes(name, inputs, outputs, kernel), f"{name}.gain": (outputs,)}
 
 
-def nfnet_shapes(observation, torso):
+def nfnet_shapes(observation, torso, prefix="torso"):
     """Parameter shapes of the torso and the length of its output."""
     channels, height, width = observation
-    shapes = standardised_shapes("torso.stem", channels, torso["stem_channels"], 7)
+    shapes = standardised_shapes(prefix + ".stem", channels, torso["stem_channels"], 7)
     channels, height, width = torso["stem_channels"], math.ceil(height / 4), math.ceil(width / 4)
     for s, stage in enumerate(torso["stages"]):
         for b in range(stage["blocks"]):
-            name, out = f"torso.stage{s}.block{b}", stage["channels"]
+            name, out = f"{prefix}.stage{s}.block{b}", stage["channels"]
             stride = stage["stride"] if b == 0 else 1
             squeezed = max(1, int(out * torso["squeeze_excite_ratio"]))
             shapes.update(standardised_shapes(name + ".conv1", channels, out, 3))
@@ -92,8 +92,54 @@ def dqn_shapes(observation, torso):
     return {**shapes, **linear_shapes("torso.linear", size, torso["output"])}
 
 
+def hidden_shapes(name, inputs, widths):
+    """Parameter shapes of linear layers and the length of their output."""
+    shapes = {}
+    for i, width in enumerate(widths):
+        shapes.update(linear_shapes(f"{name}.linear{i + 1}", inputs, width))
+        inputs = width
+    return shapes, inputs
+
+
+def channels_first(part):
+    height, width, channels = part["shape"]
+    return [channels, height, width]
+
+
+def torso_shapes(network):
+    """Parameter shapes of the torso, or of one for each part of an observation, and the length of the output."""
+    if "parts" not in network:
+        return nfnet_shapes(network["observation"], network["torso"])
+    shapes, size = {}, 0
+    for part in network["parts"]:
+        name = f"torso.{part['name']}"
+        if len(part["shape"]) == 1:
+            own, length = hidden_shapes(name, part["shape"][0], network["torso"]["hidden"])
+        else:
+            own, length = nfnet_shapes(channels_first(part), network["torso"], name)
+        shapes.update(own)
+        size += length
+    return shapes, size
+
+
+def encoder_shapes(name, network):
+    """Parameter shapes of an encoder of f or RND, or of one for each part, and the length of the output."""
+    if "parts" not in network:
+        return stack_shapes(name, network["observation"], network["intrinsic_convolutions"])
+    shapes, size = {}, 0
+    for part in network["parts"]:
+        prefix = f"{name}.{part['name']}"
+        if len(part["shape"]) == 1:
+            own, length = hidden_shapes(prefix, part["shape"][0], network["torso"]["hidden"])
+        else:
+            own, length = stack_shapes(prefix, channels_first(part), network["intrinsic_convolutions"])
+        shapes.update(own)
+        size += length
+    return shapes, size
+
+
 def rl_shapes(network):
-    shapes, torso = nfnet_shapes(network["observation"], network["torso"])
+    shapes, torso = torso_shapes(network)
     actions, policies = network["actions"], network["policies"]
     shapes["features.action_embedding.weight"] = (actions, network["action_embedding"])
     feature_inputs = network["action_embedding"] + 4 + network["embedding"]
@@ -115,7 +161,7 @@ def rl_shapes(network):
 
 def action_prediction_shapes(network):
     name = "action_prediction"
-    shapes, size = stack_shapes(name, network["observation"], network["intrinsic_convolutions"])
+    shapes, size = encoder_shapes(name, network)
     shapes.update(linear_shapes(f"{name}.embedding", size, network["embedding"]))
     shapes.update(linear_shapes(f"{name}.hidden", 2 * network["embedding"], network["action_prediction_hidden"]))
     shapes.update(linear_shapes(f"{name}.output", network["action_prediction_hidden"], network["actions"]))
@@ -126,7 +172,7 @@ def rnd_shapes(network):
     shapes = {}
     for side in ("target", "predictor"):
         name = f"rnd.{side}"
-        stack, size = stack_shapes(name, network["observation"], network["intrinsic_convolutions"])
+        stack, size = encoder_shapes(name, network)
         shapes.update({**stack, **linear_shapes(f"{name}.output", size, network["rnd_output"])})
     return shapes
 
@@ -176,6 +222,29 @@ def draw_frames(rng, count, observation):
     frames = np.kron(patches, np.ones((1, 4, 4)))[:, :height, :width]
     frames = frames * rng.uniform(0.3, 1.0, (count, 1, 1)) + rng.uniform(0, 0.1, (count, height, width))
     return torch.from_numpy(np.clip(frames * 255, 0, 255).astype(np.uint8)[:, None])
+
+
+def draw_parts(rng, count, parts):
+    """Frames of each part, images with the channels last."""
+    drawn = {}
+    for part in parts:
+        if part["kind"] == "f32":
+            values = rng.normal(0.0, 1.0, (count, *part["shape"])).astype(np.float32)
+        else:
+            height, width, channels = part["shape"]
+            planes = [draw_frames(rng, count, [1, height, width]).numpy()[:, 0] for _ in range(channels)]
+            values = np.stack(planes, axis=-1)
+        drawn[part["name"]] = values
+    return drawn
+
+
+def in_bytes(drawn):
+    """Frames of all parts as flat observations: each part begins at a multiple of four bytes."""
+    columns = []
+    for values in drawn.values():
+        flat = np.ascontiguousarray(values).reshape(len(values), -1).view(np.uint8)
+        columns.append(np.pad(flat, ((0, 0), (0, -flat.shape[1] % 4))))
+    return np.concatenate(columns, axis=1)
 
 
 def draw_keep(rng, block_count, sequences):

@@ -107,6 +107,18 @@ FORWARD_NETWORK = {
     "lstm": 12,
     "hidden": 14,
 }
+PARTS_NETWORK = {
+    **{name: x for name, x in FORWARD_NETWORK.items() if name != "observation"},
+    "parts": [
+        {"name": "camera", "shape": [13, 15, 3], "kind": "u8"},  # 585 bytes, and three of padding
+        {"name": "map.near", "shape": [9, 11, 1], "kind": "f32"},  # stem 3x3, stages 3x3 and 2x2
+        {"name": "place", "shape": [7], "kind": "f32"},
+    ],
+    "torso": {**FORWARD_NETWORK["torso"], "hidden": [9, 8]},
+    "action_prediction_hidden": 16,
+    "rnd_output": 16,
+    "intrinsic_convolutions": [[4, 5, 2], [5, 2, 1]],  # of the map: 3x4 and 2x3
+}
 INTRINSIC_NETWORK = {
     "observation": [1, 44, 37],  # 10x8, 4x3, 2x1
     "actions": 5,
@@ -166,6 +178,36 @@ def forward_network(golden, file, seed):
     outputs, _, note = in_both_precisions(file, compute)
     tensors = {**prefixed("parameters.", parameters), **prefixed("batch.", batch), "keep": keep, **outputs}
     golden.write(file, "forward_network", tensors, note, network=network)
+
+
+def forward_parts(golden, file, seed):
+    rng = np.random.default_rng(seed)
+    network = PARTS_NETWORK
+    shapes = [inputs.rl_shapes(network), inputs.action_prediction_shapes(network), inputs.rnd_shapes(network)]
+    parameters = inputs.draw_parameters(rng, {name: shape for one in shapes for name, shape in one.items()})
+    sequences, trace = 3, 4
+    kinds = [(4, "running", False), (4, "running", True), (4, "terminated", False)]
+    batch = inputs.draw_batch(rng, {**network, "observation": [1, 1, 1]}, trace, kinds)
+    drawn = inputs.draw_parts(rng, sequences * trace, network["parts"])
+    flat = inputs.in_bytes(drawn).reshape(sequences, trace, -1)
+    parts = {name: torch.from_numpy(x) for name, x in drawn.items()}
+    parts = {name: x.permute(0, 3, 1, 2) if x.dim() == 4 else x for name, x in parts.items()}
+    keep = inputs.draw_keep(rng, inputs.blocks(network), sequences)
+
+    def compute(dtype):
+        p = {name: x.to(dtype) for name, x in parameters.items()}
+        by_sequence = nets.each_part(lambda x: x.unflatten(0, (sequences, trace)), parts)
+        frames = nets.each_part(lambda x: nets.seen(x, dtype), parts)
+        return {
+            **nets.rl_network(p, network, {**batch, "observations": by_sequence}, keep),
+            "embedding": nets.action_embedding(p, network, frames),
+            "rnd_error": nets.rnd_error(p, network, frames),
+        }
+
+    outputs, _, note = in_both_precisions(file, compute)
+    batch["observations"] = torch.from_numpy(flat)
+    tensors = {**prefixed("parameters.", parameters), **prefixed("batch.", batch), "keep": keep, **outputs}
+    golden.write(file, "forward_parts", tensors, note, network=network)
 
 
 def forward_action_prediction(golden, file, seed):
@@ -440,6 +482,7 @@ def main():
     forward_torso(golden, "forward_torso_gelu", 2, TORSO_GELU)
     forward_torso(golden, "forward_torso_dqn", 3, TORSO_DQN)
     forward_network(golden, "forward_network", 4)
+    forward_parts(golden, "forward_parts", 7)
     forward_action_prediction(golden, "forward_action_prediction", 5)
     forward_rnd(golden, "forward_rnd", 6)
     # Seeds for which every decision of every case is clear; the checks fail for others.

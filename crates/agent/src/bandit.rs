@@ -131,9 +131,9 @@ impl Bandit {
     /// Chooses the arm of the next episode; `uniforms` are two draws from [0, 1).
     ///
     /// First each arm once, in order. Then, with probability ε (first draw), any arm (second draw), else the arm with
-    /// the best [`Self::score`]. Ties are broken by the second draw: before a game's first score all arms are equal, and
-    /// the first does not explore. Many episodes run at once: an arm whose first episode is still running has no score,
-    /// and while no episode has ended, every choice is uniform.
+    /// the best [`Self::score`]. Ties are broken by the second draw: before a game's first score all arms are equal,
+    /// and the first does not explore. Many episodes run at once: an arm whose first episode is still running has no
+    /// score, and while no episode has ended, every choice is uniform.
     pub fn choose(&mut self, uniforms: [f64; 2]) -> usize {
         let [explore, which] = uniforms;
         if let Some(arm) = self.arms.iter().position(|arm| !arm.begun) {

@@ -10,7 +10,7 @@ use tch::{Device, Kind, Tensor};
 use crate::error::{AgentError, Result};
 use crate::nets::agent_net::NetInput;
 use crate::nets::features::FeatureInput;
-use crate::observation::{ObservationInput, ObservationKind};
+use crate::observation::ObservationInput;
 
 /// The sizes a batch has to fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -293,9 +293,7 @@ pub fn check(batch: &SequenceBatch, observations: &[u8], input: &ObservationInpu
     }
     for sequence in 0..b {
         check_sequence(batch, sequence, shape)?;
-        if input.spec().kind == ObservationKind::F32 {
-            check_float_observations(batch, observations, sequence, input)?;
-        }
+        check_float_observations(batch, observations, sequence, input)?;
     }
     Ok(())
 }
@@ -354,17 +352,22 @@ fn check_float_observations(
 ) -> Result<()> {
     let bytes = input.spec().bytes();
     let valid = &observations[sequence * batch.trace * bytes..][..batch.sequences[sequence].length * bytes];
-    let mut values = valid.as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value)).enumerate();
-    let Some((i, value)) = values.find(|(_, value)| !value.is_finite()) else { return Ok(()) };
-    let (observation, element) = (i / input.spec().values(), i % input.spec().values());
-    let place = format!("sequence {sequence}, observation {observation}, element {element}");
-    Err(value_error("observations", value.to_string(), place, "a finite number".to_owned()))
+    let floats = input.spec().floats();
+    let all = valid.chunks_exact(bytes).enumerate();
+    for ((observation, bytes), place) in all.flat_map(|one| floats.iter().map(move |place| (one, place))) {
+        let values = bytes[place.clone()].as_chunks::<4>().0.iter().map(|value| f32::from_le_bytes(*value));
+        if let Some((element, value)) = values.enumerate().find(|(_, value)| !value.is_finite()) {
+            let place = format!("sequence {sequence}, observation {observation}, element {element}");
+            return Err(value_error("observations", value.to_string(), place, "a finite number".to_owned()));
+        }
+    }
+    Ok(())
 }
 
 /// Zeroes the padding of float observations, which may hold anything, even NaN; bytes are harmless and left alone.
 fn without_padding<'a>(batch: &SequenceBatch, observations: &'a [u8], input: &ObservationInput) -> Cow<'a, [u8]> {
     let full = batch.sequences.iter().all(|sequence| sequence.length == batch.trace);
-    if input.spec().kind == ObservationKind::U8 || full {
+    if input.spec().floats().is_empty() || full {
         return observations.into();
     }
     let mut observations = observations.to_vec();

@@ -28,7 +28,7 @@ pub use config::AgentConfig;
 pub use error::{AgentError, Result};
 pub use learner::{Learner, LearnerState, StepReport};
 pub use networks::{NetworkParameters, Networks};
-pub use observation::{ObservationKind, ObservationSpec};
+pub use observation::{ObservationKind, ObservationPart, ObservationSpec};
 /// The agent's random generator, repeatable from a seed and saved with the learner.
 pub use rand_xoshiro::Xoshiro256PlusPlus as Random;
 pub use random_batch::random_batch;

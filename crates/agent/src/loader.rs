@@ -1,4 +1,4 @@
-//! Loads batches onto the device, ahead of the learner and beside its work.
+//! Loads batches onto the device ahead of the learner, while it works.
 
 use replay::SequenceBatch;
 use tch::{Device, Tensor};
@@ -7,7 +7,7 @@ use torch_ext::{Event, Priority, Stream};
 
 use crate::batch::{self, BatchShape, BatchTensors};
 use crate::error::{AgentError, Result};
-use crate::observation::{ObservationInput, ObservationKind, tensor_kind};
+use crate::observation::{ObservationInput, tensor_kind};
 
 /// Loads batches onto a learner's device, on any thread; made by [`Learner::loader`](crate::Learner::loader).
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub struct Loader {
     input: ObservationInput,
     shape: BatchShape,
     device: Device,
-    /// A stream of its own on a GPU, so that copies run beside the learner's work.
+    /// A stream of its own on a GPU, so that copies run while the learner works.
     stream: Option<Stream>,
 }
 
@@ -102,11 +102,11 @@ impl Loader {
             return Err(AgentError::Value { field: "memory", place, value, expected });
         };
         let spec = self.input.spec();
-        if spec.kind == ObservationKind::F32 {
+        if !spec.floats().is_empty() {
             batch::clear_padding(batch, outbox.fill()?, spec.bytes());
         }
         let frames = (batch.sequences.len() * batch.trace) as i64;
-        let observations = Tensor::f_empty([frames, spec.values() as i64], (tensor_kind(spec.kind), self.device))?;
+        let observations = Tensor::f_empty([frames, spec.values() as i64], (tensor_kind(spec.kind()), self.device))?;
         outbox.send(0..*bytes, &observations)?;
         Ok(observations)
     }

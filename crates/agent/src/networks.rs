@@ -40,11 +40,10 @@ impl Networks {
     pub fn new(config: &AgentConfig, observation: &ObservationSpec, actions: usize) -> Result<Self> {
         config.validate_for(observation, actions)?;
         let input = ObservationInput::new(observation.clone());
-        let shape = input.shape();
         Ok(Self {
+            action_prediction: ActionPrediction::new(&config.network, &input, actions),
+            rnd: RndPair::new(&config.network, &input),
             agent: AgentNet::new(config, input, actions),
-            action_prediction: ActionPrediction::new(&config.network, shape, actions),
-            rnd: RndPair::new(&config.network, shape),
             actions,
             policies: config.policies.count,
             policy_is_input: config.network.policy_input == PolicyInput::OneHot,
@@ -58,7 +57,7 @@ impl Networks {
         Ok(self)
     }
 
-    /// f and RND for acting on a GPU; `None` in plain f32 or without images of bytes.
+    /// f and RND for acting on a GPU; `None` in plain f32, or unless observations are one byte image.
     pub fn acting_intrinsic(&self) -> Option<FoldedIntrinsic> {
         self.folded_intrinsic(Kind::Half)
     }

@@ -1,7 +1,8 @@
 //! Observations and their conversion to a network's input.
 
-pub use envs::ObservationKind;
-use serde::{Deserialize, Serialize};
+use std::ops::Range;
+
+pub use envs::{ObservationKind, ObservationPart};
 use tch::{Device, Kind, Tensor};
 
 use crate::error::Result;
@@ -14,33 +15,41 @@ pub fn tensor_kind(kind: ObservationKind) -> Kind {
     }
 }
 
-/// Shape and element type of an environment's observations.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The arrays that an environment's observations consist of.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservationSpec {
-    /// `[height, width]` or `[height, width, channels]` of an image, `[n]` of a flat observation.
-    pub shape: Vec<usize>,
-    /// Element type.
-    pub kind: ObservationKind,
+    /// Each has networks of its own. A single one has no name.
+    pub parts: Vec<ObservationPart>,
 }
 
 impl ObservationSpec {
-    /// Number of values of one observation.
-    pub fn values(&self) -> usize {
-        self.shape.iter().product()
+    /// Observations of a single array: `[height, width]` or `[height, width, channels]` of an image, `[n]` of a vector.
+    pub fn array(shape: Vec<usize>, kind: ObservationKind) -> Self {
+        Self { parts: vec![ObservationPart { name: String::new(), shape, kind }] }
     }
 
-    /// Height, width and channels of an image; `None` for a flat observation.
-    fn image(&self) -> Option<[usize; 3]> {
-        match self.shape[..] {
-            [height, width] => Some([height, width, 1]),
-            [height, width, channels] => Some([height, width, channels]),
-            _ => None,
+    /// Element type of the observation as a whole: several parts are bytes together.
+    pub fn kind(&self) -> ObservationKind {
+        match &self.parts[..] {
+            [part] => part.kind,
+            _ => ObservationKind::U8,
         }
+    }
+
+    /// Number of values of one observation.
+    pub fn values(&self) -> usize {
+        self.bytes() / self.kind().size()
     }
 
     /// Bytes of one observation.
     pub fn bytes(&self) -> usize {
-        self.values() * self.kind.size()
+        ObservationPart::total_bytes(&self.parts)
+    }
+
+    /// Places of the floats in an observation's bytes.
+    pub fn floats(&self) -> Vec<Range<usize>> {
+        let places = ObservationPart::places(&self.parts).into_iter().zip(&self.parts);
+        places.filter(|(_, part)| part.kind == ObservationKind::F32).map(|(place, _)| place).collect()
     }
 }
 
@@ -62,7 +71,7 @@ impl ImageShape {
     }
 }
 
-/// Shape of a network's input.
+/// Input shape of one part's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputShape {
     /// An image.
@@ -71,55 +80,106 @@ pub enum InputShape {
     Flat(i64),
 }
 
-/// Turns the bytes of observations into a network's input.
+impl InputShape {
+    fn of(part: &ObservationPart) -> Self {
+        let sides: Vec<i64> = part.shape.iter().map(|&side| side as i64).collect();
+        match sides[..] {
+            [height, width] => Self::Image(ImageShape { channels: 1, height, width }),
+            [height, width, channels] => Self::Image(ImageShape { channels, height, width }),
+            _ => Self::Flat(sides.iter().product()),
+        }
+    }
+}
+
+/// One part of an observation as networks see it.
+#[derive(Clone, Debug)]
+pub struct InputPart {
+    /// The part's name; empty if there is only one.
+    pub name: String,
+    /// Shape of the networks' input.
+    pub shape: InputShape,
+    kind: ObservationKind,
+    /// Where its bytes are in an observation.
+    place: Range<usize>,
+}
+
+impl InputPart {
+    /// This part of `[frames, values]` as uploaded, `[frames, own values]` of its element type.
+    fn values(&self, uploaded: &Tensor) -> Result<Tensor> {
+        let bytes = uploaded.f_narrow(1, self.place.start as i64, self.place.len() as i64)?;
+        Ok(match self.kind {
+            ObservationKind::U8 => bytes,
+            ObservationKind::F32 => bytes.f_view_dtype(Kind::Float)?,
+        })
+    }
+
+    /// Converts `[frames, own values]` to `[frames, channels, height, width]` or `[frames, values]` in f32.
+    fn prepare(&self, values: &Tensor) -> Result<Tensor> {
+        let frames = values.size()[0];
+        let values = values.f_to_kind(Kind::Float)?;
+        let values = match self.kind {
+            ObservationKind::U8 => values.f_div_scalar(255.0)?,
+            ObservationKind::F32 => values,
+        };
+        let InputShape::Image(image) = self.shape else { return Ok(values) };
+        let ImageShape { channels, height, width } = image;
+        // Channels-last strides over the same bytes: convolutions choose their layout by them.
+        let strides = [image.values(), 1, width * channels, channels];
+        Ok(values.f_contiguous()?.f_as_strided([frames, channels, height, width], strides, None)?)
+    }
+}
+
+/// Turns the bytes of observations into the networks' input.
 #[derive(Clone, Debug)]
 pub struct ObservationInput {
     spec: ObservationSpec,
+    parts: Vec<InputPart>,
 }
 
 impl ObservationInput {
     /// The input for observations of a valid `spec`.
     pub fn new(spec: ObservationSpec) -> Self {
-        Self { spec }
+        let places = ObservationPart::places(&spec.parts).into_iter().zip(&spec.parts);
+        let part = |(place, part): (_, &ObservationPart)| InputPart {
+            name: part.name.clone(),
+            shape: InputShape::of(part),
+            kind: part.kind,
+            place,
+        };
+        Self { parts: places.map(part).collect(), spec }
     }
 
-    /// Shape and element type of an environment's observations.
+    /// The arrays of an environment's observations.
     pub fn spec(&self) -> &ObservationSpec {
         &self.spec
     }
 
-    /// Whether the network sees bytes, divided by 255.
-    pub fn takes_bytes(&self) -> bool {
-        self.spec.kind == ObservationKind::U8
+    /// The parts, each of which networks see on its own.
+    pub fn parts(&self) -> &[InputPart] {
+        &self.parts
     }
 
-    /// Shape of the network's input.
-    pub fn shape(&self) -> InputShape {
-        match self.spec.image().map(|image| image.map(|side| side as i64)) {
-            Some([height, width, channels]) => InputShape::Image(ImageShape { channels, height, width }),
-            None => InputShape::Flat(self.spec.values() as i64),
+    /// The shape of observations that are a single image of bytes, which the networks see divided by 255.
+    pub fn byte_image(&self) -> Option<ImageShape> {
+        match &self.parts[..] {
+            [InputPart { shape: InputShape::Image(image), kind: ObservationKind::U8, .. }] => Some(*image),
+            _ => None,
         }
     }
 
     /// Copies observations to one tensor `[frames, values]` of their own element type.
     pub fn upload(&self, bytes: &[u8], frames: usize, device: Device) -> Result<Tensor> {
         let size = [frames as i64, self.spec.values() as i64];
-        Ok(Tensor::f_from_data_size(bytes, &size, tensor_kind(self.spec.kind))?.f_to_device(device)?)
+        Ok(Tensor::f_from_data_size(bytes, &size, tensor_kind(self.spec.kind()))?.f_to_device(device)?)
     }
 
-    /// Converts `[frames, values]` as uploaded to `[frames, channels, height, width]` or `[frames, values]` in f32.
-    pub fn prepare(&self, uploaded: &Tensor) -> Result<Tensor> {
-        let frames = uploaded.size()[0];
-        let values = uploaded.f_to_kind(Kind::Float)?;
-        let values = match self.spec.kind {
-            ObservationKind::U8 => values.f_div_scalar(255.0)?,
-            ObservationKind::F32 => values,
-        };
-        let Some(image) = self.spec.image() else { return Ok(values) };
-        let [height, width, channels] = image.map(|side| side as i64);
-        // Channels-last strides over the same bytes: convolutions choose their layout by them.
-        let strides = [height * width * channels, 1, width * channels, channels];
-        Ok(values.f_as_strided([frames, channels, height, width], strides, None)?)
+    /// Converts `[frames, values]` as uploaded to each part's `[frames, channels, height, width]` or `[frames, values]`
+    /// in f32.
+    pub fn prepare(&self, uploaded: &Tensor) -> Result<Vec<Tensor>> {
+        if let [part] = &self.parts[..] {
+            return Ok(vec![part.prepare(uploaded)?]);
+        }
+        self.parts.iter().map(|part| part.prepare(&part.values(uploaded)?)).collect()
     }
 }
 
@@ -129,11 +189,10 @@ mod tests {
 
     #[test]
     fn bytes_are_scaled_and_channels_come_first() {
-        let spec = ObservationSpec { shape: vec![1, 2, 3], kind: ObservationKind::U8 };
-        let input = ObservationInput::new(spec);
-        assert_eq!(input.shape(), InputShape::Image(ImageShape { channels: 3, height: 1, width: 2 }));
+        let input = ObservationInput::new(ObservationSpec::array(vec![1, 2, 3], ObservationKind::U8));
+        assert_eq!(input.byte_image(), Some(ImageShape { channels: 3, height: 1, width: 2 }));
         let raw = input.upload(&[0, 51, 102, 153, 204, 255], 1, Device::Cpu).unwrap();
-        let image = input.prepare(&raw).unwrap();
+        let image = input.prepare(&raw).unwrap().remove(0);
         assert_eq!(image.size(), [1, 3, 1, 2]);
         let values: Vec<f32> = image.reshape([-1]).try_into().unwrap();
         assert_eq!(values, [0.0, 0.6, 0.2, 0.8, 0.4, 1.0]);
@@ -141,19 +200,46 @@ mod tests {
 
     #[test]
     fn flat_floats_are_unchanged() {
-        let input = ObservationInput::new(ObservationSpec { shape: vec![2], kind: ObservationKind::F32 });
-        assert_eq!(input.shape(), InputShape::Flat(2));
+        let input = ObservationInput::new(ObservationSpec::array(vec![2], ObservationKind::F32));
+        assert_eq!(input.parts()[0].shape, InputShape::Flat(2));
         let bytes: Vec<u8> = [1.5f32, -3.0].iter().flat_map(|v| v.to_le_bytes()).collect();
         let raw = input.upload(&bytes, 1, Device::Cpu).unwrap();
-        let values: Vec<f32> = input.prepare(&raw).unwrap().reshape([-1]).try_into().unwrap();
+        let values: Vec<f32> = input.prepare(&raw).unwrap()[0].reshape([-1]).try_into().unwrap();
         assert_eq!(values, [1.5, -3.0]);
     }
 
     #[test]
     fn images_are_read_from_the_middle_of_a_larger_tensor() {
-        let input = ObservationInput::new(ObservationSpec { shape: vec![2, 2], kind: ObservationKind::F32 });
+        let input = ObservationInput::new(ObservationSpec::array(vec![2, 2], ObservationKind::F32));
         let all = Tensor::from_slice(&[9.0f32, 9.0, 9.0, 1.0, 2.0, 3.0, 4.0]);
-        let image = input.prepare(&all.narrow(0, 3, 4).view([1, 4])).unwrap();
+        let image = input.prepare(&all.narrow(0, 3, 4).view([1, 4])).unwrap().remove(0);
         assert_eq!(Vec::<f32>::try_from(image.reshape([-1])).unwrap(), [1.0, 2.0, 3.0, 4.0]);
+    }
+
+    #[test]
+    fn parts_are_read_each_at_its_place_with_its_type() {
+        let part = |name: &str, shape: &[usize], kind| ObservationPart { name: name.into(), shape: shape.into(), kind };
+        let spec = ObservationSpec {
+            parts: vec![
+                part("picture", &[1, 3], ObservationKind::U8),
+                part("map", &[1, 2, 2], ObservationKind::F32),
+                part("touch", &[1], ObservationKind::U8),
+            ],
+        };
+        // Three bytes and one of padding, 16 bytes, one byte and three of padding.
+        assert_eq!((spec.bytes(), spec.floats().len(), spec.floats().first()), (24, 1, Some(&(4..20))));
+        let input = ObservationInput::new(spec);
+        assert_eq!(input.byte_image(), None);
+        let frame = |first: f32| {
+            let map = [1.5f32, -2.0, 3.0, first].iter().flat_map(|value| value.to_le_bytes()).collect();
+            [vec![0, 51, 255, 9], map, vec![102, 9, 9, 9]].concat()
+        };
+        let raw = input.upload(&[frame(7.0), frame(8.0)].concat(), 2, Device::Cpu).unwrap();
+        let prepared = input.prepare(&raw).unwrap();
+        let values = |part: usize| Vec::<f32>::try_from(prepared[part].reshape([-1])).unwrap();
+        assert_eq!(values(0), [0.0, 0.2, 1.0, 0.0, 0.2, 1.0]);
+        assert_eq!(prepared[1].size(), [2, 2, 1, 2]);
+        assert_eq!(values(1), [1.5, 3.0, -2.0, 7.0, 1.5, 3.0, -2.0, 8.0]);
+        assert_eq!(values(2), [0.4, 0.4]);
     }
 }

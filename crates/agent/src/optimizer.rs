@@ -35,8 +35,8 @@ pub struct Gate<'a> {
 
 /// An optimizer: AdamW, Adam or RMSProp.
 ///
-/// - AdamW: p ← (1 - lr·wd) p where p decays, then p ← p - lr · m̂ / (√v̂ + ε), with m̂ and v̂ the bias-corrected moving
-///   averages of the gradient g and of its square.
+/// - AdamW: p ← (1 - lr·wd) p where p decays, then p ← p - lr · m̂ / (√v̂ + ε), with m̂ and v̂ the bias-corrected
+///   moving averages of the gradient g and of its square.
 /// - Adam: the same with g + wd·p for g where p decays, and no other decay.
 /// - RMSProp: likewise, p ← p - lr · g / (√v + ε). That is Adam with β1 = 0 and without the correction of v.
 #[derive(Debug)]
@@ -161,8 +161,8 @@ mod tests {
     use crate::Random;
     use crate::nets::parameters::{Init, Layout};
 
-    /// p = [1, -2] with gradients [0.5, -0.25] then [-1, 0.75]; lr 0.1, betas (0.9, 0.99), eps 1e-8, decay 0.5 on the matrix
-    /// and 0 on the vector. Worked out by hand from the equations above.
+    /// p = [1, -2] with gradients [0.5, -0.25] then [-1, 0.75]; lr 0.1, betas (0.9, 0.99), eps 1e-8, decay 0.5 on the
+    /// matrix and 0 on the vector. Worked out by hand from the equations above.
     #[test]
     fn two_steps_match_hand_computed_values() {
         // The first step of Adam moves by the learning rate against the gradient's sign, whatever its size.

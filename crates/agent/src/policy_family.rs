@@ -47,9 +47,9 @@ pub const FAR_SEEING: usize = 7;
 
 /// γ of all policies as in Agent57, appendix G.1, with γ_0 = `max`, γ_1 = `middle` and γ_2 = `min`.
 ///
-/// γ_0 for j = 0, γ_1 + (γ_0 − γ_1) sigmoid(10 (6 − 2j) / 6) for j = 1..6, γ_1 for j = 7, then from γ_1 to γ_2 log-spaced:
-/// 1 − exp(((N−1−j) ln(1−γ_1) + (j−8) ln(1−γ_2)) / (N−9)). As printed, the sigmoid grows with j and the last line has
-/// N − 9 for N − 1 − j, with which the discounts would rise to 0.9999 twice; we take both for misprints.
+/// γ_0 for j = 0, γ_1 + (γ_0 − γ_1) sigmoid(10 (6 − 2j) / 6) for j = 1..6, γ_1 for j = 7, then from γ_1 to γ_2
+/// log-spaced: 1 − exp(((N−1−j) ln(1−γ_1) + (j−8) ln(1−γ_2)) / (N−9)). As printed, the sigmoid grows with j and the
+/// last line has N − 9 for N − 1 − j, with which the discounts would rise to 0.9999 twice; we take both for misprints.
 pub fn agent57_gammas(policies: usize, max: f64, middle: f64, min: f64) -> Vec<f64> {
     let far = |j: usize| {
         let x = 10.0 * (6.0 - 2.0 * j as f64) / 6.0;

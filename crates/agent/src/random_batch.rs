@@ -33,12 +33,15 @@ pub fn random_batch(networks: &Networks, trace: usize, lengths: &[usize], random
     let factors = steps.reward_rnd.iter().zip(&steps.reward_episodic);
     steps.reward_ngu = factors.map(|(rnd, episodic)| rnd * episodic).collect();
     steps.discount.fill(1.0);
-    match spec.kind {
-        ObservationKind::U8 => observations.fill_with(|| random.random()),
-        ObservationKind::F32 => observations
-            .as_chunks_mut::<4>()
-            .0
-            .fill_with(|| (random.sample::<f64, _>(StandardNormal) as f32).to_le_bytes()),
+    if spec.parts.iter().any(|part| part.kind == ObservationKind::U8) {
+        observations.fill_with(|| random.random());
+    }
+    let floats = spec.floats();
+    for observation in observations.chunks_exact_mut(spec.bytes()) {
+        for place in &floats {
+            let values = observation[place.clone()].as_chunks_mut::<4>().0;
+            values.fill_with(|| (random.sample::<f64, _>(StandardNormal) as f32).to_le_bytes());
+        }
     }
     steps.action.fill_with(|| random.random_range(0..networks.actions) as i64);
     steps.embedding.fill_with(|| f16::from_f64(random.sample::<f64, _>(StandardNormal)));

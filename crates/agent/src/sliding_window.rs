@@ -8,8 +8,9 @@ use crate::bandit::{Arm, BanditError, BanditParameters};
 
 /// Simplified sliding-window UCB over the policies. Agent57, appendix D.
 ///
-/// Each arm once first. Then, with probability ε, any arm; else argmax_a μ(a) + bonus / √N(a), where N(a) counts the arm's
-/// episodes among the last τ, and μ(a) is their mean return. An arm without any among them comes first again (ours).
+/// Each arm once first. Then, with probability ε, any arm; else argmax_a μ(a) + bonus / √N(a), where N(a) counts the
+/// arm's episodes among the last τ, and μ(a) is their mean return. An arm without any among them comes first again
+/// (ours).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SlidingWindow {
     parameters: BanditParameters,

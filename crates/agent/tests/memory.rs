@@ -19,7 +19,7 @@ fn updates_leak_nothing() {
     let updates = if std::env::var_os("MEME_TEST_ALL").is_some_and(|value| value == "1") { 2000 } else { 120 };
     let network = config_schema::read_table(include_str!("../../../configs/tiny.toml"), "agent.network").unwrap();
     let config = AgentConfig { network, ..AgentConfig::default() };
-    let spec = ObservationSpec { shape: vec![10, 10], kind: ObservationKind::U8 };
+    let spec = ObservationSpec::array(vec![10, 10], ObservationKind::U8);
     let mut learner = Learner::new(&config, &spec, 3, 0, Device::Cpu).unwrap();
     let batch = random_batch(&learner.networks, 20, &[20; 8], &mut Random::seed_from_u64(0));
     for _ in 0..40 {

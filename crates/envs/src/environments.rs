@@ -1,5 +1,7 @@
 //! The interface between an actor and its environments.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 pub use crate::error::EnvError;
@@ -24,6 +26,44 @@ impl ObservationKind {
     }
 }
 
+/// One of the arrays that an observation consists of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObservationPart {
+    /// The part's name; empty if the observation is this array alone.
+    pub name: String,
+    /// `[height, width]` or `[height, width, channels]` of an image, `[n]` of a vector.
+    pub shape: Vec<usize>,
+    /// Element type.
+    pub kind: ObservationKind,
+}
+
+impl ObservationPart {
+    /// Every part begins at a multiple of this many bytes, and an observation of several ends at one.
+    const ALIGNMENT: usize = 4;
+
+    /// Number of bytes.
+    pub fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.kind.size()
+    }
+
+    /// Byte range of each part in an observation.
+    pub fn places(parts: &[Self]) -> Vec<Range<usize>> {
+        let mut end = 0usize;
+        let place = |part: &Self| {
+            let start = end.next_multiple_of(Self::ALIGNMENT);
+            end = start + part.bytes();
+            start..end
+        };
+        parts.iter().map(place).collect()
+    }
+
+    /// Bytes of an observation of these parts.
+    pub fn total_bytes(parts: &[Self]) -> usize {
+        let end = Self::places(parts).last().map_or(0, |place| place.end);
+        if parts.len() == 1 { end } else { end.next_multiple_of(Self::ALIGNMENT) }
+    }
+}
+
 /// What an agent needs to know of an environment; the same for all environments of a set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvSpec {
@@ -34,6 +74,9 @@ pub struct EnvSpec {
     pub observation_shape: Vec<usize>,
     /// Element type of the observation.
     pub observation_kind: ObservationKind,
+    /// The arrays in an observation of several, which is a flat one of bytes; otherwise empty.
+    #[serde(default)]
+    pub observation_parts: Vec<ObservationPart>,
     /// The readable name of each action; an action is an index into this.
     pub action_names: Vec<String>,
     /// Emulator frames per agent step: 4 for Atari by default, otherwise 1.
@@ -44,6 +87,15 @@ impl EnvSpec {
     /// Bytes per observation.
     pub fn observation_bytes(&self) -> usize {
         self.observation_shape.iter().product::<usize>() * self.observation_kind.size()
+    }
+
+    /// The arrays that an observation consists of: its parts, or a single one without a name.
+    pub fn observation_arrays(&self) -> Vec<ObservationPart> {
+        if self.observation_parts.is_empty() {
+            let (name, shape, kind) = (String::new(), self.observation_shape.clone(), self.observation_kind);
+            return vec![ObservationPart { name, shape, kind }];
+        }
+        self.observation_parts.clone()
     }
 
     /// Number of actions.
@@ -116,6 +168,15 @@ pub struct Step {
     pub end: Option<EpisodeEnd>,
 }
 
+/// A picture of three bytes per pixel: red, green and blue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RenderedPicture {
+    /// Height and width.
+    pub size: [usize; 2],
+    /// The pixels, row by row.
+    pub pixels: Vec<u8>,
+}
+
 /// A fixed set of environments of one kind, stepped in groups.
 ///
 /// While one group is between [`start`](Self::start) and [`finish`](Self::finish), the caller may choose actions for
@@ -180,6 +241,15 @@ pub trait Environments: Send {
         &[]
     }
 
+    /// Returns the environment's own picture of its state, or with `last` of the one that ended its last episode.
+    ///
+    /// Only for environments made with [`WorkerConfig::render`](crate::WorkerConfig::render). Not allowed between
+    /// `start` and `finish`. [`EnvError::Unsupported`] means that the environment has no such picture.
+    fn render(&mut self, _group: usize, _env: usize, _last: bool) -> Result<RenderedPicture, EnvError> {
+        let (name, reason) = (self.spec().name.clone(), "it does not run in a worker".to_owned());
+        Err(EnvError::Unsupported { name, request: "render", reason })
+    }
+
     /// Saves one environment so that [`restore`](Self::restore) can continue it, even in another process.
     ///
     /// Not allowed between `start` and `finish`.
@@ -194,4 +264,18 @@ pub trait Environments: Send {
 
     /// Returns the faults repaired since the last call, one sentence each: lost workers and why.
     fn take_faults(&mut self) -> Vec<String>;
+}
+
+/// Implements methods of [`Environments`] by those of the environments in a field.
+#[macro_export]
+macro_rules! delegate_to {
+    ($field:ident: $(fn $method:ident $arguments:tt $(-> $out:ty)?;)*) => {
+        $($crate::delegate_to!(@ $field $method $arguments $(-> $out)?);)*
+    };
+    (@ $field:ident $method:ident (&mut $self:ident $(, $name:ident: $type:ty)*) $(-> $out:ty)?) => {
+        fn $method(&mut $self $(, $name: $type)*) $(-> $out)? { $self.$field.$method($($name),*) }
+    };
+    (@ $field:ident $method:ident (&$self:ident $(, $name:ident: $type:ty)*) $(-> $out:ty)?) => {
+        fn $method(&$self $(, $name: $type)*) $(-> $out)? { $self.$field.$method($($name),*) }
+    };
 }

@@ -119,7 +119,7 @@ pub enum EnvError {
         /// The request.
         request: &'static str,
         /// How it ended.
-        how: String,
+        how: WorkerEnd,
         /// The end of its output, as a clause; may be empty.
         last_words: String,
     },
@@ -155,21 +155,38 @@ pub enum EnvError {
         /// The reward.
         value: f64,
     },
-    /// The worker failed repeatedly, without a successful step or without finishing an episode.
-    #[error("gave up on the environment workers of {name} after {attempts} failures {between}; the last one: {last}")]
+    /// The worker failed or hung too often.
+    #[error("gave up on the environment workers of {name} after {attempts} {failures}; the last one: {last}")]
     GaveUp {
         /// The environment.
         name: String,
         /// Number of failures.
         attempts: u32,
-        /// What was missing between the failures, as a phrase.
-        between: &'static str,
+        /// What kind of failures, and what was missing between them, as a phrase.
+        failures: &'static str,
         /// The last failure.
         last: String,
     },
     /// A built-in task could not be made.
     #[error(transparent)]
     Task(#[from] TaskError),
+}
+
+/// How a worker process ended.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum WorkerEnd {
+    /// With this exit status.
+    #[error("it exited with code {0}")]
+    Exited(i32),
+    /// By this signal: out of memory, a crash, or somebody's `kill`.
+    #[error("it was killed by signal {0}")]
+    Killed(i32),
+    /// It closed its connection and did not exit.
+    #[error("it closed its connection and was killed")]
+    HungUp,
+    /// The connection failed.
+    #[error("{0}")]
+    Connection(String),
 }
 
 /// What an unknown name of an environment may have meant.

@@ -15,9 +15,11 @@ mod view;
 mod workers;
 
 pub use env_id::EnvId;
-pub use environments::{Ending, EnvSpec, Environments, EpisodeEnd, ObservationKind, Step};
-pub use error::{EnvError, NameHint};
+pub use environments::{
+    Ending, EnvSpec, Environments, EpisodeEnd, ObservationKind, ObservationPart, RenderedPicture, Step,
+};
+pub use error::{EnvError, NameHint, WorkerEnd};
 pub use make::{make, make_all};
 pub use tasks::TaskError;
 pub use view::View;
-pub use workers::{AleOptions, Limits, WorkerConfig, WorkerEnvironments, check_ram};
+pub use workers::{AleOptions, LARGEST_REWARD, Limits, WorkerConfig, WorkerEnvironments, check_ram};

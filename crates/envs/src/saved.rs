@@ -19,7 +19,9 @@ struct Envelope<'a> {
 
 /// Returns what a saved environment must have in common with the one that continues it.
 pub fn label(spec: &EnvSpec) -> String {
-    format!("{} {:?} {:?} {} actions", spec.name, spec.observation_shape, spec.observation_kind, spec.actions())
+    let EnvSpec { name, observation_shape: shape, observation_kind: kind, observation_parts: parts, .. } = spec;
+    let parts: String = parts.iter().map(|part| format!(" {} {:?} {:?}", part.name, part.shape, part.kind)).collect();
+    format!("{name} {shape:?} {kind:?}{parts} {} actions", spec.actions())
 }
 
 /// Puts `content` into an envelope.

@@ -1,76 +1,84 @@
 //! Environments whose images are averaged down as they arrive, so that nothing behind them handles the larger ones.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
-use crate::environments::{EnvSpec, Environments, ObservationKind, Step};
+use crate::environments::{EnvSpec, Environments, ObservationKind, ObservationPart, RenderedPicture, Step};
 use crate::error::EnvError;
 
 /// Environments whose images have been averaged over squares of pixels.
 pub(crate) struct ShrunkEnvironments {
     environments: Box<dyn Environments>,
     spec: EnvSpec,
-    shrink: Shrink,
-    /// The image before it is averaged.
+    arrays: Vec<ShrunkArray>,
+    /// The observation before it is averaged.
     whole: RefCell<Vec<u8>>,
 }
 
+/// One array of an observation.
+struct ShrunkArray {
+    /// Where it is before and afterwards.
+    places: [Range<usize>; 2],
+    /// `None` where it stays as it is.
+    shrink: Option<Shrink>,
+}
+
 impl ShrunkEnvironments {
-    /// Shrinks images that are larger than `max_side` by the smallest sufficient integer factor. Environments with
-    /// smaller images or flat observations are returned as they are.
+    /// Shrinks images that are larger than `max_side`, each by the smallest sufficient integer factor. Environments
+    /// without are returned as they are.
     pub fn wrap(environments: Box<dyn Environments>, max_side: usize) -> Box<dyn Environments> {
-        let spec = environments.spec();
-        let (&[height, width] | &[height, width, _]) = &spec.observation_shape[..] else { return environments };
-        let factor = height.max(width).div_ceil(max_side);
-        if factor <= 1 {
+        let mut spec = environments.spec().clone();
+        let mut parts = spec.observation_arrays();
+        let before = ObservationPart::places(&parts);
+        let shrinks: Vec<_> = parts.iter_mut().map(|part| Shrink::apply_to_shape(part, max_side)).collect();
+        if shrinks.iter().all(Option::is_none) {
             return environments;
         }
-        let channels = spec.observation_shape.get(2).copied().unwrap_or(1);
-        let shrink = Shrink { height, width, channels, factor, kind: spec.observation_kind };
+        let after = ObservationPart::places(&parts);
+        let array = |((before, after), shrink)| ShrunkArray { places: [before, after], shrink };
+        let arrays = before.into_iter().zip(after).zip(shrinks).map(array).collect();
         let whole = RefCell::new(vec![0; spec.observation_bytes()]);
-        let mut spec = spec.clone();
-        spec.observation_shape[..2].copy_from_slice(&[height.div_ceil(factor), width.div_ceil(factor)]);
-        Box::new(Self { environments, spec, shrink, whole })
+        if spec.observation_parts.is_empty() {
+            spec.observation_shape = parts.remove(0).shape;
+        } else {
+            spec.observation_shape = vec![ObservationPart::total_bytes(&parts)];
+            spec.observation_parts = parts;
+        }
+        Box::new(Self { environments, spec, arrays, whole })
     }
 
-    /// Shrinks the image that `copy` writes.
+    /// Shrinks the observation that `copy` writes.
     fn shrunk(&self, out: &mut [u8], copy: impl FnOnce(&mut [u8])) {
         let mut whole = self.whole.borrow_mut();
         copy(&mut whole);
-        self.shrink.apply(&whole, out);
+        for ShrunkArray { places: [before, after], shrink } in &self.arrays {
+            let (whole, out) = (&whole[before.clone()], &mut out[after.clone()]);
+            match shrink {
+                Some(shrink) => shrink.apply(whole, out),
+                None => out.copy_from_slice(whole),
+            }
+        }
     }
 }
 
 impl Environments for ShrunkEnvironments {
+    crate::delegate_to! { environments:
+        fn groups(&self) -> usize;
+        fn group_size(&self) -> usize;
+        fn reset(&mut self) -> Result<(), EnvError>;
+        fn episodes_begun(&self, group: usize, env: usize) -> u64;
+        fn skip_episodes(&mut self, group: usize, env: usize, begun: u64);
+        fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError>;
+        fn finish(&mut self, group: usize) -> Result<&[Step], EnvError>;
+        fn ram(&self, group: usize, env: usize) -> &[u8];
+        fn render(&mut self, group: usize, env: usize, last: bool) -> Result<RenderedPicture, EnvError>;
+        fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError>;
+        fn restore(&mut self, group: usize, env: usize, saved: &[u8]) -> Result<(), EnvError>;
+        fn take_faults(&mut self) -> Vec<String>;
+    }
+
     fn spec(&self) -> &EnvSpec {
         &self.spec
-    }
-
-    fn groups(&self) -> usize {
-        self.environments.groups()
-    }
-
-    fn group_size(&self) -> usize {
-        self.environments.group_size()
-    }
-
-    fn reset(&mut self) -> Result<(), EnvError> {
-        self.environments.reset()
-    }
-
-    fn episodes_begun(&self, group: usize, env: usize) -> u64 {
-        self.environments.episodes_begun(group, env)
-    }
-
-    fn skip_episodes(&mut self, group: usize, env: usize, begun: u64) {
-        self.environments.skip_episodes(group, env, begun);
-    }
-
-    fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError> {
-        self.environments.start(group, actions)
-    }
-
-    fn finish(&mut self, group: usize) -> Result<&[Step], EnvError> {
-        self.environments.finish(group)
     }
 
     fn observation(&self, group: usize, env: usize, out: &mut [u8]) {
@@ -79,22 +87,6 @@ impl Environments for ShrunkEnvironments {
 
     fn last_observation(&self, group: usize, env: usize, out: &mut [u8]) {
         self.shrunk(out, |whole| self.environments.last_observation(group, env, whole));
-    }
-
-    fn ram(&self, group: usize, env: usize) -> &[u8] {
-        self.environments.ram(group, env)
-    }
-
-    fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError> {
-        self.environments.save(group, env)
-    }
-
-    fn restore(&mut self, group: usize, env: usize, saved: &[u8]) -> Result<(), EnvError> {
-        self.environments.restore(group, env, saved)
-    }
-
-    fn take_faults(&mut self) -> Vec<String> {
-        self.environments.take_faults()
     }
 }
 
@@ -108,6 +100,15 @@ struct Shrink {
 }
 
 impl Shrink {
+    /// How to shrink an image to `max_side`, and its shape afterwards; `None` for a vector or a small image.
+    fn apply_to_shape(image: &mut ObservationPart, max_side: usize) -> Option<Self> {
+        let (&[height, width] | &[height, width, _]) = &image.shape[..] else { return None };
+        let factor = height.max(width).div_ceil(max_side);
+        let channels = image.shape.get(2).copied().unwrap_or(1);
+        image.shape[..2].copy_from_slice(&[height.div_ceil(factor), width.div_ceil(factor)]);
+        (factor > 1).then_some(Self { height, width, channels, factor, kind: image.kind })
+    }
+
     /// # Panics
     /// If a slice does not have the length of its image.
     fn apply(&self, whole: &[u8], out: &mut [u8]) {

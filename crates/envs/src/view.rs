@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::environments::{Ending, EnvError, EnvSpec, Environments, ObservationKind, Step};
+use crate::environments::{Ending, EnvError, EnvSpec, Environments, ObservationKind, RenderedPicture, Step};
 use crate::saved;
 
 /// What an agent sees of grey images; the default is the image itself.
@@ -99,16 +99,19 @@ fn push(frames: &[u8], frame: &[u8]) -> Vec<u8> {
 }
 
 impl Environments for ViewedEnvironments {
+    crate::delegate_to! { inner:
+        fn groups(&self) -> usize;
+        fn group_size(&self) -> usize;
+        fn episodes_begun(&self, group: usize, env: usize) -> u64;
+        fn skip_episodes(&mut self, group: usize, env: usize, begun: u64);
+        fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError>;
+        fn ram(&self, group: usize, env: usize) -> &[u8];
+        fn render(&mut self, group: usize, env: usize, last: bool) -> Result<RenderedPicture, EnvError>;
+        fn take_faults(&mut self) -> Vec<String>;
+    }
+
     fn spec(&self) -> &EnvSpec {
         &self.spec
-    }
-
-    fn groups(&self) -> usize {
-        self.inner.groups()
-    }
-
-    fn group_size(&self) -> usize {
-        self.inner.group_size()
     }
 
     fn reset(&mut self) -> Result<(), EnvError> {
@@ -117,18 +120,6 @@ impl Environments for ViewedEnvironments {
             self.begin(index / self.group_size(), index % self.group_size());
         }
         Ok(())
-    }
-
-    fn episodes_begun(&self, group: usize, env: usize) -> u64 {
-        self.inner.episodes_begun(group, env)
-    }
-
-    fn skip_episodes(&mut self, group: usize, env: usize, begun: u64) {
-        self.inner.skip_episodes(group, env, begun);
-    }
-
-    fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError> {
-        self.inner.start(group, actions)
     }
 
     fn finish(&mut self, group: usize) -> Result<&[Step], EnvError> {
@@ -164,10 +155,6 @@ impl Environments for ViewedEnvironments {
         self.interleave(&self.last[group * self.group_size() + env], out);
     }
 
-    fn ram(&self, group: usize, env: usize) -> &[u8] {
-        self.inner.ram(group, env)
-    }
-
     fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError> {
         let inner = self.inner.save(group, env)?;
         let saved = Saved { inner, frames: self.current[group * self.group_size() + env].clone() };
@@ -187,10 +174,6 @@ impl Environments for ViewedEnvironments {
         let index = group * self.group_size() + env;
         self.current[index] = frames;
         Ok(())
-    }
-
-    fn take_faults(&mut self) -> Vec<String> {
-        self.inner.take_faults()
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use envs::{Ending, EnvError, Environments, EpisodeEnd, Step, WorkerConfig, WorkerEnvironments};
+use envs::{Ending, EnvError, Environments, EpisodeEnd, Step, WorkerConfig, WorkerEnd, WorkerEnvironments};
 use support::{config, last_observation, observation, workspace};
 
 const FAULTY: &str = "gym:tests.gym_envs:Faulty-v0";
@@ -175,6 +175,12 @@ fn refuses_observations_that_are_not_finite() {
 }
 
 #[test]
+fn numbers_out_of_range_are_reported_as_the_environment_returned_them() {
+    let error = WorkerEnvironments::new(config("gym:tests.gym_envs:OutOfRange-v0")).unwrap().reset().unwrap_err();
+    assert!(error.to_string().contains("returned 2, expected a number from 5 to 7"), "{error}");
+}
+
+#[test]
 fn gives_up_on_environments_that_never_work() {
     let mut envs = WorkerEnvironments::new(config("gym:tests.gym_envs:Broken-v0")).unwrap();
     envs.reset().unwrap();
@@ -220,6 +226,56 @@ fn gives_up_on_environments_that_never_finish_an_episode() {
             cut_off += u32::from(envs.finish(0).unwrap()[0].end.is_some_and(|end| end.ending == Ending::CutOff));
         }
     }
+}
+
+#[test]
+fn gives_up_on_environments_that_keep_hanging() {
+    let mut config = config("gym:tests.gym_envs:Stalls-v0");
+    config.limits.step = STEP_LIMIT;
+    let mut envs = WorkerEnvironments::new(config).unwrap();
+    envs.reset().unwrap();
+    let mut ends = Vec::new();
+    let error = loop {
+        envs.start(0, &[FINE]).unwrap();
+        match envs.finish(0) {
+            Ok(steps) => ends.extend(steps[0].end.map(|end| end.ending)),
+            Err(error) => break error.to_string(),
+        }
+    };
+    // Episodes that end between two hangs do not help.
+    use Ending::{CutOff, Terminated};
+    assert_eq!(ends, [[Terminated; 4].as_slice(), &[CutOff], &[Terminated; 4], &[CutOff], &[Terminated; 4]].concat());
+    assert!(error.contains("after 3 hangs with fewer than 1000 steps between them; the last one: "), "{error}");
+}
+
+#[test]
+fn hang_before_the_first_step_is_not_tried_again() {
+    let mut config = config("gym:tests.gym_envs:StallsAtStart-v0");
+    config.limits.start_up = Duration::from_secs(20);
+    let mut envs = WorkerEnvironments::new(config).unwrap();
+    let error = envs.reset().unwrap_err();
+    assert!(matches!(error, EnvError::Timeout { request: "reset", .. }), "{error:?}");
+}
+
+#[test]
+fn worker_killed_while_it_starts_is_started_again_within_limits() {
+    let scratch = tempfile::tempdir().unwrap();
+    let script = scratch.path().join("worker.sh");
+    let mut config = config(FAULTY);
+    let worker = format!("exec '{}' '{}' \"$@\"", config.python.display(), config.package.display());
+    fs::write(&script, format!("mkdir \"$0.first\" 2>/dev/null && kill -9 $$\n{worker}\n")).unwrap();
+    (config.python, config.package) = ("sh".into(), script.clone());
+    let mut envs = WorkerEnvironments::new(config.clone()).unwrap();
+    envs.reset().unwrap();
+    let faults = envs.take_faults();
+    assert_eq!(faults.len(), 1, "{faults:?}");
+    assert!(faults[0].contains("during open (it was killed by signal 9)"), "{faults:?}");
+
+    fs::write(&script, "echo started >> \"$0.log\"; kill -9 $$").unwrap();
+    let error = WorkerEnvironments::new(config.clone()).err().unwrap();
+    assert!(matches!(error, EnvError::Lost { how: WorkerEnd::Killed(9), .. }), "{error:?}");
+    let log = fs::read_to_string(scratch.path().join("worker.sh.log")).unwrap();
+    assert_eq!(log.lines().count(), config.limits.failures as usize);
 }
 
 #[test]
@@ -357,7 +413,7 @@ fn killed_parents_leave_no_worker_behind() {
         assert!(runs(worker));
         parent.kill().unwrap();
         parent.wait().unwrap();
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + Duration::from_secs(60);
         while runs(worker) {
             assert!(Instant::now() < deadline, "worker {worker} still runs; action {action}");
             std::thread::sleep(Duration::from_millis(5));

@@ -10,6 +10,7 @@ import time
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 
 class Image(gymnasium.Env):
@@ -54,6 +55,26 @@ class Flat(gymnasium.Env):
     def step(self, action):
         self.steps += 1
         return np.array([0.1, float(self.steps), float(action)]), -0.25, False, self.steps == 5, {}
+
+
+class Drawn(Flat):
+    """Renders its step as a picture of 2 x 3 pixels."""
+
+    metadata = {"render_modes": ["human", "rgb_array"]}
+
+    def __init__(self, render_mode=None):
+        super().__init__()
+        self.render_mode = render_mode
+
+    def render(self):
+        return np.full((2, 3, 3), self.steps, np.uint8)
+
+
+class DrawnInGray(Drawn):
+    """Renders a picture without colours."""
+
+    def render(self):
+        return np.zeros((2, 3), np.uint8)
 
 
 class Rebuilt(Flat, gymnasium.utils.EzPickle):
@@ -141,6 +162,26 @@ class Faulty(gymnasium.Env):
         return np.array([self.number, self.steps, 7, 7], np.uint8)
 
 
+class Stalls(Faulty):
+    """Finishes an episode with every step, and hangs at the fifth."""
+
+    taken = 0
+
+    def step(self, action):
+        self.taken += 1
+        if self.taken == 5:
+            time.sleep(1000)
+        observation, reward, _, _, info = super().step(action)
+        return observation, reward, True, False, info
+
+
+class StallsAtStart(Faulty):
+    """Hangs when its first episode begins."""
+
+    def reset(self, *, seed=None, options=None):
+        time.sleep(1000)
+
+
 class Broken(Faulty):
     """Fails at every step, or at the first reset."""
 
@@ -191,6 +232,37 @@ class Spaces(gymnasium.Env):
         return self.observation, float(np.sum(action)), False, False, {}
 
 
+class Countdown(gymnasium.Env):
+    """Shows episode, step and action; an episode of 2 steps terminates, a longer one is truncated."""
+
+    observation_space = spaces.Dict({"counts": spaces.Box(0, 99, (2,), np.int16), "action": spaces.Box(0, 9, ())})
+    action_space = spaces.Discrete(2, start=5)
+
+    def __init__(self, length):
+        self.length, self.episodes = length, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.episodes, self.steps = self.episodes + 1, 0
+        return self._observation(0), {}
+
+    def step(self, action):
+        self.steps += 1
+        ended = self.steps == self.length
+        return self._observation(action), self.steps, ended and self.length == 2, ended and self.length > 2, {}
+
+    def _observation(self, action):
+        return {"counts": np.array([self.episodes, self.steps], np.int16), "action": np.array(action, np.float32)}
+
+
+def countdowns(num_envs, mode):
+    """A vector environment whose parts have episodes of 2 steps, 3 steps, and so on; without a mode, it names none."""
+    parts = [lambda length=2 + i: Countdown(length) for i in range(num_envs)]
+    env = SyncVectorEnv(parts, autoreset_mode=mode or AutoresetMode.NEXT_STEP)
+    env.metadata = env.metadata if mode else {}
+    return env
+
+
 def register(name, entry_point, **arguments):
     gymnasium.register(f"{name}-v0", entry_point=entry_point, kwargs=arguments)
 
@@ -198,15 +270,20 @@ def register(name, entry_point, **arguments):
 register("Image", Image)
 register("Flat", Flat)
 register("HoldsAFile", Flat, holds_a_file=True)
+register("Drawn", Drawn)
+register("DrawnInGray", DrawnInGray)
 register("Rebuilt", Rebuilt)
 register("Holder", Holder)
 register("Signals", Signals)
 register("SlowReset", SlowReset)
 register("Faulty", Faulty)
+register("Stalls", Stalls)
+register("StallsAtStart", StallsAtStart)
 register("Broken", Broken)
 register("BrokenReset", Broken, at_reset=True)
 register("Fragile", Fragile)
 register("NotFinite", NotFinite)
+register("OutOfRange", Spaces, observation_space=spaces.Discrete(3, start=5), observation=2)
 register(
     "Dict",
     Spaces,
@@ -229,8 +306,26 @@ register(
     observation_space=spaces.Box(0, 1, (1, 2, 2), np.bool_),
     observation=np.array([[[True, False], [False, True]]]),
 )
-register("Text", Spaces, observation_space=spaces.Dict({"mission": spaces.Text(9)}))
-register("Large", Spaces, observation_space=spaces.Tuple((spaces.Box(0, 255, (84, 84), np.uint8),)))
+register(
+    "Camera",
+    Spaces,
+    observation_space=spaces.Tuple((spaces.Box(-1, 1, (), np.float32), spaces.Box(0, 255, (4, 3), np.uint8))),
+    observation=(np.float32(0.5), np.arange(12, dtype=np.uint8).reshape(4, 3)),
+)
+register(
+    "Alone",
+    Spaces,
+    observation_space=spaces.Dict({"inner": spaces.Tuple((spaces.Box(0, 255, (1, 2), np.uint8),))}),
+    observation={"inner": (np.array([[7, 8]], np.uint8),)},
+)
+register("Mission", Spaces, observation_space=spaces.Text(40), observation="open the Door")
+register("Items", Spaces, observation_space=spaces.Dict({"items": spaces.Sequence(spaces.Discrete(3))}))
+register(
+    "Nameless",
+    Spaces,
+    observation_space=spaces.Dict({"a.b": spaces.Discrete(2), "a": spaces.Dict({"b": spaces.Discrete(2)})}),
+)
+register("Many", Spaces, observation_space=spaces.Tuple((spaces.Discrete(5000), spaces.Discrete(2))))
 register("Piano", Spaces, action_space=spaces.MultiBinary(10))
 register("Video", Spaces, observation_space=spaces.Box(0, 255, (4, 8, 8, 3), np.uint8))
 register(
@@ -249,4 +344,12 @@ register(
     observation_space=spaces.Discrete(3),
     action_space=spaces.MultiDiscrete([2, 3]),
     observation=np.int64(1),
+)
+for mode in AutoresetMode:
+    gymnasium.register(f"{mode.value}-v0", vector_entry_point=countdowns, kwargs={"mode": mode})
+gymnasium.register("NoMode-v0", vector_entry_point=countdowns, kwargs={"mode": None})
+gymnasium.register(
+    "CartPoles-v0",
+    vector_entry_point="gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv",
+    max_episode_steps=500,
 )

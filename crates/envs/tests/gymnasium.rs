@@ -3,7 +3,10 @@
 
 mod support;
 
-use envs::{Ending, EnvError, Environments, EpisodeEnd, ObservationKind, Step, WorkerEnvironments};
+use envs::{
+    Ending, EnvError, Environments, EpisodeEnd, ObservationKind, ObservationPart, RenderedPicture, Step,
+    WorkerEnvironments,
+};
 use support::{config, last_observation, observation};
 
 fn made(name: &str) -> WorkerEnvironments {
@@ -56,12 +59,11 @@ fn time_limits_are_truncations() {
 }
 
 #[test]
-fn bytes_booleans_numbers_and_parts_become_arrays() {
+fn bytes_booleans_and_numbers_become_arrays() {
     use ObservationKind::{F32, U8};
-    let parts = [0.2, 1.0, 0.0, 1.0, 0.0, -3.0, 4.0, 1.0, 0.0];
     for (name, kind, shape, values) in [
-        ("Dict", F32, &[9][..], &parts[..]),
-        ("Booleans", U8, &[1, 2, 2], &[255.0, 0.0, 0.0, 255.0]),
+        ("Booleans", U8, &[1, 2, 2][..], &[255.0, 0.0, 0.0, 255.0][..]),
+        ("Alone", U8, &[1, 2], &[7.0, 8.0]),
         ("FloatImage", F32, &[2, 2], &[0.5, 0.25, 1.0, 0.0]),
         ("Integers", F32, &[3], &[7.0, 0.0, 9.0]),
         ("TwoSticks", F32, &[3], &[0.0, 1.0, 0.0]),
@@ -72,6 +74,49 @@ fn bytes_booleans_numbers_and_parts_become_arrays() {
         let bytes = observation(&envs, 0, 0);
         let found = if kind == F32 { floats(&bytes) } else { bytes.iter().map(|&byte| f32::from(byte)).collect() };
         assert_eq!(found, values, "{name}");
+    }
+}
+
+#[test]
+fn dictionaries_and_tuples_keep_their_parts_apart() {
+    use ObservationKind::{F32, U8};
+    let envs = made("gym:tests.gym_envs:Dict-v0");
+    let part = |name: &str, shape: &[usize], kind| ObservationPart { name: name.into(), shape: shape.into(), kind };
+    let parts = [
+        part("picture", &[1, 2, 1], U8),
+        part("place.0", &[3], F32),
+        part("place.1", &[2], F32),
+        part("switches", &[2], F32),
+    ];
+    let spec = envs.spec();
+    assert_eq!((&spec.observation_parts[..], &spec.observation_shape[..]), (&parts[..], &[4 + 12 + 8 + 8][..]));
+    let bytes = observation(&envs, 0, 0);
+    assert_eq!(bytes[..4], [51, 255, 0, 0]);
+    assert_eq!(floats(&bytes[4..]), [0.0, 1.0, 0.0, -3.0, 4.0, 1.0, 0.0]);
+}
+
+#[test]
+fn large_images_are_averaged_down_wherever_they_are() {
+    let config = envs::WorkerConfig { max_side: Some(2), ..config("gym:tests.gym_envs:Camera-v0") };
+    let mut envs = envs::make(&config).unwrap();
+    envs.reset().unwrap();
+    let shapes: Vec<_> = envs.spec().observation_parts.iter().map(|part| part.shape.clone()).collect();
+    assert_eq!((shapes, envs.spec().observation_bytes()), (vec![vec![1], vec![2, 2]], 8));
+    let mut bytes = [0; 8];
+    envs.observation(0, 0, &mut bytes);
+    // Of the numbers from 0 to 11 in four lines of three.
+    assert_eq!((floats(&bytes[..4]), &bytes[4..]), (vec![0.5], &[2, 4, 8, 10][..]));
+}
+
+#[test]
+fn texts_become_their_words_and_pairs_of_words() {
+    let envs = made("gym:tests.gym_envs:Mission-v0");
+    let bytes = observation(&envs, 0, 0);
+    assert_eq!((envs.spec().observation_shape.as_slice(), bytes.len()), (&[256][..], 256));
+    // zlib's CRC-32 of "open", "the", "door", "open the" and "the door", modulo 256.
+    let places = [164, 230, 45, 90, 93];
+    for (place, &byte) in bytes.iter().enumerate() {
+        assert_eq!(byte, if places.contains(&place) { 255 } else { 0 }, "{place}");
     }
 }
 
@@ -133,11 +178,9 @@ fn runs_image_environments_of_user_modules() {
 #[test]
 fn names_unsupported_spaces() {
     for (name, space) in [
-        ("Text", "observation space is Dict('mission': Text(1, 9, charset="),
-        (
-            "Large",
-            "observation space is Tuple(Box(0, 255, (84, 84), uint8)), with the part Box(0, 255, (84, 84), uint8)",
-        ),
+        ("Items", "observation space is Dict('items': Sequence(Discrete(3), stack=False)), with the part Sequence("),
+        ("Many", "observation space is Tuple(Discrete(5000), Discrete(2)), with the part Discrete(5000)"),
+        ("Nameless", "observation space is Dict('a': Dict('b': Discrete(2)), 'a.b': Discrete(2))"),
         ("Video", "observation space is Box(0, 255, (4, 8, 8, 3), uint8)"),
         ("Torque", "action space is Box(-1.0, 1.0, (2,), float32)"),
         ("Piano", "action space is MultiBinary(10)"),
@@ -168,6 +211,35 @@ fn names_missing_environments_and_modules() {
 }
 
 #[test]
+fn environments_render_their_state_and_the_end_of_an_episode() {
+    let rendering = |name: &str| {
+        let mut config = config(&format!("gym:tests.gym_envs:{name}-v0"));
+        config.render = true;
+        let mut envs = WorkerEnvironments::new(config).unwrap();
+        envs.reset().unwrap();
+        envs
+    };
+    let mut envs = rendering("Drawn");
+    for _ in 0..2 {
+        for shown in 0..5 {
+            let picture = RenderedPicture { size: [2, 3], pixels: vec![shown; 18] };
+            assert_eq!(envs.render(0, 0, false).unwrap(), picture);
+            step(&mut envs, 1);
+        }
+        assert_eq!(envs.render(0, 0, true).unwrap().pixels, [5; 18]);
+    }
+    for (name, reason) in [
+        ("Flat", "its render_modes are [], without rgb_array"),
+        ("DrawnInGray", "its render() returned uint8 of shape (2, 3), expected uint8 of shape (height, width, 3)"),
+    ] {
+        let error = rendering(name).render(0, 0, false).unwrap_err();
+        assert_eq!(error.to_string(), format!("gym:tests.gym_envs:{name}-v0 cannot render: {reason}"));
+    }
+    let mut catch = envs::make(&config("catch")).unwrap();
+    assert!(matches!(catch.render(0, 0, false), Err(EnvError::Unsupported { request: "render", .. })));
+}
+
+#[test]
 fn children_of_environments_can_be_interrupted() {
     let envs = made("gym:tests.gym_envs:Signals-v0");
     assert_eq!(floats(&observation(&envs, 0, 0))[..2], [0.0, 0.0]);
@@ -188,5 +260,87 @@ fn environments_that_cannot_be_saved_continue() {
         assert_eq!(step(&mut envs, 0), Step { reward: -0.25, end: None });
         assert_eq!(floats(&observation(&envs, 0, 0))[1], 2.0);
         assert!(envs.take_faults().is_empty());
+    }
+}
+
+fn vector(name: &str, environments: usize, groups: usize) -> WorkerEnvironments {
+    let config = envs::WorkerConfig { environments, groups, ..config(&format!("gym:tests.gym_envs:{name}-v0")) };
+    let mut envs = WorkerEnvironments::new(config).unwrap();
+    envs.reset().unwrap();
+    envs
+}
+
+#[test]
+fn vector_environments_end_episodes_in_every_autoreset_mode() {
+    for mode in ["NextStep", "SameStep", "Disabled"] {
+        let mut envs = vector(mode, 2, 1);
+        let reset_step = usize::from(mode == "NextStep");
+        for t in 0..20 {
+            envs.start(0, &[t % 2, 1]).unwrap();
+            let steps = envs.finish(0).unwrap().to_vec();
+            for (env, length) in [(0, 2), (1, 3)] {
+                let (episode, step) = (t / (length + reset_step) + 1, t % (length + reset_step) + 1);
+                // In the order of the space: action, then episode and step.
+                let seen = |step: usize, action: f32| [action, episode as f32, step as f32];
+                let taken = |t: usize| if env == 0 { 5.0 + (t % 2) as f32 } else { 6.0 };
+                let shown = floats(&observation(&envs, 0, env));
+                let reward = if step > length { 0.0 } else { step as f64 };
+                let what = format!("{mode}, step {t} of environment {env}");
+                if step < length + reset_step {
+                    assert_eq!(steps[env], Step { reward, end: None }, "{what}");
+                    assert_eq!(shown, seen(step, taken(t)), "{what}");
+                    continue;
+                }
+                let ending = if length == 2 { Ending::Terminated } else { Ending::Truncated };
+                let score = (length * (length + 1) / 2) as f64;
+                let end = EpisodeEnd { ending, score, frames: (length + reset_step) as u64 };
+                assert_eq!(steps[env], Step { reward, end: Some(end) }, "{what}");
+                let last = floats(&last_observation(&envs, 0, env));
+                assert_eq!(last, seen(length, taken(t - reset_step)), "{what}");
+                assert_eq!(shown, [0.0, (episode + 1) as f32, 0.0], "{what}");
+            }
+        }
+        assert!(envs.take_faults().is_empty());
+        let error = envs.save(0, 1).unwrap_err().to_string();
+        assert!(error.contains("it is part of a vector environment, which cannot be saved one"), "{error}");
+    }
+}
+
+#[test]
+fn vector_environments_repeat_and_differ_between_groups() {
+    let trace = || -> Vec<Vec<u8>> {
+        let mut envs = vector("CartPoles", 6, 2);
+        (0..60)
+            .flat_map(|t| {
+                for group in 0..2 {
+                    envs.start(group, &[t % 2, 0, 1]).unwrap();
+                    envs.finish(group).unwrap();
+                }
+                (0..6).map(|env| observation(&envs, env / 3, env % 3)).collect::<Vec<_>>()
+            })
+            .collect()
+    };
+    let first = trace();
+    assert_eq!(first, trace());
+    let distinct: std::collections::HashSet<_> = first[..6].iter().collect();
+    assert_eq!(distinct.len(), 6);
+}
+
+#[test]
+fn vector_environments_name_what_they_lack() {
+    let refused = WorkerEnvironments::new(config("gym:tests.gym_envs:NoMode-v0")).err().unwrap().to_string();
+    assert!(refused.contains("its vector environment has autoreset_mode None, expected one of"), "{refused}");
+    for (mode, outcome) in [("Disabled", Ok(Some(Ending::Truncated))), ("SameStep", Err("cannot be told to end it"))] {
+        let capped = envs::WorkerConfig { frame_cap: Some(1), ..config(&format!("gym:tests.gym_envs:{mode}-v0")) };
+        let mut envs = WorkerEnvironments::new(capped).unwrap();
+        envs.reset().unwrap();
+        let step = step(&mut envs, 0);
+        match outcome {
+            Ok(ending) => assert_eq!(step.end.map(|end| end.ending), ending),
+            Err(reason) => {
+                let faults = envs.take_faults();
+                assert!(faults.iter().any(|fault| format!("{fault:?}").contains(reason)), "{faults:?}");
+            }
+        }
     }
 }

@@ -67,7 +67,7 @@ struct DerivedWeights {
     agent: StepWeights,
     /// Weights of f, RND's target and RND's predictor.
     intrinsic: [Weights; 3],
-    /// The same in 16 bits, with mixed precision and images of bytes.
+    /// The same in 16 bits, with mixed precision and observations that are exactly one byte image.
     folded_intrinsic: Option<(FoldedIntrinsic, IntrinsicWeights)>,
 }
 

@@ -128,7 +128,7 @@ mod tests {
         let network =
             config_schema::read_table(include_str!("../../../../configs/tiny.toml"), "agent.network").unwrap();
         let config = AgentConfig { network, ..AgentConfig::default() };
-        let spec = ObservationSpec { shape: vec![4], kind: ObservationKind::F32 };
+        let spec = ObservationSpec::array(vec![4], ObservationKind::F32);
         let networks = Networks::new(&config, &spec, ACTIONS).unwrap();
         let states = RecurrentStates::new(&networks, ENVIRONMENTS, Device::Cpu).unwrap();
         let embedding = vec![f16::from_f32(0.5); networks.embedding_length];

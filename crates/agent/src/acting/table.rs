@@ -49,7 +49,7 @@ impl Rows {
         let row_bytes = spec.bytes();
         let word = word(row_bytes);
         let size = [(2 * environments + 1) as i64, (row_bytes / word.elt_size_in_bytes()) as i64];
-        Ok(Self { words: Tensor::f_zeros(size, (word, device))?, row_bytes, kind: tensor_kind(spec.kind) })
+        Ok(Self { words: Tensor::f_zeros(size, (word, device))?, row_bytes, kind: tensor_kind(spec.kind()) })
     }
 
     /// The rows at `index`, `[rows, values]`.
@@ -245,7 +245,7 @@ mod tests {
             (vec![5, 3], ObservationKind::U8, Kind::Uint8),
         ];
         for (shape, kind, wide) in specs {
-            let spec = ObservationSpec { shape, kind };
+            let spec = ObservationSpec::array(shape, kind);
             let rows = Rows::new(&spec, ENVIRONMENTS, Device::Cpu).unwrap();
             assert_eq!(rows.words.kind(), wide);
             let bytes = |row: usize| -> Vec<u8> { (0..spec.bytes()).map(|i| (i + 17 * row) as u8 % 64).collect() };

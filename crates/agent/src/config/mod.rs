@@ -94,8 +94,8 @@ config_schema::choice! {
 }
 
 impl AgentConfig {
-    /// Whether acting on a GPU is recorded as CUDA graphs. Masks that actors hold change from row to row and keep it from
-    /// that.
+    /// Whether acting on a GPU is recorded as CUDA graphs. Masks that actors hold change from row to row and keep it
+    /// from that.
     pub fn records_acting(&self) -> bool {
         self.network.torso.stochastic_depth.acting == HeldMask::Never
     }
@@ -167,8 +167,8 @@ config_schema::section! {
         trust_region: bool = true, switch().paper();
         /// Radius of the trust region around the target network's value, probably "beta_std" in the paper's table.
         trust_region_radius: f64 = 2.0, above(0.0, 1e6).unit("standard deviations of TD errors").silent();
-        /// Weight of ½ ((Q - Q_T) / σ)² in the loss, Q_T being the target network's value. The paper tried it instead of
-        /// the trust region.
+        /// Weight of ½ ((Q - Q_T) / σ)² in the loss, Q_T being the target network's value. The paper tried it instead
+        /// of the trust region.
         functional_regularisation: f64 = 0.0, number(0.0, 1e6).paper();
         /// Whether to divide TD errors by their standard deviation σ.
         td_normalisation: bool = true, switch().paper();

@@ -97,7 +97,7 @@ config_schema::section! {
         convolutions: Vec<ConvConfig> = atari_convolutions(), rows::<ConvConfig>(8);
         /// dqn: width of the linear layer after the convolutions.
         linear: usize = 512, WIDTH;
-        /// Flat observations: widths of the linear layers, also in the networks of the intrinsic reward.
+        /// Flat observations: widths of the linear layers, in the networks of the intrinsic reward too.
         hidden: Vec<usize> = vec![256, 256], integers(1, 8, 1, WIDEST);
         table stem: StemConfig;
         table stochastic_depth: StochasticDepthConfig;

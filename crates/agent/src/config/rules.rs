@@ -5,7 +5,7 @@ use config_schema::{Problem, Schema};
 use super::network::{ConvConfig, HeldMask, NetworkConfig, TorsoKind, ValueNetworks};
 use super::{AgentConfig, DiscountLadder, QHeads};
 use crate::error::{AgentError, Result};
-use crate::observation::{ImageShape, InputShape, ObservationInput, ObservationSpec};
+use crate::observation::{ImageShape, InputPart, InputShape, ObservationInput, ObservationPart, ObservationSpec};
 
 /// Largest number of actions.
 const MAX_ACTIONS: usize = 65_536;
@@ -69,33 +69,36 @@ impl AgentConfig {
 
 impl NetworkConfig {
     fn check_observation(&self, observation: &ObservationSpec, found: &mut Vec<Problem>) {
-        let shape = &observation.shape;
-        if !(1..=3).contains(&shape.len()) || shape.iter().any(|&n| n == 0 || n > 1 << 20) {
-            let expected = "[height, width], [height, width, channels] or [n], each from 1 to 2^20";
-            found.push(Problem::new("the observation's shape", format!("{shape:?}"), expected));
-            return;
+        for ObservationPart { name, shape, .. } in &observation.parts {
+            if !(1..=3).contains(&shape.len()) || shape.iter().any(|&n| n == 0 || n > 1 << 20) {
+                let named = format!("the shape of the observation's `{name}`");
+                let what = if name.is_empty() { "the observation's shape" } else { &named };
+                let expected = "[height, width], [height, width, channels] or [n], each from 1 to 2^20";
+                found.push(Problem::new(what, format!("{shape:?}"), expected));
+                return;
+            }
         }
-        if let InputShape::Image(ImageShape { height, width, .. }) = ObservationInput::new(observation.clone()).shape()
-        {
-            found.extend(misfit("network.intrinsic.convolutions", &self.intrinsic.convolutions, (height, width)));
+        for part in ObservationInput::new(observation.clone()).parts() {
+            found.extend(misfit("network.intrinsic.convolutions", &self.intrinsic.convolutions, part));
             if self.torso.kind == TorsoKind::Dqn {
-                found.extend(misfit("network.torso.convolutions", &self.torso.convolutions, (height, width)));
+                found.extend(misfit("network.torso.convolutions", &self.torso.convolutions, part));
             }
         }
     }
 }
 
-/// Returns the first of a stack of convolutions whose kernel is larger than what is left of the image.
-fn misfit(field: &str, layers: &[ConvConfig], image: (i64, i64)) -> Option<Problem> {
-    let (mut height, mut width) = image;
+/// Returns the first of a stack of convolutions whose kernel is larger than what is left of a part that is an image.
+fn misfit(field: &str, layers: &[ConvConfig], part: &InputPart) -> Option<Problem> {
+    let InputShape::Image(image @ ImageShape { mut height, mut width, .. }) = part.shape else { return None };
     for (i, layer) in layers.iter().enumerate() {
         let window = layer.window();
         let output = (window.output(height), window.output(width));
         if output.0 == 0 || output.1 == 0 {
+            let name = if part.name.is_empty() { String::new() } else { format!(" `{}`", part.name) };
             let expected = format!(
-                "at most the {height}x{width} pixels left of a {}x{} image; use smaller kernels, smaller strides or \
-                 padding",
-                image.0, image.1
+                "at most the {height}x{width} pixels left of a {}x{} image{name}; use smaller kernels, smaller strides \
+                 or padding",
+                image.height, image.width
             );
             return Some(Problem::new(&format!("{field}[{i}].kernel"), layer.kernel, expected));
         }
@@ -107,7 +110,7 @@ fn misfit(field: &str, layers: &[ConvConfig], image: (i64, i64)) -> Option<Probl
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observation::ObservationKind;
+    use crate::observation::ObservationKind::{F32, U8};
 
     const QUICK: &str = include_str!("../../../../configs/quick.toml");
     const TINY: &str = include_str!("../../../../configs/tiny.toml");
@@ -117,7 +120,7 @@ mod tests {
     }
 
     fn image(height: usize, width: usize) -> ObservationSpec {
-        ObservationSpec { shape: vec![height, width], kind: ObservationKind::U8 }
+        ObservationSpec::array(vec![height, width], U8)
     }
 
     #[test]
@@ -162,6 +165,10 @@ mod tests {
         let config = AgentConfig::default();
         let sentence = config.validate_for(&image(10, 5), 3).unwrap_err().to_string();
         assert!(sentence.contains("network.intrinsic.convolutions[0].kernel is 8; it must be at most"), "{sentence}");
+        let part = |name: &str, shape: &[usize], kind| ObservationPart { name: name.into(), shape: shape.into(), kind };
+        let parts = vec![part("map", &[7, 7], U8), part("place", &[2], F32)];
+        let sentence = config.validate_for(&ObservationSpec { parts }, 3).unwrap_err().to_string();
+        assert!(sentence.contains("at most the 7x7 pixels left of a 7x7 image `map`; use smaller"), "{sentence}");
         let tiny = preset(TINY);
         for (height, width) in [(1, 1), (10, 5), (24, 24), (210, 160)] {
             tiny.validate_for(&image(height, width), 3).unwrap();

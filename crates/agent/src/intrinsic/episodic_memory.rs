@@ -117,7 +117,8 @@ impl EpisodicMemory {
         Ok(())
     }
 
-    /// Fills `nearest` with the squared distances d²(f, M_i) = Σ_d (M_i,d − f_d)² to the `k` nearest entries, ascending.
+    /// Fills `nearest` with the squared distances d²(f, M_i) = Σ_d (M_i,d − f_d)² to the `k` nearest entries,
+    /// ascending.
     ///
     /// Fewer than `k` if there are fewer entries. Each distance is summed in `f32` in the order of the dimensions, so
     /// the result equals [`nearest_by_scan`] bit for bit.

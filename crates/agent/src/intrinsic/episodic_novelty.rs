@@ -27,8 +27,8 @@ config_schema::section! {
 
 /// d²_m, the running mean of squared neighbour distances.
 ///
-/// Over all of them at first, later over about the last quarter: the scale of the distances changes while f trains, most
-/// at the beginning.
+/// Over all of them at first, later over about the last quarter: the scale of the distances changes while f trains,
+/// most at the beginning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct DistanceMean {
     /// The mean; 0 before the first distance.
@@ -80,8 +80,8 @@ pub fn ngu_reward(episodic: f64, multiplier: f64) -> f64 {
 
 /// The episodic side of one environment: its memory and d²_m.
 ///
-/// The memory is cleared for every episode, d²_m is not: with a mean per episode, an agent that only sees near-duplicates
-/// would rate them as novel as another agent rates new places.
+/// The memory is cleared for every episode, d²_m is not: with a mean per episode, an agent that only sees
+/// near-duplicates would rate them as novel as another agent rates new places.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct EpisodicNovelty {
     kernel: Kernel,
@@ -104,8 +104,8 @@ impl EpisodicNovelty {
         self.memory.clear();
     }
 
-    /// Returns r_episodic of f(x_t) and adds it to the memory. The first observation of an episode has reward 0: there is
-    /// nothing to compare it with, and no action led to it.
+    /// Returns r_episodic of f(x_t) and adds it to the memory. The first observation of an episode has reward 0: there
+    /// is nothing to compare it with, and no action led to it.
     pub fn observe(&mut self, embedding: &[f32]) -> Result<f64, EpisodicMemoryError> {
         let reward = if self.memory.is_empty() {
             0.0

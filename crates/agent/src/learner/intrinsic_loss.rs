@@ -16,7 +16,7 @@ pub struct LearnerIntrinsic {
 }
 
 impl LearnerIntrinsic {
-    /// `None` for networks that compute in plain f32, or see no images of bytes.
+    /// `None` for networks that compute in plain f32, or whose observations are not exactly one byte image.
     pub fn of(networks: &Networks) -> Option<Self> {
         Some(Self { learning: networks.learning_intrinsic()?, acting: networks.acting_intrinsic()? })
     }
@@ -69,7 +69,8 @@ impl IntrinsicLoss {
             }
             None => {
                 let frames = networks.input().prepare(&observations)?;
-                let error = networks.rnd.error(&target, &predictor, &all_but_first(&frames)?)?;
+                let later = frames.iter().map(all_but_first).collect::<Result<Vec<_>>>()?;
+                let error = networks.rnd.error(&target, &predictor, &later)?;
                 (f.embed(&f_weights, &frames)?, error.shallow_clone(), error.f_detach()?)
             }
         };

@@ -54,7 +54,7 @@ impl Training {
 /// A learner's CUDA streams besides the current one.
 #[derive(Debug)]
 struct LearnerStreams {
-    /// For work beside the rest of an update.
+    /// For work that runs in parallel with the rest of an update.
     side: Stream,
     /// For capturing CUDA graphs.
     capture: Stream,
@@ -220,8 +220,8 @@ impl Learner {
 
     /// Begins an update and returns before it is done, with the report of the previous update if that was pending.
     ///
-    /// An update that fails, here or in [`finish`](Self::finish), changes nothing but the scratch space of the gradients.
-    /// If the previous update fails, this one is not begun.
+    /// An update that fails, here or in [`finish`](Self::finish), changes nothing but the scratch space of the
+    /// gradients. If the previous update fails, this one is not begun.
     pub fn begin(&mut self, batch: &LoadedBatch) -> Result<Option<StepReport>> {
         self.begin_on(batch.tensors()?, batch.sequences)
     }

@@ -68,8 +68,8 @@ impl Learner {
         Ok(LearnerState { weights, optimizer, scalars })
     }
 
-    /// Loads the weights that fit, of the same or another agent, and returns how the others differ. Those that have only
-    /// averaged parameters, as the best checkpoint does, are used for the online and target networks as well.
+    /// Loads the weights that fit, of the same or another agent, and returns how the others differ. Those that have
+    /// only averaged parameters, as the best checkpoint does, are used for the online and target networks as well.
     pub fn load_fitting(&mut self, weights: &NamedTensors) -> Result<Vec<WeightsProblem>> {
         let has = |prefix: &str| weights.keys().any(|name| name.starts_with(prefix));
         let source = |prefix| if has(prefix) { prefix } else { AVERAGE };

@@ -128,8 +128,9 @@ impl Learner {
         observe: &mut dyn FnMut(UpdatePart),
     ) -> Result<UpdateResults> {
         let ForwardPasses { online, target } = passes;
-        // The loss and the LSTM's backward pass are many small kernels, which leave room on a GPU for these. They cannot
-        // start earlier: the gradients of the previous update had to stay until it was known whether they are finite.
+        // The loss and the LSTM's backward pass are many small kernels, which leave room on a GPU for these. They
+        // cannot start earlier: the gradients of the previous update had to stay until it was known whether they are
+        // finite.
         let streams = self.streams.clone();
         let side = streams.as_deref().map(|streams| &streams.side);
         let (intrinsic, forked) = fork(side, || self.compute_intrinsic_gradients(tensors))?;
@@ -222,8 +223,8 @@ impl Learner {
         Ok(received.report)
     }
 
-    /// The stochastic-depth mask, `given` or drawn, and the generator afterwards; `None` where every block is kept. Exactly
-    /// round(rate · B) sequences drop a block.
+    /// The stochastic-depth mask, `given` or drawn, and the generator afterwards; `None` where every block is kept.
+    /// Exactly round(rate · B) sequences drop a block.
     fn depth_mask(
         &self,
         tensors: &BatchTensors,

@@ -19,8 +19,8 @@ use crate::nets::agent_net::DepthMask;
 /// Updates of one size before its graphs are captured: libtorch and cuDNN have set themselves up by then.
 const WARM_UP: usize = 3;
 
-/// Frames of the largest batches that are captured. Larger ones keep a GPU busy for longer than the host needs to launch
-/// them, and a graph has memory of its own.
+/// Frames of the largest batches that are captured. Larger ones keep a GPU busy for longer than the host needs to
+/// launch them, and a graph has memory of its own.
 const MOST_FRAMES: i64 = 3072;
 
 /// The graphs for batches of one size, once there have been a few of them.

@@ -1,8 +1,8 @@
 //! The policies that the columns of a `[B, T, M]` tensor belong to.
 //!
-//! Heads with outputs for all policies give M = N columns, one per policy. Where the policy is an input of the network, a
-//! sequence has M = 1 column, which belongs to the policy that acted in it. Then a batch says nothing of policies that
-//! acted in none of its sequences.
+//! Heads with outputs for all policies give M = N columns, one per policy. Where the policy is an input of the network,
+//! a sequence has M = 1 column, which belongs to the policy that acted in it. Then a batch has no information about
+//! policies that acted in none of its sequences.
 
 use tch::{Kind, Tensor};
 

@@ -22,8 +22,9 @@ pub struct DistillationLoss {
 
 /// −Σ_a p(a) log π(a) where KL(π_T ‖ π) ≤ C_KL, else 0. Section D.
 ///
-/// π is the policy of `logits`, π_T the target network's, and p = G_ε(Q_j) with the online Q_j in `q`, without gradient. A
-/// larger KL divergence means that π has moved as far from π_T as it may, until the target network is next updated.
+/// π is the policy of `logits`, π_T the target network's, and p = G_ε(Q_j) with the online Q_j in `q`, without
+/// gradient. A larger KL divergence means that π has moved as far from π_T as it may, until the target network is next
+/// updated.
 pub fn distillation_loss(
     config: &LossConfig,
     logits: &Tensor,

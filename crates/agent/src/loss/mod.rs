@@ -1,10 +1,11 @@
 //! The loss of the value and policy network, from the online and the target network's outputs for a batch.
 //!
 //! [`AgentLoss::evaluate`] reads from top to bottom: target policy, traces, returns, TD loss of each value head,
-//! distillation, mixture over the policies, priorities. The doc comment of each function it calls holds the equation and
-//! its place in "Human-level Atari 200x faster": sections are named by their titles; A1, A2, B1, B2 and D are the labels
-//! that the section "MEME: Improving the data efficiency of Agent57" gives to its parts. Where the paper has a misprint,
-//! the equation is the corrected one. `tests/specification` holds the loss against the same equations over single steps.
+//! distillation, mixture over the policies, priorities. The doc comment of each function it calls holds the equation
+//! and its place in "Human-level Atari 200x faster": sections are named by their titles; A1, A2, B1, B2 and D are the
+//! labels that the section "MEME: Improving the data efficiency of Agent57" gives to its parts. Where the paper has a
+//! misprint, the equation is the corrected one. `tests/specification` holds the loss against the same equations over
+//! single steps.
 
 mod columns;
 pub(crate) mod distillation;
@@ -117,7 +118,8 @@ impl AgentLoss {
 
     /// L = η L_{jμ} + (1−η)/N Σ_j L_j, where L_j is the TD loss of policy j plus its weighted distillation loss.
     ///
-    /// `scales` holds the [`running_sigmas`] of each value head. Nothing here waits for the device or sends anything to it.
+    /// `scales` holds the [`running_sigmas`] of each value head. Nothing here waits for the device or sends anything to
+    /// it.
     pub fn evaluate(
         &self,
         online: &HeadOutputs,
@@ -149,21 +151,7 @@ impl AgentLoss {
         let mut heads = vec![];
         for (head, scale) in self.value_heads(online, target, bootstrap, batch, beta)?.into_iter().zip(scales) {
             let value = expected_value(&head.q_bootstrap, &policy)?;
-            let baselines = match config.returns.kind {
-                ReturnKind::Retrace => Some(unscale(&taken(&head.q_bootstrap, action)?)?),
-                ReturnKind::SoftWatkins | ReturnKind::Watkins | ReturnKind::Peng | ReturnKind::NStep => None,
-            };
-            let trajectories = Trajectories {
-                rewards: &head.rewards,
-                discounts: &discounts,
-                values: &value,
-                baselines: baselines.as_ref(),
-                traces: &traces,
-            };
-            let returns = match config.returns.kind {
-                ReturnKind::NStep => n_step_returns(trajectories, &batch.valid, config.returns.n)?,
-                _ => returns(trajectories)?,
-            };
+            let returns = self.head_returns(&head, batch, &value, &discounts, &traces)?;
             let input = TdInput {
                 q: taken(&head.q, action)?,
                 q_target: taken(&head.q_target, action)?,
@@ -180,10 +168,7 @@ impl AgentLoss {
             _ => None,
         };
 
-        // Mixture weight times importance weight, divided by the number of valid steps, for each sequence and policy.
-        let mixture = self.mixture.f_index_select(0, &batch.policy)?;
-        let mixture = if acted { mixture.f_gather(1, &batch.policy.f_unsqueeze(1)?, false)? } else { mixture };
-        let mixture = mixture.f_mul(&batch.weight.f_unsqueeze(-1)?)?.f_div(&batch.steps_in_all()?)?.f_unsqueeze(1)?;
+        let mixture = self.mixture_weights(batch, acted)?;
         let mixed = |loss: &Tensor| -> Result<Tensor> { Ok(loss.f_mul(&mixture)?.f_sum(Kind::Float)?) };
         let mut td = Tensor::f_zeros([], (Kind::Float, q.device()))?;
         for head in &heads {
@@ -210,6 +195,36 @@ impl AgentLoss {
             traces,
             columns,
         })
+    }
+
+    /// G of a value head, `[B, T, N]`, from the expected values of its bootstrap `[B, T, N]`.
+    fn head_returns(
+        &self,
+        head: &ValueHead,
+        batch: &BatchTensors,
+        value: &Tensor,
+        discounts: &Tensor,
+        traces: &Tensor,
+    ) -> Result<Tensor> {
+        let kind = self.config.returns.kind;
+        let baselines = match kind {
+            ReturnKind::Retrace => Some(unscale(&taken(&head.q_bootstrap, &batch.action)?)?),
+            ReturnKind::SoftWatkins | ReturnKind::Watkins | ReturnKind::Peng | ReturnKind::NStep => None,
+        };
+        let (rewards, baselines) = (&head.rewards, baselines.as_ref());
+        let trajectories = Trajectories { rewards, discounts, values: value, baselines, traces };
+        match kind {
+            ReturnKind::NStep => n_step_returns(trajectories, &batch.valid, self.config.returns.n),
+            _ => returns(trajectories),
+        }
+    }
+
+    /// Mixture weight times importance weight, divided by the number of valid steps, for each sequence and policy:
+    /// `[B, 1, N]`.
+    fn mixture_weights(&self, batch: &BatchTensors, acted: bool) -> Result<Tensor> {
+        let mixture = self.mixture.f_index_select(0, &batch.policy)?;
+        let mixture = if acted { mixture.f_gather(1, &batch.policy.f_unsqueeze(1)?, false)? } else { mixture };
+        Ok(mixture.f_mul(&batch.weight.f_unsqueeze(-1)?)?.f_div(&batch.steps_in_all()?)?.f_unsqueeze(1)?)
     }
 
     /// The value heads that get a loss of their own, with their rewards.

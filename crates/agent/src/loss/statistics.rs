@@ -8,11 +8,11 @@ use super::td::TdStatistics;
 use crate::batch::BatchTensors;
 use crate::error::Result;
 
-/// Statistics of one policy on a batch. Means are over the batch's valid steps that say something of the policy.
+/// Statistics of one policy on a batch. Means are over the batch's valid steps with information about it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PolicyStatistics {
-    /// Number of those steps: all, or where the policy is an input of the network, those it acted in. Without any, all else
-    /// but σ_j is 0.
+    /// Number of those steps: all, or where the policy is an input of the network, those it acted in. Without any, all
+    /// else but σ_j is 0.
     pub steps: f64,
     /// Mean |δ|, of the extrinsic head with separate losses.
     pub td_error: f64,

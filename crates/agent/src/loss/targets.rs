@@ -12,8 +12,8 @@ use crate::rescaling::unscale;
 /// π' = softmax(log π / τ), the target policy of the returns. Section D.
 ///
 /// `q` is Q_j and `logits` are those of π, both of the network that is bootstrapped from, or of the online network in
-/// double Q-learning. τ = 1 gives π itself, τ = 0 its greedy policy. Watkins' Q(λ) has the greedy policy of Q_j instead;
-/// without distillation there is no π, and π' is the ε-greedy policy of Q_j.
+/// double Q-learning. τ = 1 gives π itself, τ = 0 its greedy policy. Watkins' Q(λ) has the greedy policy of Q_j
+/// instead; without distillation there is no π, and π' is the ε-greedy policy of Q_j.
 pub fn target_policy(
     returns: &ReturnsConfig,
     loss: &LossConfig,
@@ -100,13 +100,13 @@ pub struct Trajectories<'a> {
 
 /// G_t = r_t + γ_j d_t [V_{t+1} + λ_{t+1} (G_{t+1} − B_{t+1})], and G = V at the last step of the trace. Section A2.
 ///
-/// λ = 0 gives the one-step target r_t + γ_j d_t V_{t+1}; λ = 1 at every step gives the discounted sum of rewards with one
-/// bootstrap at the end of the sequence.
+/// λ = 0 gives the one-step target r_t + γ_j d_t V_{t+1}; λ = 1 at every step gives the discounted sum of rewards with
+/// one bootstrap at the end of the sequence.
 ///
-/// The baseline B is V, and G unrolls to r_t + γd_t V_{t+1} + Σ_{k≥1} c_k (r_{t+k} + γd_{t+k} V_{t+k+1} − V_{t+k}), where
-/// c_k is the product of γd_{t+i−1} λ_{t+i} over i = 1..k. (The paper's product starts at i = 0, the step whose action is
-/// being evaluated; that is a misprint.) Retrace's B is the value of the action taken, so that what a_{t+1} is worth
-/// cancels out and no behaviour policy biases G_t where the values are right.
+/// The baseline B is V, and G unrolls to r_t + γd_t V_{t+1} + Σ_{k≥1} c_k (r_{t+k} + γd_{t+k} V_{t+k+1} − V_{t+k}),
+/// where c_k is the product of γd_{t+i−1} λ_{t+i} over i = 1..k. (The paper's product starts at i = 0, the step whose
+/// action is being evaluated; that is a misprint.) Retrace's B is the value of the action taken, so that what a_{t+1}
+/// is worth cancels out and no behaviour policy biases G_t where the values are right.
 pub fn returns(trajectories: Trajectories<'_>) -> Result<Tensor> {
     let Trajectories { discounts, values, traces, .. } = trajectories;
     let rewards = &against_values(trajectories)?;
@@ -126,8 +126,8 @@ pub fn returns(trajectories: Trajectories<'_>) -> Result<Tensor> {
     Ok(Tensor::f_stack(&backwards, 1)?)
 }
 
-/// G_t = Σ_{k<m} (Π_{i<k} γd_{t+i}) r_{t+k} + (Π_{i<m} γd_{t+i}) V_{t+m}, m = n or as many steps as follow t. R2D2, section
-/// 2.3.
+/// G_t = Σ_{k<m} (Π_{i<k} γd_{t+i}) r_{t+k} + (Π_{i<m} γd_{t+i}) V_{t+m}, m = n or as many steps as follow t. R2D2,
+/// section 2.3.
 ///
 /// `valid` is 1 where a step follows, `[B, T]`. Baselines and traces take no part.
 pub fn n_step_returns(trajectories: Trajectories<'_>, valid: &Tensor, n: usize) -> Result<Tensor> {

@@ -33,8 +33,8 @@ pub struct TdLoss {
     pub normalised: Tensor,
     /// 1 where the trust region lets a step keep its loss, else 0; f32 `[B, T, N]`.
     pub mask: Tensor,
-    /// f64 `[5, N]`, read by [`TdStatistics::new`]. It stays on the device, so that the learner need not wait for it in the
-    /// middle of an update.
+    /// f64 `[5, N]`, read by [`TdStatistics::new`]. It stays on the device, so that the learner need not wait for it in
+    /// the middle of an update.
     pub statistics: Tensor,
 }
 
@@ -47,7 +47,7 @@ pub struct TdStatistics {
     pub sigma_batch: Vec<f64>,
     /// Importance-weighted moments of the batch's errors; 0 for a policy without steps.
     pub moments: Vec<BatchMoments>,
-    /// Number of valid steps that say something of the policy.
+    /// Number of valid steps with information about the policy.
     pub steps: Vec<f64>,
 }
 
@@ -74,8 +74,8 @@ pub fn running_sigmas(scale: &TdScale, device: Device) -> Result<Tensor> {
 /// ½ (δ_t/σ_j)² with δ_t = Q_j(x_t,a_t) − h(G_t), where the trust region permits. Sections A1 and B1.
 ///
 /// σ_j = max(σ_running, σ_batch, ε); `running` holds max(σ_running, ε), from [`running_sigmas`]. A NaN among the errors
-/// makes σ_j NaN. Functional regularisation adds w ½ ((Q_j − Q_j,T)/σ_j)² at every valid step; appendix "Other Things we
-/// Tried". Without normalisation there is no σ_j in either.
+/// makes σ_j NaN. Functional regularisation adds w ½ ((Q_j − Q_j,T)/σ_j)² at every valid step; appendix "Other Things
+/// we Tried". Without normalisation there is no σ_j in either.
 pub fn td_loss(
     config: &LossConfig,
     input: &TdInput,
@@ -108,8 +108,8 @@ pub fn td_loss(
     Ok(TdLoss { loss, error: detached, normalised: normalised.f_detach()?, mask, statistics })
 }
 
-/// Population standard deviation and importance-weighted mean and mean square of the errors of valid steps, and the number
-/// of those steps, each `[N]`.
+/// Population standard deviation and importance-weighted mean and mean square of the errors of valid steps, and the
+/// number of those steps, each `[N]`.
 fn batch_moments(error: &Tensor, batch: &BatchTensors, columns: &PolicyColumns) -> Result<[Tensor; 4]> {
     tch::no_grad(|| {
         let valid = batch.valid.f_unsqueeze(-1)?.f_to_kind(Kind::Double)?;
@@ -133,8 +133,8 @@ fn batch_moments(error: &Tensor, batch: &BatchTensors, columns: &PolicyColumns) 
 /// 0 where |Q − Q_T| > ασ_j and sgn(Q − Q_T) ≠ sgn(Q − h(G)), else 1. Section A1.
 ///
 /// A step loses its loss only where the online value has left the region around the target network's and its TD error
-/// would push it further out. sgn(0) = 0, so a TD error of exactly 0 outside the region is masked too; it has no gradient
-/// anyway.
+/// would push it further out. sgn(0) = 0, so a TD error of exactly 0 outside the region is masked too; it has no
+/// gradient anyway.
 fn trust_region_mask(config: &LossConfig, input: &TdInput, error: &Tensor, sigma: &Tensor) -> Result<Tensor> {
     if !config.trust_region {
         return Ok(error.f_ones_like()?);

@@ -15,7 +15,7 @@ use super::parameters::{Layout, ParameterSet, Weights};
 use super::torso::{Torso, TorsoLayers};
 use crate::config::{AgentConfig, PolicyInput, Precision, QCombination};
 use crate::error::Result;
-use crate::observation::{InputShape, ObservationInput};
+use crate::observation::ObservationInput;
 
 pub use step::{StepInput, StepOutput, StepWeights};
 
@@ -69,7 +69,7 @@ impl ValueNetwork {
     ) -> Self {
         let network = &config.network;
         let (first, start) = (layout.parameters().len(), layout.length());
-        let torso = Torso::new(layout.scope(&format!("{prefix}torso")), &network.torso, input.shape());
+        let torso = Torso::new(layout.scope(&format!("{prefix}torso")), &network.torso, input.parts());
         let features = Features::new(layout.scope(&format!("{prefix}features")), network, actions as i64);
         let policies = config.policies.count as i64;
         let (one_hot, outputs) = match network.policy_input {
@@ -101,12 +101,9 @@ impl ValueNetwork {
 
     /// The torso for the fused kernels, or why they do not support it.
     fn fused_spec(&self, layout: &Layout, input: &ObservationInput) -> std::result::Result<TorsoSpec, String> {
-        let (TorsoLayers::NfNet(net), InputShape::Image(image)) = (&self.torso.layers, input.shape()) else {
-            return Err("it is not a normalizer-free torso".to_owned());
-        };
-        if !input.takes_bytes() {
-            return Err("images are not bytes, or are averaged down".to_owned());
-        }
+        let [layers] = &self.torso.parts[..] else { return Err("observations have several parts".to_owned()) };
+        let TorsoLayers::NfNet(net) = layers else { return Err("it is not a normalizer-free torso".to_owned()) };
+        let Some(image) = input.byte_image() else { return Err("images are not bytes".to_owned()) };
         let spec = net.fused_spec(&layout.parameters()[self.parameters.clone()], layout, image, self.start);
         let spec = spec.ok_or_else(|| "activation or stem has no kernel".to_owned())?;
         spec.unsupported().map_or(Ok(spec), Err)

@@ -10,7 +10,7 @@ use super::layers::{Conv, EncoderLinear, Window, convolve};
 use super::parameters::{Weights, overwrite};
 use super::rnd::RndPair;
 use crate::error::Result;
-use crate::observation::{ImageShape, InputShape, ObservationInput};
+use crate::observation::{ImageShape, ObservationInput};
 
 /// f and RND's two networks, which share their input.
 #[derive(Clone, Debug)]
@@ -73,14 +73,14 @@ impl IntrinsicWeights {
 }
 
 impl FoldedIntrinsic {
-    /// `None` for networks that don't see images of bytes.
+    /// `None` unless observations are exactly one byte image.
     pub fn new(f: &ActionPrediction, rnd: &RndPair, input: &ObservationInput, kind: Kind) -> Option<Self> {
-        let InputShape::Image(image) = input.shape() else { return None };
+        let image = input.byte_image()?;
         let networks = [&f.embedding, &rnd.target.layers, &rnd.predictor.layers].map(EncoderLinear::clone);
-        let Window { kernel, stride, padding } = networks[0].encoder.convolutions.first()?.window;
+        let Window { kernel, stride, padding } = networks[0].encoders[0].convolutions.first()?.window;
         let squares = image.channels == 1 && padding == 0 && kernel % stride == 0;
         let square = if squares { stride } else { 1 };
-        input.takes_bytes().then_some(Self { networks, image, square, kind })
+        Some(Self { networks, image, square, kind })
     }
 
     /// Folds the f32 weights of f, RND's target and RND's predictor. Gradients flow to them.
@@ -99,7 +99,7 @@ impl FoldedIntrinsic {
     fn fold_one(&self, net: &EncoderLinear, weights: &Weights) -> Result<FoldedNet> {
         let ImageShape { mut channels, mut height, mut width } = self.image;
         let mut convolutions = vec![];
-        for (i, conv) in net.encoder.convolutions.iter().enumerate() {
+        for (i, conv) in net.encoders[0].convolutions.iter().enumerate() {
             convolutions.push(if i == 0 { self.first(conv, weights)? } else { self.folded(conv, weights, 1.0)? });
             (height, width) = (conv.window.output(height), conv.window.output(width));
             channels = weights.get(conv.parameters[1]).size()[0];

@@ -5,7 +5,7 @@ use tch::{Kind, Tensor};
 use super::parameters::{Init, ParameterId, Scope, Weights};
 use crate::config::{ConvConfig, StemConfig};
 use crate::error::Result;
-use crate::observation::{ImageShape, InputShape};
+use crate::observation::{ImageShape, InputPart, InputShape};
 
 /// How a layer's weight and bias start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,6 +181,16 @@ impl Encoder {
         encoder
     }
 
+    /// Declares an encoder for each part of an observation.
+    pub fn of_parts(
+        scope: &mut Scope<'_>,
+        convolutions: &[ConvConfig],
+        hidden: &[usize],
+        parts: &[InputPart],
+    ) -> Vec<Self> {
+        parts.iter().map(|part| Self::new(&mut scope.part(&part.name), convolutions, hidden, part.shape)).collect()
+    }
+
     /// `[frames, ..]` as prepared from observations to `[frames, outputs]`.
     pub fn forward(&self, weights: &Weights, input: &Tensor) -> Result<Tensor> {
         let mut x = input.shallow_clone();
@@ -194,26 +204,36 @@ impl Encoder {
     }
 }
 
-/// An encoder and a linear layer: f, each network of RND, and the plain convolutional torso.
+/// Encoders and a linear layer over all of them: f, each network of RND, and the plain convolutional torso.
 #[derive(Clone, Debug)]
 pub struct EncoderLinear {
-    /// The convolutions or hidden layers.
-    pub encoder: Encoder,
+    /// The convolutions or hidden layers of each part of an observation.
+    pub encoders: Vec<Encoder>,
     /// The output layer.
     pub output: Linear,
 }
 
 impl EncoderLinear {
-    /// Declares the output layer `name` above an encoder.
-    pub fn new(scope: &mut Scope<'_>, name: &str, encoder: Encoder, outputs: i64) -> Self {
-        let output = Linear::new(scope.scope(name), encoder.outputs, outputs, LayerInit::FanIn);
-        Self { encoder, output }
+    /// Declares the output layer `name` above encoders.
+    pub fn new(scope: &mut Scope<'_>, name: &str, encoders: Vec<Encoder>, outputs: i64) -> Self {
+        let inputs = encoders.iter().map(|encoder| encoder.outputs).sum();
+        let output = Linear::new(scope.scope(name), inputs, outputs, LayerInit::FanIn);
+        Self { encoders, output }
     }
 
-    /// `[frames, ..]` as prepared from observations to `[frames, outputs]`.
-    pub fn forward(&self, weights: &Weights, input: &Tensor) -> Result<Tensor> {
-        self.output.forward(weights, &self.encoder.forward(weights, input)?)
+    /// `[frames, ..]` of each part as prepared from observations to `[frames, outputs]`.
+    pub fn forward(&self, weights: &Weights, inputs: &[Tensor]) -> Result<Tensor> {
+        let encoded = self.encoders.iter().zip(inputs).map(|(encoder, input)| encoder.forward(weights, input));
+        self.output.forward(weights, &side_by_side(encoded.collect::<Result<_>>()?)?)
     }
+}
+
+/// `[frames, ..]` of each part as one tensor.
+pub fn side_by_side(parts: Vec<Tensor>) -> Result<Tensor> {
+    Ok(match &parts[..] {
+        [part] => part.shallow_clone(),
+        parts => Tensor::f_cat(parts, -1)?,
+    })
 }
 
 #[cfg(test)]

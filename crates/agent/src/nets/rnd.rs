@@ -8,7 +8,7 @@ use super::layers::{Encoder, EncoderLinear};
 use super::parameters::{Layout, Weights};
 use crate::config::NetworkConfig;
 use crate::error::Result;
-use crate::observation::InputShape;
+use crate::observation::ObservationInput;
 
 /// Description of one of the two networks, which have the same shape.
 #[derive(Clone, Debug)]
@@ -20,11 +20,12 @@ pub struct RndNet {
 }
 
 impl RndNet {
-    fn new(name: &str, config: &NetworkConfig, input: InputShape) -> Self {
+    fn new(name: &str, config: &NetworkConfig, input: &ObservationInput) -> Self {
         let mut layout = Layout::default();
         let mut scope = layout.scope(name);
-        let encoder = Encoder::new(&mut scope, &config.intrinsic.convolutions, &config.torso.hidden, input);
-        let layers = EncoderLinear::new(&mut scope, "output", encoder, config.intrinsic.rnd_output as i64);
+        let (convolutions, hidden) = (&config.intrinsic.convolutions, &config.torso.hidden);
+        let encoders = Encoder::of_parts(&mut scope, convolutions, hidden, input.parts());
+        let layers = EncoderLinear::new(&mut scope, "output", encoders, config.intrinsic.rnd_output as i64);
         Self { layout: Arc::new(layout), layers }
     }
 }
@@ -40,7 +41,7 @@ pub struct RndPair {
 
 impl RndPair {
     /// Declares the parameters of both networks. The configuration must be valid for these observations.
-    pub fn new(config: &NetworkConfig, input: InputShape) -> Self {
+    pub fn new(config: &NetworkConfig, input: &ObservationInput) -> Self {
         let net = |name| RndNet::new(name, config, input);
         Self { target: net("rnd.target"), predictor: net("rnd.predictor") }
     }
@@ -48,9 +49,9 @@ impl RndPair {
     /// err = ‖ĝ(x) − g(x)‖² for each frame. Appendix "Random Network Distillation".
     ///
     /// Gradients flow only to the predictor.
-    pub fn error(&self, target: &Weights, predictor: &Weights, input: &Tensor) -> Result<Tensor> {
-        let expected = self.target.layers.forward(target, input)?.f_detach()?;
-        let difference = self.predictor.layers.forward(predictor, input)?.f_sub(&expected)?;
+    pub fn error(&self, target: &Weights, predictor: &Weights, inputs: &[Tensor]) -> Result<Tensor> {
+        let expected = self.target.layers.forward(target, inputs)?.f_detach()?;
+        let difference = self.predictor.layers.forward(predictor, inputs)?.f_sub(&expected)?;
         Ok(difference.f_square()?.f_sum_dim_intlist(&[-1i64][..], false, Kind::Float)?)
     }
 }

@@ -1,25 +1,25 @@
-//! The torso, which processes an observation: one of four networks.
+//! The torso, which processes an observation: for each of its parts, one of four kinds of network.
 
 use tch::Tensor;
 
-use super::layers::{Encoder, EncoderLinear};
+use super::layers::{Encoder, EncoderLinear, side_by_side};
 use super::parameters::{Scope, Weights};
 use super::torso_nfnet::NfNet;
 use super::torso_resnet::ResNet;
 use crate::config::{TorsoConfig, TorsoKind};
 use crate::error::Result;
-use crate::observation::InputShape;
+use crate::observation::{InputPart, InputShape};
 
-/// The network that processes an observation.
+/// The networks that process an observation; their outputs follow one another.
 #[derive(Clone, Debug)]
 pub struct Torso {
-    /// Its layers.
-    pub layers: TorsoLayers,
+    /// The network of each part.
+    pub parts: Vec<TorsoLayers>,
     /// Number of output values.
     pub outputs: i64,
 }
 
-/// Layers of a torso.
+/// The network that processes one part of an observation.
 #[derive(Clone, Debug)]
 pub enum TorsoLayers {
     /// Normalizer-free residual network.
@@ -33,46 +33,65 @@ pub enum TorsoLayers {
 }
 
 impl Torso {
-    /// Declares the configured network for images, linear layers for flat observations.
-    pub fn new(mut scope: Scope<'_>, config: &TorsoConfig, input: InputShape) -> Self {
-        let (layers, outputs) = match (input, config.kind) {
-            (InputShape::Image(mut image), TorsoKind::Nfnet) => {
-                (TorsoLayers::NfNet(NfNet::new(scope, config, &mut image)), image.values())
-            }
-            (InputShape::Image(mut image), TorsoKind::Resnet) => {
-                (TorsoLayers::ResNet(ResNet::new(scope, config, &mut image)), image.values())
-            }
-            (InputShape::Image(_), TorsoKind::Dqn) => {
-                let (encoder, outputs) =
-                    (Encoder::new(&mut scope, &config.convolutions, &[], input), config.linear as i64);
-                (TorsoLayers::Dqn(EncoderLinear::new(&mut scope, "linear", encoder, outputs)), outputs)
-            }
-            (InputShape::Flat(_), _) => {
-                let encoder = Encoder::new(&mut scope, &[], &config.hidden, input);
-                let outputs = encoder.outputs;
-                (TorsoLayers::Mlp(encoder), outputs)
-            }
-        };
-        Self { layers, outputs }
+    /// Declares the configured network for each image, linear layers for each vector.
+    pub fn new(mut scope: Scope<'_>, config: &TorsoConfig, parts: &[InputPart]) -> Self {
+        let part = |part: &InputPart| TorsoLayers::new(scope.part(&part.name), config, part.shape);
+        let (parts, outputs): (Vec<_>, Vec<_>) = parts.iter().map(part).unzip();
+        Self { parts, outputs: outputs.iter().sum() }
     }
 
-    /// Number of residual blocks that stochastic depth applies to.
+    /// Number of residual blocks that stochastic depth applies to: the images' networks drop the same ones together.
     pub fn droppable_blocks(&self) -> usize {
-        if let TorsoLayers::NfNet(net) = &self.layers { net.blocks() } else { 0 }
+        let blocks = |layers: &TorsoLayers| if let TorsoLayers::NfNet(net) = layers { net.blocks() } else { 0 };
+        self.parts.iter().map(blocks).max().unwrap_or(0)
     }
 
     /// Derives the weights of a forward pass.
     pub fn prepare(&self, weights: &mut Weights) -> Result<()> {
-        if let TorsoLayers::NfNet(net) = &self.layers { net.prepare(weights) } else { Ok(()) }
+        for layers in &self.parts {
+            if let TorsoLayers::NfNet(net) = layers {
+                net.prepare(weights)?;
+            }
+        }
+        Ok(())
     }
 
-    /// `[frames, ..]` as prepared from observations to `[frames, outputs]`; `keep` is `[blocks, frames]`.
-    pub fn forward(&self, weights: &Weights, input: &Tensor, keep: Option<&Tensor>) -> Result<Tensor> {
-        match &self.layers {
-            TorsoLayers::NfNet(net) => net.forward(weights, input, keep),
-            TorsoLayers::ResNet(net) => net.forward(weights, input),
-            TorsoLayers::Dqn(net) => Ok(net.forward(weights, input)?.f_relu()?),
-            TorsoLayers::Mlp(net) => net.forward(weights, input),
+    /// `[frames, ..]` of each part as prepared from observations to `[frames, outputs]`; `keep` is `[blocks, frames]`.
+    pub fn forward(&self, weights: &Weights, inputs: &[Tensor], keep: Option<&Tensor>) -> Result<Tensor> {
+        let outputs = self.parts.iter().zip(inputs).map(|(layers, input)| layers.forward(weights, input, keep));
+        side_by_side(outputs.collect::<Result<_>>()?)
+    }
+}
+
+impl TorsoLayers {
+    /// Declares the network for a part of this shape; also returns the number of its outputs.
+    fn new(mut scope: Scope<'_>, config: &TorsoConfig, input: InputShape) -> (Self, i64) {
+        match (input, config.kind) {
+            (InputShape::Image(mut image), TorsoKind::Nfnet) => {
+                (Self::NfNet(NfNet::new(scope, config, &mut image)), image.values())
+            }
+            (InputShape::Image(mut image), TorsoKind::Resnet) => {
+                (Self::ResNet(ResNet::new(scope, config, &mut image)), image.values())
+            }
+            (InputShape::Image(_), TorsoKind::Dqn) => {
+                let encoder = Encoder::new(&mut scope, &config.convolutions, &[], input);
+                let outputs = config.linear as i64;
+                (Self::Dqn(EncoderLinear::new(&mut scope, "linear", vec![encoder], outputs)), outputs)
+            }
+            (InputShape::Flat(_), _) => {
+                let encoder = Encoder::new(&mut scope, &[], &config.hidden, input);
+                let outputs = encoder.outputs;
+                (Self::Mlp(encoder), outputs)
+            }
+        }
+    }
+
+    fn forward(&self, weights: &Weights, input: &Tensor, keep: Option<&Tensor>) -> Result<Tensor> {
+        match self {
+            Self::NfNet(net) => net.forward(weights, input, keep),
+            Self::ResNet(net) => net.forward(weights, input),
+            Self::Dqn(net) => Ok(net.forward(weights, std::slice::from_ref(input))?.f_relu()?),
+            Self::Mlp(net) => net.forward(weights, input),
         }
     }
 }

@@ -39,7 +39,7 @@ fn config(case: &Case) -> AgentConfig {
 fn observation(network: &Value) -> ObservationSpec {
     let [frames, height, width]: [usize; 3] = get(network, "observation");
     let shape = if frames == 1 { vec![height, width] } else { vec![height, width, frames] };
-    ObservationSpec { shape, kind: ObservationKind::U8 }
+    ObservationSpec::array(shape, ObservationKind::U8)
 }
 
 /// A learner with the parameters of a case.

@@ -62,8 +62,12 @@ pub fn get<T: DeserializeOwned>(value: &Value, field: &str) -> T {
 
 impl Case {
     pub fn observation(&self) -> ObservationSpec {
-        let [_, height, width]: [usize; 3] = get(&self.description["network"], "observation");
-        ObservationSpec { shape: vec![height, width], kind: ObservationKind::U8 }
+        let network = &self.description["network"];
+        if network.get("parts").is_some() {
+            return ObservationSpec { parts: get(network, "parts") };
+        }
+        let [_, height, width]: [usize; 3] = get(network, "observation");
+        ObservationSpec::array(vec![height, width], ObservationKind::U8)
     }
 
     pub fn actions(&self) -> usize {
@@ -133,6 +137,9 @@ fn network_config(network: &Value, config: &mut NetworkConfig) {
                 channels: get(s, "channels"),
                 stride: get(s, "stride"),
             };
+            if torso.get("hidden").is_some() {
+                config.torso.hidden = get(torso, "hidden");
+            }
             config.torso.activation = get::<Activation>(torso, "activation");
             config.torso.alpha = get(torso, "alpha");
             config.torso.squeeze_excite_ratio = get(torso, "squeeze_excite_ratio");

@@ -7,6 +7,8 @@ use agent::nets::parameters::{Layout, ParameterSet};
 use agent::nets::rnd::RndPair;
 use agent::nets::torso::Torso;
 use agent::observation::ObservationInput;
+use agent::{NetworkParameters, Networks};
+use std::collections::HashSet;
 use std::sync::Arc;
 use tch::{Device, Kind, Tensor};
 
@@ -17,7 +19,7 @@ fn input(case: &Case) -> ObservationInput {
 }
 
 /// `[.., 1, H, W]` bytes as the networks take them.
-fn frames(case: &Case, name: &str) -> Tensor {
+fn frames(case: &Case, name: &str) -> Vec<Tensor> {
     let input = input(case);
     let host = case.host(name);
     let frames = host.bytes.len() / input.spec().bytes();
@@ -26,7 +28,7 @@ fn frames(case: &Case, name: &str) -> Tensor {
 
 fn check_torso(case: &Case, has_keep: bool) {
     let mut layout = Layout::default();
-    let torso = Torso::new(layout.scope("torso"), &case.config().network.torso, input(case).shape());
+    let torso = Torso::new(layout.scope("torso"), &case.config().network.torso, input(case).parts());
     let layout = Arc::new(layout);
     let mut parameters = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
     load(&case.tensors, "parameters.", &mut parameters, |_| true);
@@ -63,11 +65,11 @@ fn plain_torso_agrees_with_the_reference() {
 
 #[test]
 fn features_core_and_heads_agree_with_the_reference() {
-    for case in cases("forward_network") {
+    for case in cases("forward_network").into_iter().chain(cases("forward_parts")) {
         let config = case.config();
         let net = AgentNet::new(&config, input(&case), case.actions());
         let mut parameters = ParameterSet::zeros(&net.layout, Device::Cpu).unwrap();
-        load(&case.tensors, "parameters.", &mut parameters, |_| true);
+        load(&case.tensors, "parameters.", &mut parameters, is_agents);
         let weights = net.prepare(&parameters).unwrap();
         let mut batch = read_batch(&case.tensors, "batch");
         // The file holds outputs for padding too, so every observation counts as valid here.
@@ -88,10 +90,33 @@ fn features_core_and_heads_agree_with_the_reference() {
     }
 }
 
+/// Whether a parameter is the value and policy network's.
+fn is_agents(name: &str) -> bool {
+    !name.starts_with("action_prediction.") && !name.starts_with("rnd.")
+}
+
+#[test]
+fn embedding_and_novelty_of_several_parts_agree_with_the_reference() {
+    for case in cases("forward_parts") {
+        let networks = Networks::new(&case.config(), &case.observation(), case.actions()).unwrap();
+        let mut parameters = NetworkParameters::zeros(&networks, Device::Cpu).unwrap();
+        for set in parameters.sets_mut() {
+            let own: HashSet<_> = set.named().map(|(name, _)| name.to_owned()).collect();
+            load(&case.tensors, "parameters.", set, |name| own.contains(name));
+        }
+        let NetworkParameters { action_prediction, rnd_target, rnd_predictor, .. } = &parameters;
+        let frames = frames(&case, "batch.observations");
+        let embedding = networks.action_prediction.embed(&action_prediction.weights(), &frames).unwrap();
+        case.assert_close("embedding", &embedding);
+        let error = networks.rnd.error(&rnd_target.weights(), &rnd_predictor.weights(), &frames).unwrap();
+        case.assert_close("rnd_error", &error);
+    }
+}
+
 #[test]
 fn action_prediction_agrees_with_the_reference() {
     for case in cases("forward_action_prediction") {
-        let net = ActionPrediction::new(&case.config().network, input(&case).shape(), case.actions());
+        let net = ActionPrediction::new(&case.config().network, &input(&case), case.actions());
         let mut parameters = ParameterSet::zeros(&net.layout, Device::Cpu).unwrap();
         load(&case.tensors, "parameters.", &mut parameters, |_| true);
         let weights = parameters.weights();
@@ -105,7 +130,7 @@ fn action_prediction_agrees_with_the_reference() {
 #[test]
 fn random_network_distillation_agrees_with_the_reference() {
     for case in cases("forward_rnd") {
-        let pair = RndPair::new(&case.config().network, input(&case).shape());
+        let pair = RndPair::new(&case.config().network, &input(&case));
         let mut target = ParameterSet::zeros(&pair.target.layout, Device::Cpu).unwrap();
         let mut predictor = ParameterSet::zeros(&pair.predictor.layout, Device::Cpu).unwrap();
         load(&case.tensors, "parameters.", &mut target, |name| name.starts_with("rnd.target."));

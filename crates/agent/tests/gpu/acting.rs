@@ -75,7 +75,7 @@ impl Turns {
     fn random(environments: &[usize], observation: &ObservationSpec, random: &mut Random, pair: &Pair) -> Self {
         let rows = environments.len();
         let networks = &pair.plain.networks;
-        let observations: Vec<u8> = match observation.kind {
+        let observations: Vec<u8> = match observation.kind() {
             ObservationKind::U8 => (0..rows * observation.bytes()).map(|_| random.random::<u8>()).collect(),
             ObservationKind::F32 => (0..rows * observation.values())
                 .flat_map(|_| (random.sample::<f64, _>(StandardNormal) as f32).to_le_bytes())
@@ -241,14 +241,14 @@ fn graphs_agree_without_memory_on_flat_observations() {
     config.network.recurrent = false;
     config.loss.q_heads = QHeads::Single;
     config.loss.distillation = false;
-    play(&config, Precision::Auto, &ObservationSpec { shape: vec![6], kind: ObservationKind::F32 });
+    play(&config, Precision::Auto, &ObservationSpec::array(vec![6], ObservationKind::F32));
 }
 
 /// Floats are not converted, so networks read them as they were gathered.
 #[test]
 fn graphs_agree_on_images_of_floats() {
     let config = tiny();
-    play(&config, Precision::Auto, &ObservationSpec { shape: vec![24, 24], kind: ObservationKind::F32 });
+    play(&config, Precision::Auto, &ObservationSpec::array(vec![24, 24], ObservationKind::F32));
 }
 
 /// Actors and evaluators are two networks over one table of states, whose steps overlap.

@@ -63,9 +63,9 @@ fn one_update_agrees_with_the_cpu() {
     }
 }
 
-/// The greedy action of fresh parameters hangs on differences that 16 bits don't see, and with it a part of the targets;
-/// and with noise for images most of a gradient cancels out over the frames. So the bound is wide: what it shows is that no
-/// part is missing, scaled or of the wrong sign. The pieces have close bounds, in the other files.
+/// The greedy action of fresh parameters depends on differences that 16 bits don't see, and with it a part of the
+/// targets; and with noise for images most of a gradient cancels out over the frames. So the bound is wide: what it
+/// shows is that no part is missing, scaled or of the wrong sign. The pieces have close bounds, in the other files.
 #[test]
 fn gradients_of_an_update_agree_with_the_cpu() {
     for seed in [1, 2] {
@@ -121,18 +121,20 @@ fn follow(config: &AgentConfig, updates: usize, left: f64) {
     assert!(found < left, "{found} of the loss is left");
 }
 
-/// Batches that can be learned by heart: returns hang on nothing that is learned, and no bound takes a step's loss away.
+/// Batches that can be learned by heart: returns depend on nothing that is learned, and no bound takes a step's loss
+/// away.
 #[test]
 fn two_hundred_updates_follow_the_loss_curve_of_f32() {
     let mut config = config();
     config.optimizer.learning_rate = 1e-4;
     (config.policies.gamma_max, config.policies.gamma_min) = (0.0, 0.0);
-    (config.loss.trust_region, config.loss.kl_bound) = (false, 1e9);
+    (config.loss.trust_region, config.loss.kl_bound) = (false, 1e6);
     follow(&config, 200, 0.3);
 }
 
 /// Returns and bounds as they are, until the bounds take over: from then on the loss falls when one policy after the
-/// other passes the bound on its KL divergence, all steps together, and one update earlier or later is a large difference.
+/// other passes the bound on its KL divergence, all steps together, and one update earlier or later is a large
+/// difference.
 #[test]
 fn the_whole_agent_follows_the_loss_curve_of_f32_up_to_its_bounds() {
     let mut config = config();
@@ -155,7 +157,10 @@ fn small_rnd_errors_of_learning_and_acting_agree() {
         assert!(updates.next().is_some(), "RND does not learn");
     }
     let mut network = ActingNetwork::new(&config, &screen(), ACTIONS, GPU).unwrap();
-    network.refresh(&learner.parameters(ParameterSource::Online).unwrap()).unwrap();
+    let parameters = learner.parameters(ParameterSource::Online).unwrap();
+    // The network copies them on a stream of its own.
+    tch::Cuda::synchronize(0);
+    network.refresh(&parameters).unwrap();
     let wanted = learner.step(&sequences).unwrap().rnd.mean;
     let bytes = screen().bytes();
     let learned = LENGTHS.iter().enumerate().flat_map(|(sequence, &length)| {

@@ -45,7 +45,7 @@ pub fn narrow() -> AgentConfig {
 }
 
 pub fn screen() -> ObservationSpec {
-    ObservationSpec { shape: vec![210, 160], kind: ObservationKind::U8 }
+    ObservationSpec::array(vec![210, 160], ObservationKind::U8)
 }
 
 /// ‖a - b‖ / ‖b‖.

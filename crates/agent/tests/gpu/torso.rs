@@ -138,7 +138,7 @@ fn other_widths_and_another_stem_agree() {
 
 #[test]
 fn quick_torso_agrees() {
-    let observation = ObservationSpec { shape: vec![105, 80], kind: ObservationKind::U8 };
+    let observation = ObservationSpec::array(vec![105, 80], ObservationKind::U8);
     let case = Case { config: quick(), observation, steps: STEPS };
     compare_on(Device::Cpu, &case, None);
     compare_on(Device::Cpu, &case, Some(&keep(6)));

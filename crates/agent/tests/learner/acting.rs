@@ -318,7 +318,7 @@ fn folded_intrinsic_networks_agree_with_the_networks() {
     for (shape, first) in [(vec![21, 16], same(4, 2)), (vec![21, 16], same(3, 2)), (vec![9, 8, 3], same(4, 2))] {
         let mut config = setup::config();
         config.network.intrinsic.convolutions = vec![first, padded];
-        let observation = ObservationSpec { shape, kind: ObservationKind::U8 };
+        let observation = ObservationSpec::array(shape, ObservationKind::U8);
         let learner = Learner::new(&config, &observation, ACTIONS, 3, Device::Cpu).unwrap();
         let networks = &learner.networks;
         let NetworkParameters { action_prediction, rnd_target, rnd_predictor, .. } =
@@ -334,7 +334,7 @@ fn folded_intrinsic_networks_agree_with_the_networks() {
         // Not the first rows of their memory.
         let frames = form.frames(&observations.narrow(0, 1, 4)).unwrap();
         let found = [folded.f.forward(&frames).unwrap(), folded.rnd.error(&frames).unwrap()];
-        let frames = networks.input().prepare(&observations).unwrap().narrow(0, 1, 4);
+        let frames = networks.input().prepare(&observations.narrow(0, 1, 4)).unwrap();
         let expected = [
             networks.action_prediction.embed(&f, &frames).unwrap(),
             networks.rnd.error(&target, &predictor, &frames).unwrap(),

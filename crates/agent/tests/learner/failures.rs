@@ -152,7 +152,7 @@ fn names_a_non_finite_gradient() {
 #[test]
 fn refuses_invalid_configurations_and_observations() {
     let refused = |shape: Vec<usize>, actions: usize| {
-        let spec = ObservationSpec { shape, kind: ObservationKind::U8 };
+        let spec = ObservationSpec::array(shape, ObservationKind::U8);
         Learner::new(&setup::config(), &spec, actions, 0, Device::Cpu).unwrap_err().to_string()
     };
     assert!(refused(vec![], 2).contains("the observation's shape is []"));

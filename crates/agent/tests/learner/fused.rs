@@ -10,7 +10,7 @@ const R2D2: &str = include_str!("../../../../configs/r2d2.toml");
 
 /// Why each network's torso falls back, for images of this shape.
 fn torsos(config: &AgentConfig, shape: &[usize]) -> Vec<Option<String>> {
-    let observation = ObservationSpec { shape: shape.to_vec(), kind: ObservationKind::U8 };
+    let observation = ObservationSpec::array(shape.to_vec(), ObservationKind::U8);
     Networks::new(config, &observation, 18).unwrap().agent.unfused_torsos()
 }
 

@@ -4,12 +4,13 @@ use agent::Random;
 use agent::config::{NetworkConfig, TorsoKind};
 use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, StepReport, random_batch};
 use rand::SeedableRng;
+use replay::SequenceBatch;
 use tch::Device;
 
 use crate::setup::{self, ACTIONS, QUICK, TINY, preset};
 
 fn image(height: usize, width: usize) -> ObservationSpec {
-    ObservationSpec { shape: vec![height, width], kind: ObservationKind::U8 }
+    ObservationSpec::array(vec![height, width], ObservationKind::U8)
 }
 
 #[test]
@@ -48,16 +49,48 @@ fn every_torso_takes_images_of_any_size() {
         for shape in [vec![1, 1], vec![5, 10], vec![24, 24], vec![11, 3, 3], vec![60, 43]] {
             let mut config = setup::config();
             config.network.torso.kind = kind;
-            let spec = ObservationSpec { shape, kind: ObservationKind::U8 };
+            let spec = ObservationSpec::array(shape, ObservationKind::U8);
             let mut learner = Learner::new(&config, &spec, 3, 0, Device::Cpu).unwrap();
             let batch = random_batch(&learner.networks, 4, &[4, 2], &mut Random::seed_from_u64(0));
-            learner.step(&batch).unwrap_or_else(|e| panic!("{kind:?} {:?}: {e}", spec.shape));
+            learner.step(&batch).unwrap_or_else(|e| panic!("{kind:?} {spec:?}: {e}"));
         }
     }
     // The paper's stages, too, come down to one pixel and no further.
     let mut config = AgentConfig::default();
     config.network.intrinsic = preset(TINY).intrinsic;
     assert!(Networks::new(&config, &image(3, 2), 3).is_ok());
+}
+
+#[test]
+fn every_part_of_an_observation_gets_layers_of_its_own() {
+    for (kind, last) in [(TorsoKind::Nfnet, "stage1.block0.skip_gain"), (TorsoKind::Dqn, "linear.bias")] {
+        let mut config = setup::config();
+        config.network.torso.kind = kind;
+        let mut learner = Learner::new(&config, &setup::parts(), 3, 0, Device::Cpu).unwrap();
+        let networks = &learner.networks;
+        let layouts = [&networks.agent.layout, &networks.action_prediction.layout, &networks.rnd.target.layout];
+        let names: Vec<&str> = layouts.iter().flat_map(|l| l.parameters()).map(|p| p.name.as_str()).collect();
+        for image in ["camera", "map"] {
+            assert!(names.contains(&&*format!("torso.{image}.{last}")), "{names:?}");
+            assert!(names.contains(&&*format!("action_prediction.{image}.conv1.weight")), "{names:?}");
+            assert!(names.contains(&&*format!("rnd.target.{image}.conv1.weight")), "{names:?}");
+        }
+        assert!(
+            names.contains(&"torso.place.0.linear1.weight") && names.contains(&"rnd.target.place.0.linear1.weight")
+        );
+        // Both images drop the same blocks.
+        assert_eq!(networks.agent.droppable_blocks(), if kind == TorsoKind::Nfnet { 3 } else { 0 });
+        let batch = random_batch(&learner.networks, 5, &[5, 3], &mut Random::seed_from_u64(0));
+        assert_intrinsic_losses_fall(&mut learner, &batch);
+        // What replay returns past the end of a sequence may be anything; a float within it must be a number.
+        let mut batch = batch;
+        let bytes = setup::parts().bytes();
+        batch.observations[8 * bytes..].fill(0xff);
+        learner.step(&batch).unwrap();
+        batch.observations[6 * bytes + 36 + 4..][..4].fill(0xff);
+        let error = learner.step(&batch).unwrap_err().to_string();
+        assert!(error.contains("sequence 1, observation 1, element 1"), "{error}");
+    }
 }
 
 #[test]
@@ -68,11 +101,16 @@ fn flat_observations_get_linear_layers() {
     let torso: Vec<&&str> = names.iter().filter(|name| name.starts_with("torso.")).collect();
     assert_eq!(torso, [&"torso.linear1.weight", &"torso.linear1.bias"]);
     let batch = random_batch(&learner.networks, 5, &[5, 3], &mut Random::seed_from_u64(0));
-    let first = learner.step(&batch).unwrap().losses;
+    assert_intrinsic_losses_fall(&mut learner, &batch);
+}
+
+/// Checks that f and RND learn from 30 updates on a batch.
+fn assert_intrinsic_losses_fall(learner: &mut Learner, batch: &SequenceBatch) {
+    let first = learner.step(batch).unwrap().losses;
     for _ in 0..30 {
-        learner.step(&batch).unwrap();
+        learner.step(batch).unwrap();
     }
-    let last = learner.step(&batch).unwrap().losses;
+    let last = learner.step(batch).unwrap().losses;
     assert!(last.action_prediction < first.action_prediction && last.rnd < first.rnd, "{first:?} {last:?}");
 }
 

@@ -4,7 +4,9 @@ use agent::Random;
 use agent::batch::{BatchShape, BatchTensors};
 use agent::config::{ConvConfig, NetworkConfig, StageConfig, StemConfig};
 use agent::loader::LoadedBatch;
-use agent::{AgentConfig, Learner, Networks, ObservationKind, ObservationSpec, SequenceBatch, random_batch};
+use agent::{
+    AgentConfig, Learner, Networks, ObservationKind, ObservationPart, ObservationSpec, SequenceBatch, random_batch,
+};
 use rand::SeedableRng;
 use tch::Device;
 
@@ -45,11 +47,23 @@ pub fn config() -> AgentConfig {
 }
 
 pub fn image() -> ObservationSpec {
-    ObservationSpec { shape: vec![7, 5], kind: ObservationKind::U8 }
+    ObservationSpec::array(vec![7, 5], ObservationKind::U8)
 }
 
 pub fn flat() -> ObservationSpec {
-    ObservationSpec { shape: vec![6], kind: ObservationKind::F32 }
+    ObservationSpec::array(vec![6], ObservationKind::F32)
+}
+
+/// Two images, of bytes and of floats, and a vector, with padding between them.
+pub fn parts() -> ObservationSpec {
+    let part = |name: &str, shape: &[usize], kind| ObservationPart { name: name.into(), shape: shape.into(), kind };
+    ObservationSpec {
+        parts: vec![
+            part("camera", &[7, 5, 1], ObservationKind::U8),
+            part("map", &[6, 4], ObservationKind::F32),
+            part("place.0", &[3], ObservationKind::F32),
+        ],
+    }
 }
 
 pub fn learner(config: &AgentConfig) -> Learner {

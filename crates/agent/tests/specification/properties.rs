@@ -59,7 +59,8 @@ fn rescaling_is_odd_and_grows() {
     }
 }
 
-/// G_t = r_t + γd_t V_{t+1} + Σ_k (Π_i γd_{t+i−1} λ_{t+i}) (r_{t+k} + γd_{t+k} V_{t+k+1} − V_{t+k}), every product anew.
+/// G_t = r_t + γd_t V_{t+1} + Σ_k (Π_i γd_{t+i−1} λ_{t+i}) (r_{t+k} + γd_{t+k} V_{t+k+1} − V_{t+k}), every product
+/// anew.
 fn return_as_a_sum(gamma: f32, steps: &Trajectory<'_>, t: usize) -> f64 {
     let at = |values: &[f32], i: usize| f64::from(values[i]);
     let discount = |i: usize| f64::from(gamma) * at(steps.discounts, i);

@@ -22,7 +22,7 @@ fn networks_agree_on_the_error() {
     let networks = Networks::new(&setup::config(), &setup::flat(), setup::ACTIONS).unwrap();
     let parameters = NetworkParameters::initialised(&networks, &mut Random::seed_from_u64(1), Device::Cpu).unwrap();
     let (target, predictor) = (parameters.rnd_target.weights(), parameters.rnd_predictor.weights());
-    let x = Tensor::from_slice(&[0.1f32, -0.4, 0.0, 1.0, 0.7, 2.0, 1.5, -2.0, 0.3, 0.2, 0.0, 0.9]).view([2, 6]);
+    let x = [Tensor::from_slice(&[0.1f32, -0.4, 0.0, 1.0, 0.7, 2.0, 1.5, -2.0, 0.3, 0.2, 0.0, 0.9]).view([2, 6])];
     let rows = |x: Tensor| -> Vec<Vec<f32>> { x.try_into().unwrap() };
     let g = rows(networks.rnd.target.layers.forward(&target, &x).unwrap());
     let predicted = rows(networks.rnd.predictor.layers.forward(&predictor, &x).unwrap());

@@ -36,8 +36,8 @@ const STEPS_PER_CELL: usize = 11;
 ///
 /// **Reward.** 1 for opening the door, nothing else.
 ///
-/// **Observation.** The grid within a border of wall, n + 2 cells wide and high. A cell is one pixel, or as many as make
-/// the image at least 10 x 10. Floor 0, wall 64, door 96, player 128 (255 with the key), key 192.
+/// **Observation.** The grid within a border of wall, n + 2 cells wide and high. A cell is one pixel, or as many as
+/// make the image at least 10 x 10. Floor 0, wall 64, door 96, player 128 (255 with the key), key 192.
 ///
 /// **Actions.** `up`, `right`, `down`, `left`.
 ///

@@ -15,9 +15,9 @@ const LEFT: usize = 1;
 
 /// A cue, `delay` blank images, a question.
 ///
-/// **Rules.** The first image is the cue: its left or right half is lit, at random. Then come `delay` blank images, then
-/// the question, a bar at the top. The agent must wait for the question and then answer with the cue's side. Any answer
-/// terminates the episode, even one before the question.
+/// **Rules.** The first image is the cue: its left or right half is lit, at random. Then come `delay` blank images,
+/// then the question, a bar at the top. The agent must wait for the question and then answer with the cue's side. Any
+/// answer terminates the episode, even one before the question.
 ///
 /// **Reward.** 1 for the right answer; -1 for a wrong, missing or early one; 0 for waiting.
 ///

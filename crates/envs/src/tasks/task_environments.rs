@@ -61,6 +61,7 @@ impl TaskEnvironments {
         let spec = EnvSpec {
             observation_shape: vec![height, width],
             observation_kind: ObservationKind::U8,
+            observation_parts: vec![],
             action_names: task.action_names().iter().map(|&name| name.to_owned()).collect(),
             frames_per_step: 1,
             name,

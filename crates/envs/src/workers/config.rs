@@ -37,6 +37,8 @@ pub struct WorkerConfig {
     pub max_side: Option<usize>,
     /// What the agent sees of the images.
     pub view: View,
+    /// Whether a Gymnasium environment is made so that it can [`render`](crate::Environments::render).
+    pub render: bool,
     /// Time limits.
     pub limits: Limits,
 }
@@ -95,6 +97,7 @@ impl WorkerConfig {
             ram: Vec::new(),
             max_side: None,
             view: View::default(),
+            render: false,
             limits: Limits::default(),
         }
     }
@@ -157,7 +160,13 @@ impl WorkerConfig {
                 "ram": self.ram,
             }),
             EnvId::Gym { module, id } => {
-                json!({ "kind": "gym", "module": module, "id": id, "max_frames": self.frame_cap })
+                json!({
+                    "kind": "gym",
+                    "module": module,
+                    "id": id,
+                    "max_frames": self.frame_cap,
+                    "render": self.render,
+                })
             }
             EnvId::Task(name) => json!({ "kind": "task", "name": name }),
         };

@@ -2,8 +2,8 @@
 //!
 //! In this order, little-endian, for each environment: its action (u32), the number of the episode to begin at the next
 //! reset (u64), a record of the last request's outcome, the requested bytes of an Atari game's RAM after the last step,
-//! and three observations. Two of them are slots that take turns, so that the observation for which an action was chosen
-//! stays intact while the worker writes the next one; the third is the one that ended the last episode.
+//! and three observations. Two of them are slots that take turns, so that the observation for which an action was
+//! chosen stays intact while the worker writes the next one; the third is the one that ended the last episode.
 
 use serde::Serialize;
 

@@ -1,7 +1,7 @@
 //! The 16-byte header of every request and reply.
 
 /// Version of the protocol, which both sides must share.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;
@@ -24,6 +24,8 @@ pub enum Request {
     Restore = 6,
     /// Close the environments and exit.
     Close = 7,
+    /// Render one environment; the reply is a picture.
+    Render = 8,
 }
 
 impl Request {
@@ -37,6 +39,7 @@ impl Request {
             Self::Save => "save",
             Self::Restore => "restore",
             Self::Close => "close",
+            Self::Render => "render",
         }
     }
 }

@@ -14,6 +14,8 @@ use procfs::{ProcError, ProcResult};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use crate::error::WorkerEnd;
+
 /// Bytes of a worker's output that are kept for error messages.
 const TAIL_BYTES: usize = 2000;
 /// How long to wait for a process that has closed its socket or was killed.
@@ -33,8 +35,8 @@ pub struct Process {
 impl Process {
     /// Starts `python package` with one end of a socket as standard input and the shared memory as standard output.
     ///
-    /// Passed like this, no other process that starts at the same time can inherit them. The worker moves them elsewhere
-    /// first of all.
+    /// Passed like this, no other process that starts at the same time can inherit them. The worker moves them
+    /// elsewhere first of all.
     pub fn start(python: &Path, package: &Path, memory: &File) -> io::Result<(Self, UnixStream)> {
         let (ours, theirs) = UnixStream::pair()?;
         let mut command = Command::new(python);
@@ -61,18 +63,14 @@ impl Process {
         self.child.id()
     }
 
-    /// Waits briefly for the process to exit, kills what is left, and describes how it ended.
-    pub fn end(&mut self) -> String {
-        let deadline = Instant::now() + END_WAIT;
-        let exited = self.wait_until(deadline);
+    /// Waits briefly for the process to exit, kills what is left, and returns how it ended.
+    pub fn end(&mut self) -> WorkerEnd {
+        let exited = self.wait_until(Instant::now() + END_WAIT);
         self.kill();
-        match exited {
-            Some(status) => match (status.code(), status.signal()) {
-                (Some(code), _) => format!("it exited with code {code}"),
-                (None, Some(signal)) => format!("it was killed by signal {signal}"),
-                (None, None) => status.to_string(),
-            },
-            None => "it closed its connection and was killed".to_owned(),
+        match exited.map(|status| (status.code(), status.signal())) {
+            Some((Some(code), _)) => WorkerEnd::Exited(code),
+            Some((None, Some(signal))) => WorkerEnd::Killed(signal),
+            Some((None, None)) | None => WorkerEnd::HungUp,
         }
     }
 
@@ -168,8 +166,8 @@ impl Tail {
 
 /// Starts a process from a thread that lives as long as this process.
 ///
-/// A worker asks the kernel to kill it when its parent dies, and for the kernel the parent is the thread that started it:
-/// a worker started by a shorter-lived thread would die with that thread.
+/// A worker asks the kernel to kill it when its parent dies, and for the kernel the parent is the thread that started
+/// it: a worker started by a shorter-lived thread would die with that thread.
 fn start_from_lasting_thread(command: Command) -> io::Result<Child> {
     type Order = (Command, mpsc::Sender<io::Result<Child>>);
     static ORDERS: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
@@ -231,10 +229,10 @@ mod tests {
     }
 
     #[test]
-    fn describes_how_processes_end() {
-        assert_eq!(shell("exit 3").end(), "it exited with code 3");
-        assert_eq!(shell("kill -9 $$").end(), "it was killed by signal 9");
-        assert_eq!(shell("exec sleep 60").end(), "it closed its connection and was killed");
+    fn returns_how_processes_end() {
+        assert_eq!(shell("exit 3").end(), WorkerEnd::Exited(3));
+        assert_eq!(shell("kill -9 $$").end(), WorkerEnd::Killed(9));
+        assert_eq!(shell("exec sleep 60").end(), WorkerEnd::HungUp);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use super::layout::Layout;
 use super::message::{Request, Status};
 use super::process::Process;
 use crate::environments::EnvSpec;
-use crate::error::EnvError;
+use crate::error::{EnvError, WorkerEnd};
 
 /// Starts a worker that can map the given memory.
 pub type Launch = Box<dyn FnMut(&File) -> io::Result<(Channel, Option<Process>)> + Send>;
@@ -132,9 +132,9 @@ impl Worker {
             }
             ChannelError::Closed => match &mut self.process {
                 Some(process) => process.end(),
-                None => "it closed its connection".to_owned(),
+                None => WorkerEnd::HungUp,
             },
-            ChannelError::Io(error) => error.to_string(),
+            ChannelError::Io(error) => WorkerEnd::Connection(error.to_string()),
         };
         let last_words = self.kill();
         EnvError::Lost { name: self.name.clone(), request: request.name(), how, last_words }

@@ -8,8 +8,9 @@ use super::message::Request;
 use super::process;
 use super::shared_memory::{SharedMemory, anonymous_file};
 use super::worker::{Launch, Worker, python_launch};
-use crate::environments::{Ending, EnvSpec, Environments, EpisodeEnd, Step};
-use crate::error::EnvError;
+use crate::env_id::EnvId;
+use crate::environments::{Ending, EnvSpec, Environments, EpisodeEnd, RenderedPicture, Step};
+use crate::error::{EnvError, WorkerEnd};
 use crate::saved;
 
 /// The environments of one Python worker process.
@@ -35,7 +36,7 @@ pub struct WorkerEnvironments {
     failures: u32,
     /// Failures since an episode ended or a worker made [`MANY_STEPS`].
     early_failures: u32,
-    /// Those of them that took the time limit of a step.
+    /// Hangs since a worker made [`MANY_STEPS`].
     hangs: u32,
     /// Steps of the current worker.
     steps: u64,
@@ -46,7 +47,7 @@ pub struct WorkerEnvironments {
 /// Steps of a group after which a worker counts as working, even if episodes are longer.
 const MANY_STEPS: u64 = 1000;
 /// Largest reward. The squares of errors overflow single precision at 1e19, and no game has more than 1e7.
-const LARGEST_REWARD: f64 = 1e12;
+pub const LARGEST_REWARD: f64 = 1e12;
 /// How many times as many failures are allowed early as in a row.
 const EARLY: u32 = 10;
 
@@ -58,7 +59,7 @@ const NOT_FINISHED: &str = "its step is not finished; finish it first";
 #[derive(Clone, Default)]
 struct GivenUp {
     attempts: u32,
-    between: &'static str,
+    failures: &'static str,
     last: String,
 }
 
@@ -115,7 +116,18 @@ impl WorkerEnvironments {
         let name = config.environment.to_string();
         let no_memory = |cause| EnvError::Launch { name: name.clone(), what: "shared memory".to_owned(), cause };
         let file = anonymous_file().map_err(no_memory)?;
-        let (mut worker, spec) = Worker::open(&mut launch, &config, &file)?;
+        let mut faults = Vec::new();
+        let (mut worker, spec) = loop {
+            match Worker::open(&mut launch, &config, &file) {
+                // Whatever killed it need not happen again, unlike an error of the environment.
+                Err(error @ EnvError::Lost { how: WorkerEnd::Killed(_), .. })
+                    if faults.len() + 1 < config.limits.failures as usize =>
+                {
+                    faults.push(format!("{error}; another was started"));
+                }
+                outcome => break outcome?,
+            }
+        };
         let layout = Layout::new(config.environments, spec.observation_bytes(), config.ram.len()).ok_or_else(|| {
             worker.invalid_answer(Request::Open, format!("observations of {} bytes", spec.observation_bytes()))
         })?;
@@ -143,7 +155,7 @@ impl WorkerEnvironments {
             hangs: 0,
             steps: 0,
             gave_up: None,
-            faults: Vec::new(),
+            faults,
         })
     }
 
@@ -172,8 +184,8 @@ impl WorkerEnvironments {
     /// Returns the worker, unless it was given up.
     fn worker(&mut self) -> Result<&mut Worker, EnvError> {
         self.worker.as_mut().ok_or_else(|| {
-            let GivenUp { attempts, between, last } = self.gave_up.clone().unwrap_or_default();
-            EnvError::GaveUp { name: self.spec.name.clone(), attempts, between, last }
+            let GivenUp { attempts, failures, last } = self.gave_up.clone().unwrap_or_default();
+            EnvError::GaveUp { name: self.spec.name.clone(), attempts, failures, last }
         })
     }
 
@@ -302,14 +314,14 @@ impl WorkerEnvironments {
             self.hangs += u32::from(hangs);
             self.steps = 0;
             let limit = self.config.limits.failures;
-            let in_a_row = (self.failures, limit, "in a row");
-            let early = (self.early_failures, limit.saturating_mul(EARLY), "without finishing an episode");
-            // Nobody waits for thirty time limits.
-            let hanging = (self.hangs, limit, "by a hang without finishing an episode");
-            if let Some((attempts, _, between)) =
+            let in_a_row = (self.failures, limit, "failures in a row");
+            let early = (self.early_failures, limit.saturating_mul(EARLY), "failures without finishing an episode");
+            // Each takes a time limit, and nobody waits for thirty.
+            let hanging = (self.hangs, limit, "hangs with fewer than 1000 steps between them");
+            if let Some((attempts, _, failures)) =
                 [in_a_row, early, hanging].into_iter().find(|(count, limit, _)| count >= limit)
             {
-                self.gave_up = Some(GivenUp { attempts, between, last: reason });
+                self.gave_up = Some(GivenUp { attempts, failures, last: reason });
                 return self.worker().map(drop);
             }
             self.faults.push(format!("{reason}; the worker was replaced and its episodes were cut off"));
@@ -384,7 +396,11 @@ impl Environments for WorkerEnvironments {
                 begun = begun.and_then(|()| self.begin_episodes(group));
             }
         }
-        begun.or_else(|error| self.replace_worker(&error))?;
+        begun.or_else(|error| match error {
+            // An environment that hangs before its first step would hang again.
+            EnvError::Timeout { .. } if self.groups.iter().all(|group| group.stage == Stage::New) => Err(error),
+            error => self.replace_worker(&error),
+        })?;
         for group in 0..self.groups.len() {
             self.show_begun_episodes(group);
         }
@@ -437,8 +453,10 @@ impl Environments for WorkerEnvironments {
                     self.failures = 0;
                     self.steps += 1;
                     let group = &mut self.groups[group];
-                    if self.steps >= MANY_STEPS || group.steps.iter().any(|step| step.end.is_some()) {
+                    if self.steps >= MANY_STEPS {
                         (self.early_failures, self.hangs) = (0, 0);
+                    } else if group.steps.iter().any(|step| step.end.is_some()) {
+                        self.early_failures = 0;
                     }
                     group.slot = 1 - group.slot;
                     group.stage = Stage::Ready;
@@ -468,6 +486,21 @@ impl Environments for WorkerEnvironments {
         assert!(env < self.config.group_size(), "environment {env} of a group of {}", self.config.group_size());
         let bytes = self.layout.ram_bytes;
         self.groups[group].ram.get(env * bytes..(env + 1) * bytes).unwrap_or_default()
+    }
+
+    fn render(&mut self, group: usize, env: usize, last: bool) -> Result<RenderedPicture, EnvError> {
+        self.check_idle("render", group, env)?;
+        if !matches!(self.config.environment, EnvId::Gym { .. }) {
+            let (name, reason) = (self.spec.name.clone(), "only gym: environments can".to_owned());
+            return Err(EnvError::Unsupported { name, request: "render", reason });
+        }
+        let (index, slot) = (self.index(group, env), if last { LAST } else { self.groups[group].slot });
+        let content = self.worker()?.ask((Request::Render, group, index), slot, b"")?;
+        let picture = rendered_picture(content);
+        match picture {
+            Ok(picture) => Ok(picture),
+            Err(what) => Err(self.worker()?.invalid_answer(Request::Render, what)),
+        }
     }
 
     fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError> {
@@ -510,4 +543,18 @@ impl Environments for WorkerEnvironments {
     fn take_faults(&mut self) -> Vec<String> {
         std::mem::take(&mut self.faults)
     }
+}
+
+/// Reads the reply to a render: height and width (u32, little-endian), then the pixels.
+fn rendered_picture(mut content: Vec<u8>) -> Result<RenderedPicture, String> {
+    let Some((header, _)) = content.split_first_chunk::<8>() else {
+        return Err(format!("a picture of {} bytes", content.len()));
+    };
+    let (sides, _) = header.as_chunks();
+    let size: [usize; 2] = std::array::from_fn(|i| u32::from_le_bytes(sides[i]) as usize);
+    let pixels = content.split_off(8);
+    if size[0].checked_mul(size[1]).and_then(|count| count.checked_mul(3)) != Some(pixels.len()) || pixels.is_empty() {
+        return Err(format!("a picture of {} x {} pixels in {} bytes", size[0], size[1], pixels.len()));
+    }
+    Ok(RenderedPicture { size, pixels })
 }
