@@ -14,8 +14,8 @@ use train::run::host;
 use train::run::stop::Stop;
 use train::runtime::assembly::{RemotePlaces, Task, remote_actor};
 
-use crate::client::{ConnectOptions, Connection};
-use crate::limits::{ANSWER, NAME, RETRY};
+use crate::client::{ConnectOptions, Connection, reason};
+use crate::limits::{ANSWER, NAME, RETRY, STARTS};
 use crate::link::{GroupLink, Interruption, Link};
 use crate::proto::actor_message::Kind;
 use crate::proto::learner_message::Kind as Reply;
@@ -66,6 +66,8 @@ enum Attempt {
     Stopped,
     /// To be tried again.
     Lost(String),
+    /// The environments did not start, perhaps because this machine cannot run them.
+    NotStarted(String),
     /// Of no use to try again.
     Failed(String),
 }
@@ -132,7 +134,7 @@ impl<'a> ActorPool<'a> {
     fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, number: usize, wanted: usize) {
         let mut wanted = wanted;
         let mut has_joined = false;
-        let (mut pause, mut lost) = (RETRY[0], Instant::now());
+        let (mut pause, mut lost, mut not_started) = (RETRY[0], Instant::now(), 0);
         while !self.is_over() {
             let mut joined = None;
             let attempt = catch_unwind(AssertUnwindSafe(|| {
@@ -143,14 +145,20 @@ impl<'a> ActorPool<'a> {
                     }
                 })
             }));
+            let attempt = attempt.unwrap_or_else(|_| Attempt::NotStarted("the actor panicked".to_owned()));
             if let Some(environments) = joined {
-                (wanted, has_joined, pause) = (environments, true, RETRY[0]);
+                (wanted, has_joined) = (environments, true);
+                match attempt {
+                    Attempt::NotStarted(_) => not_started += 1,
+                    _ => (pause, not_started) = (RETRY[0], 0),
+                }
             }
-            match attempt.unwrap_or_else(|_| Attempt::Lost("the actor panicked".to_owned())) {
+            match attempt {
                 Attempt::Finished => return self.done.store(true, Ordering::SeqCst),
                 Attempt::Stopped => return,
                 Attempt::Failed(why) => return self.fail(why),
-                Attempt::Lost(why) => {
+                Attempt::NotStarted(why) if not_started == STARTS => return self.fail(why),
+                Attempt::Lost(why) | Attempt::NotStarted(why) => {
                     if pause == RETRY[0] {
                         lost = Instant::now();
                     }
@@ -185,9 +193,9 @@ impl<'a> ActorPool<'a> {
         };
         let mut connection = match self.options.connect.open(&self.handle, Kind::Hello(hello).into()) {
             Ok(connection) => connection,
-            Err(status) => return refused(&status),
+            Err(status) => return self.refused(&status),
         };
-        let (welcome, saved) = match welcomed(&mut connection) {
+        let (welcome, saved) = match self.welcomed(&mut connection) {
             Ok(welcomed) => welcomed,
             Err(attempt) => return attempt,
         };
@@ -219,8 +227,9 @@ impl<'a> ActorPool<'a> {
             (Ok(()), _) => Attempt::Stopped,
             (Err(_), Some(Interruption::Goodbye(true))) => Attempt::Finished,
             (Err(_), Some(Interruption::Goodbye(false))) => Attempt::Lost("the learner has stopped".to_owned()),
-            (Err(_), Some(Interruption::Lost(status))) => refused(&status),
-            (Err(error), _) => Attempt::Lost(error.to_string()),
+            (Err(_), Some(Interruption::Lost(status))) => self.refused(&status),
+            (Err(error), _) if link.has_decided() => Attempt::Lost(error.to_string()),
+            (Err(error), _) => Attempt::NotStarted(error.to_string()),
         }
     }
 
@@ -279,48 +288,54 @@ impl<'a> ActorPool<'a> {
             train::TrainError::Gone { role: "the learner" }
         })
     }
-}
 
-/// Waits for the welcome, and for the state to continue from.
-fn welcomed(connection: &mut Connection) -> Result<(Welcome, Option<SavedActor>), Attempt> {
-    let lost = |what: &str| Attempt::Lost(what.to_owned());
-    let mut next = || connection.receive(ANSWER).map(|message| message.kind).map_err(|status| refused(&status));
-    let welcome = match next()? {
-        Some(Reply::Welcome(welcome)) => welcome,
-        Some(Reply::Goodbye(goodbye)) if goodbye.finished => return Err(Attempt::Finished),
-        Some(Reply::Goodbye(_)) => return Err(lost("the learner is stopping")),
-        _ => return Err(lost("the learner did not welcome this actor")),
-    };
-    if welcome.version != VERSION {
-        let (learner, own) = (&welcome.version, VERSION);
-        let what = format!("the learner runs meme {learner}, the actor meme {own}; use the same version");
-        return Err(Attempt::Failed(what));
-    }
-    if !welcome.resumes {
-        return Ok((welcome, None));
-    }
-    let mut state = Vec::new();
-    loop {
-        match next()? {
-            Some(Reply::State(StatePart { part, last })) => {
-                state.extend_from_slice(&part);
-                if last {
-                    break;
-                }
-            }
-            Some(Reply::Waiting(_)) => {}
-            _ => return Err(lost("the learner sent no state to continue from")),
+    /// Waits for the welcome, and for the state to continue from.
+    fn welcomed(&self, connection: &mut Connection) -> Result<(Welcome, Option<SavedActor>), Attempt> {
+        let lost = |what: &str| Attempt::Lost(what.to_owned());
+        let mut next =
+            || connection.receive(ANSWER).map(|message| message.kind).map_err(|status| self.refused(&status));
+        let welcome = match next()? {
+            Some(Reply::Welcome(welcome)) => welcome,
+            Some(Reply::Goodbye(goodbye)) if goodbye.finished => return Err(Attempt::Finished),
+            Some(Reply::Goodbye(_)) => return Err(lost("the learner is stopping")),
+            _ => return Err(lost("the learner did not welcome this actor")),
+        };
+        if welcome.version != VERSION {
+            let (learner, own) = (&welcome.version, VERSION);
+            let what = format!("the learner runs meme {learner}, the actor meme {own}; use the same version");
+            return Err(Attempt::Failed(what));
         }
+        if !welcome.resumes {
+            return Ok((welcome, None));
+        }
+        let mut state = Vec::new();
+        loop {
+            match next()? {
+                Some(Reply::State(StatePart { part, last })) => {
+                    state.extend_from_slice(&part);
+                    if last {
+                        break;
+                    }
+                }
+                Some(Reply::Waiting(_)) => {}
+                _ => return Err(lost("the learner sent no state to continue from")),
+            }
+        }
+        let saved = postcard::from_bytes(&state).map_err(|_| lost("the state to continue from is damaged"))?;
+        Ok((welcome, Some(saved)))
     }
-    let saved = postcard::from_bytes(&state).map_err(|_| lost("the state to continue from is damaged"))?;
-    Ok((welcome, Some(saved)))
-}
 
-/// What to make of an error of the other end.
-fn refused(status: &Status) -> Attempt {
-    let what = status.message();
-    match status.code() {
-        Code::Unauthenticated | Code::FailedPrecondition => Attempt::Failed(format!("the learner refused: {what}")),
-        _ => Attempt::Lost(format!("no learner: {what}")),
+    /// What to make of an error of the other end.
+    fn refused(&self, status: &Status) -> Attempt {
+        let (address, what) = (&self.options.connect.address, reason(status));
+        match status.code() {
+            Code::Unauthenticated | Code::FailedPrecondition => {
+                Attempt::Failed(format!("the learner at {address} refused: {what}"))
+            }
+            Code::PermissionDenied => Attempt::Failed(format!("the learner at {address} is not trusted: {what}")),
+            Code::ResourceExhausted => Attempt::Lost(format!("the learner at {address} has no room: {what}")),
+            Code::InvalidArgument => Attempt::Lost(format!("the learner at {address} gave this actor up: {what}")),
+            _ => Attempt::Lost(format!("no learner at {address}: {what}")),
+        }
     }
 }

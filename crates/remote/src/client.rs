@@ -1,5 +1,7 @@
 //! The actors' end of a connection.
 
+use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -55,18 +57,27 @@ impl ConnectOptions {
             let channel = self.channel().await?;
             let mut client = ActorsClient::new(channel).max_decoding_message_size(MESSAGE);
             let (outbound, messages) = mpsc::channel(8);
-            let gone = || Status::unavailable("the connection ended at once");
+            let gone = || Status::unavailable("it ended the connection");
             outbound.send(hello).await.map_err(|_| gone())?;
             let mut request = Request::new(ReceiverStream::new(messages));
             if let Some(header) = self.token.as_ref().and_then(Token::header) {
                 request.metadata_mut().insert("authorization", header);
             }
-            Ok::<_, Status>((outbound, client.play(request).await?.into_inner()))
+            let opened = client.play(request).await.map_err(|status| self.explained(status))?;
+            Ok::<_, Status>((outbound, opened.into_inner()))
         };
         let opened = handle.block_on(async { timeout(ANSWER, opening).await });
-        let (outbound, inbound) =
-            opened.map_err(|_| Status::deadline_exceeded("the learner did not answer in time"))??;
+        let (outbound, inbound) = opened.map_err(|_| Status::deadline_exceeded("it did not answer in time"))??;
         Ok(Connection { outbound, inbound, handle: handle.clone() })
+    }
+
+    /// Adds what may be wrong with the options to the status of a stream that the other end did not open.
+    fn explained(&self, status: Status) -> Status {
+        let is_reply = status.source().is_none();
+        if is_reply || self.trust.is_some() || find::<io::Error>(&status).is_some() {
+            return status;
+        }
+        Status::unavailable("it ended the connection; if it uses TLS, add --fingerprint or --ca")
     }
 
     async fn channel(&self) -> Result<tonic::transport::Channel, Status> {
@@ -89,7 +100,7 @@ impl ConnectOptions {
         };
         let address = self.address.clone();
         let connector = tower::service_fn(move |_: Uri| connect(address.clone(), tls.clone()));
-        endpoint.connect_with_connector(connector).await.map_err(|error| unavailable(chain(&error)))
+        endpoint.connect_with_connector(connector).await.map_err(|error| not_connected(&error))
     }
 }
 
@@ -97,30 +108,56 @@ impl ConnectOptions {
 trait Wire: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send {}
 impl<T: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send> Wire for T {}
 
-async fn connect(address: String, tls: Option<TlsConnector>) -> std::io::Result<TokioIo<Box<dyn Wire>>> {
+async fn connect(address: String, tls: Option<TlsConnector>) -> io::Result<TokioIo<Box<dyn Wire>>> {
     let stream = TcpStream::connect(&address).await?;
     // Messages are small and awaited.
     stream.set_nodelay(true)?;
     let Some(tls) = tls else { return Ok(TokioIo::new(Box::new(stream))) };
     let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host).trim_matches(['[', ']']);
-    let name = ServerName::try_from(host.to_owned()).map_err(std::io::Error::other)?;
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
     let handshake = timeout(HANDSHAKE, tls.connect(name, stream)).await;
-    let stream = handshake.map_err(|_| std::io::Error::from(std::io::ErrorKind::TimedOut))??;
+    let stream = handshake.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     Ok(TokioIo::new(Box::new(stream)))
 }
 
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
+/// Why there is no connection. `PermissionDenied` if the learner is another one than the options say.
+fn not_connected(error: &(dyn Error + 'static)) -> Status {
+    match find::<rustls::Error>(error) {
+        Some(rustls::Error::General(why)) => Status::permission_denied(why),
+        Some(error @ rustls::Error::InvalidCertificate(_)) => Status::permission_denied(error.to_string()),
+        Some(rustls::Error::InvalidMessage(_)) => {
+            Status::unavailable("it does not use TLS; if it printed no fingerprint, leave out --fingerprint and --ca")
         }
-        source = cause.source();
+        _ => Status::unavailable(io_reason(error).unwrap_or_else(|| "it ended the connection".to_owned())),
     }
-    text
+}
+
+/// What a status says, without the words of the protocol if the connection is lost.
+pub fn reason(status: &Status) -> String {
+    match status.source() {
+        None => status.message().to_owned(),
+        Some(_) => io_reason(status).unwrap_or_else(|| "it ended the connection".to_owned()),
+    }
+}
+
+/// What the operating system says, without its number.
+fn io_reason(error: &(dyn Error + 'static)) -> Option<String> {
+    let text = find::<io::Error>(error)?.to_string();
+    Some(text.split(" (os error").next().unwrap_or_default().to_owned())
+}
+
+/// The first error of a kind among an error's causes.
+pub fn find<'a, E: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a E> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<E>() {
+            return Some(found);
+        }
+        // Its source would be the cause of what it carries.
+        let carried = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+        next = carried.map(|carried| carried as &(dyn Error + 'static)).or_else(|| error.source());
+    }
+    None
 }
 
 impl Connection {
@@ -129,9 +166,9 @@ impl Connection {
         let Self { inbound, handle, .. } = self;
         match handle.block_on(async { timeout(patience, inbound.message()).await }) {
             Ok(Ok(Some(message))) => Ok(message),
-            Ok(Ok(None)) => Err(Status::unavailable("the learner ended the connection")),
+            Ok(Ok(None)) => Err(Status::unavailable("it ended the connection")),
             Ok(Err(status)) => Err(status),
-            Err(_) => Err(Status::deadline_exceeded("the learner is silent")),
+            Err(_) => Err(Status::deadline_exceeded("it is silent")),
         }
     }
 
@@ -140,8 +177,8 @@ impl Connection {
         let Self { outbound, handle, .. } = self;
         match handle.block_on(async { timeout(ANSWER, outbound.send(message)).await }) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(Status::unavailable("the connection is lost")),
-            Err(_) => Err(Status::deadline_exceeded("the learner does not take messages")),
+            Ok(Err(_)) => Err(Status::unavailable("it ended the connection")),
+            Err(_) => Err(Status::deadline_exceeded("it takes no messages")),
         }
     }
 }

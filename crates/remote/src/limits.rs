@@ -33,5 +33,7 @@ pub const SAVE: Duration = Duration::from_secs(3);
 pub const FAREWELL: Duration = Duration::from_secs(2);
 /// How often a waiting thread looks whether the run stops.
 pub const POLL: Duration = Duration::from_millis(50);
+/// How many times in a row an actor's environments may fail to start before it gives up.
+pub const STARTS: usize = 3;
 /// Pause before an actor connects again, at first and at most.
 pub const RETRY: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];

@@ -37,6 +37,8 @@ struct LinkState {
     connection: Connection,
     encoder: Option<FrameEncoder>,
     embedding: usize,
+    /// Whether there were decisions.
+    has_decided: bool,
     reports: Vec<PolicyReport>,
     /// What the next message tells besides.
     pending: Act,
@@ -46,14 +48,26 @@ struct LinkState {
 impl Link {
     /// A link over a connection that was welcomed.
     pub fn new(connection: Connection, embedding: usize) -> Self {
-        let (pending, reports) = (Act::default(), Vec::new());
-        Self(RefCell::new(LinkState { connection, encoder: None, embedding, reports, pending, interruption: None }))
+        Self(RefCell::new(LinkState {
+            connection,
+            encoder: None,
+            embedding,
+            has_decided: false,
+            reports: Vec::new(),
+            pending: Act::default(),
+            interruption: None,
+        }))
     }
 
     /// Prepares for the observations of this many environments.
     pub fn expect(&self, environments: usize, observation_bytes: usize) -> Result<()> {
         self.0.borrow_mut().encoder = Some(FrameEncoder::new(environments, observation_bytes)?);
         Ok(())
+    }
+
+    /// Whether the learner has decided for the environments, which have thus started.
+    pub fn has_decided(&self) -> bool {
+        self.0.borrow().has_decided
     }
 
     /// Why the last call failed.
@@ -160,6 +174,7 @@ impl LinkState {
             }
             _ => Err(lost("the learner sent something else than decisions")),
         });
+        self.has_decided |= reply.is_ok();
         self.interrupted(reply)
     }
 

@@ -20,6 +20,7 @@ use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status, Streaming};
 use train::runtime::remote_actors::{JoinError, RemoteActors};
 
+use crate::client::find;
 use crate::counted::Counted;
 use crate::limits::{CONNECTIONS, FAREWELL, HANDSHAKE, HEADERS, KEEPALIVE, KEEPALIVE_ANSWER, MESSAGE, NAME, STREAMS};
 use crate::proto::actor_message::Kind;
@@ -150,8 +151,10 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, pee
         Err(_) if greeted.load(Ordering::Relaxed) => serving.await,
         Err(_) => return actors.refuse("silent", &format!("{} connected and sent nothing", peer.ip())),
     };
+    // A connection that was lost, for instance while this process was stopped, does not count as a refusal.
     if let Err(error) = ended
         && !greeted.load(Ordering::Relaxed)
+        && find::<std::io::Error>(&error).is_none()
     {
         actors.refuse("http", &format!("{} does not speak HTTP/2: {error}", peer.ip()));
     }

@@ -115,7 +115,11 @@ pub enum Trust {
 impl Trust {
     /// Trusts the authority whose certificate is in a PEM file.
     pub fn read(path: &Path) -> Result<Self, RemoteError> {
-        Ok(Self::Authority(fs::read(path).map_err(file(path, "read"))?))
+        let pem = fs::read(path).map_err(file(path, "read"))?;
+        if !matches!(CertificateDer::pem_slice_iter(&pem).next(), Some(Ok(_))) {
+            return Err(RemoteError::Tls(format!("{} has no certificate in PEM form", path.display())));
+        }
+        Ok(Self::Authority(pem))
     }
 
     pub(crate) fn config(&self) -> Result<ClientConfig, RemoteError> {

@@ -5,13 +5,16 @@ use std::net::TcpStream;
 
 use remote::proto::actor_message::Kind;
 use remote::proto::actors_client::ActorsClient;
-use remote::proto::{Act, ActorMessage, Hello};
+use remote::proto::{Act, ActorMessage, Hello, Operation};
 use remote::tls::{Identity, Trust};
-use remote::{ConnectOptions, ListenOptions, RemoteError, Token, VERSION};
+use remote::{ActorOptions, ActorPool, ConnectOptions, ListenOptions, Token, VERSION};
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
+use train::run::stop::Stop;
+use train::runtime::assembly::Task;
 
-use crate::support::{Actors, Learner, config, on_loopback, until};
+use crate::fuzz::{append, conversation};
+use crate::support::{Actors, Learner, config, on_loopback, task, until};
 
 /// The answer to these messages of a client without token or TLS.
 fn answer(address: &str, messages: Vec<ActorMessage>) -> Status {
@@ -66,15 +69,30 @@ fn messages_that_no_actor_sends_are_refused_counted_and_reported_once() {
     let act = Act { group: 7, ..Act::default() };
     let status = answer(&learner.address(), vec![message(Kind::Hello(hello())), message(Kind::Act(act))]);
     assert_eq!(status.message(), "group 7 with 0 environments is not one of 2 with 1");
+    for (poison, expected) in [
+        (Operation { extrinsic: 3e38, ..append() }, "its reward 3e38 is not within ±1e12"),
+        (Operation { probability: 0.0, ..append() }, "its probability 0 of an action is not above 0"),
+    ] {
+        let mut poisoned = conversation();
+        let appended = poisoned.iter_mut().find_map(|message| match &mut message.kind {
+            Some(Kind::Act(act)) => act.environments[0].operations.last_mut(),
+            _ => None,
+        });
+        *appended.unwrap() = poison;
+        assert_eq!(answer(&learner.address(), poisoned).message(), expected);
+    }
     let large = Act { faults: vec!["x".repeat(1 << 20); 20], ..Act::default() };
     let refused = learner.refused();
     answer(&learner.address(), vec![message(Kind::Hello(hello())), message(Kind::Act(large))]);
     until("the oversized message is counted", || learner.refused() > refused);
 
     let refused = learner.refused();
+    // A connection that is lost while it begins does not count as a refusal.
+    TcpStream::connect(learner.address()).unwrap().write_all(b"PRI * HTTP/2.0").unwrap();
     let mut plain = TcpStream::connect(learner.address()).unwrap();
     plain.write_all(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n").unwrap();
     until("HTTP/1 is counted", || learner.refused() > refused);
+    assert_eq!(learner.refused(), refused + 1);
     assert!(learner.is_running());
     let said = learner.said.lock().unwrap().clone();
     let kinds: std::collections::BTreeSet<_> = said.iter().filter(|said| said.contains("refused")).collect();
@@ -104,20 +122,46 @@ fn other_addresses_need_a_token_and_tls() {
 
     for wrong in [None, Token::new("another-token-of-that-length")] {
         let refused = Actors::start(with(wrong, trust.clone()), 2).end().unwrap_err();
-        assert!(matches!(&refused, RemoteError::Refused(why) if why == "the learner refused: wrong or missing token"));
+        assert_eq!(refused.to_string(), format!("the learner at {address} refused: wrong or missing token"));
     }
     let other = Identity::keep(&scratch.path().join("other")).unwrap();
-    for (unknown, expected) in [(Some(Trust::Fingerprint(other.fingerprint)), "fingerprint"), (None, "no learner")] {
-        let lost = Actors::start(with(Some(token.clone()), unknown), 2);
-        until("it is refused", || lost.said.lock().unwrap().iter().any(|said| said.contains(expected)));
-        lost.stop.request();
-        lost.end().unwrap();
-    }
+    let unknown = Actors::start(with(Some(token.clone()), Some(Trust::Fingerprint(other.fingerprint))), 2);
+    let expected = format!("the learner at {address} is not trusted: the certificate has the fingerprint ");
+    let refused = unknown.end().unwrap_err().to_string();
+    assert!(refused.starts_with(&expected), "{refused}");
+    let plain = Actors::start(with(Some(token.clone()), None), 2);
+    let expected = "if it uses TLS, add --fingerprint or --ca";
+    until("it is refused", || plain.said.lock().unwrap().iter().any(|said| said.contains(expected)));
+    plain.stop.request();
+    plain.end().unwrap();
     assert!(learner.refused() >= 4, "{}", learner.refused());
     until("it is reported", || learner.has_said("refused a remote actor: no TLS connection from 127.0.0.1"));
     let said = learner.said.lock().unwrap().clone();
     assert!(said.iter().filter(|said| said.contains("wrong or missing token")).count() == 1, "{said:?}");
     actors.stop.request();
     actors.end().unwrap();
+    learner.stop();
+}
+
+#[test]
+fn authority_without_a_certificate_is_refused_at_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let path = scratch.path().join("token");
+    Token::keep(&path).unwrap();
+    let refused = Trust::read(&path).unwrap_err();
+    assert_eq!(refused.to_string(), format!("{} has no certificate in PEM form", path.display()));
+}
+
+#[test]
+fn machine_that_cannot_run_the_environment_gives_up() {
+    let scratch = tempfile::tempdir().unwrap();
+    let learner = Learner::start(scratch.path(), &config(&["run.frames=1000000000"]), on_loopback());
+    let connect = ConnectOptions { address: learner.address(), token: None, trust: None };
+    let options = ActorOptions { connect, environments: 2, patience: None };
+    let without_python = |_: &str| Ok(Task { python: "/bin/false".into(), ..task("pong") });
+    let refused = ActorPool::play(&options, &without_python, &Stop::new(), &|_| {}).unwrap_err();
+    assert!(refused.to_string().contains("the environment worker of pong was lost during open"), "{refused}");
+    assert!(learner.is_running());
+    assert_eq!(learner.refused(), 0);
     learner.stop();
 }

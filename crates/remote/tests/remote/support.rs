@@ -95,7 +95,7 @@ impl Learner {
                 let (directory, _) = RunDirectory::open(&root, "run", ExistingRun::Resume, description, &text).unwrap();
                 let from = resume::newest_checkpoint(&directory, &config, &mut |_| {})?;
                 let task = task("catch");
-                trainer::train_with_remote(&task, &config, &directory, from.into(), &stop, &mut display, Some(actors))
+                trainer::train(&task, &config, &directory, from.into(), &stop, &mut display, Some(actors))
             }
         };
         Self { actors, listener, stop, said, thread: thread::spawn(train) }
