@@ -1,7 +1,7 @@
 //! Who does what: actors, inference, learner, evaluators, bandit; run directory, checkpoints, metrics.
 //!
-//! [`roles`] holds the parts of a run, [`runtime`] puts them together and moves them, [`run`] is the directory that a run
-//! leaves behind, and [`config`] holds every setting.
+//! [`roles`] holds the parts of a run, [`runtime`] puts them together and moves them, [`run`] is the directory that a
+//! run leaves behind, and [`config`] holds every setting.
 
 pub mod config;
 mod error;

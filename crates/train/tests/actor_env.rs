@@ -462,7 +462,8 @@ fn masks_are_held_for_an_episode_or_some_steps() {
 #[test]
 fn sampling_actors_follow_the_target_policy() {
     assert!(exploring(&[]).temperature.is_none());
-    let exploration = exploring(&["agent.policies.sampled=true", "agent.returns.temperature=1.0"]);
+    let exploration =
+        exploring(&["agent.policies.sampled=true", "agent.policies.greedy=policy", "agent.returns.temperature=1.0"]);
     let mut game = explorer(exploration);
     let mut counts = [0; ACTIONS];
     for t in 0..240 {

@@ -204,7 +204,7 @@ fn trained_agent_plays_with_the_f_that_acted() {
     assert!(!held.is_empty());
     // The learner's own f has moved on since.
     assert!(held.iter().any(|(name, bytes)| weights[&name.replace("average.", "online.")].bytes != *bytes));
-    let (observation, actions) = (ObservationSpec { shape: vec![10, 10], kind: ObservationKind::U8 }, 3);
+    let (observation, actions) = (ObservationSpec::array(vec![10, 10], ObservationKind::U8), 3);
     for path in [last, best] {
         let checkpoint = Checkpoint::open(&path).unwrap();
         let trained = TrainedAgent::read(&checkpoint, &config, &observation, actions, Device::Cpu).unwrap();

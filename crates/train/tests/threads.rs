@@ -28,6 +28,9 @@ use train::runtime::status::RunStatus;
 use train::runtime::threads::Threads;
 use train::runtime::{AfterCopy, TrainingRuntime};
 
+/// Settings of a run that ends long before learning begins, however late it notices that it should end.
+const NO_LEARNING: [&str; 2] = ["replay.capacity=10000", "replay.minimum_fill=10000"];
+
 /// Runs `test` on its own thread, and fails if it takes so long that a thread must be stuck.
 fn within_patience<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, outcome) = channel();
@@ -77,7 +80,7 @@ fn resumed_run_holds_the_f_that_acted() {
         };
         let assembly = |config: &Config, checkpoint: Option<&Path>| {
             let from = checkpoint.map(|path| Checkpoint::open(path).unwrap()).into();
-            Assembly::new(&task("catch"), config, tch::Device::Cpu, &from).unwrap()
+            Assembly::new(&task("catch"), config, tch::Device::Cpu, &from, 0).unwrap()
         };
         let begun = f(&assembly(&config, None));
         train(root, "run", "catch", &config);
@@ -105,14 +108,15 @@ fn resumed_run_holds_the_f_that_acted() {
 fn final_status_is_that_of_the_checkpoint() {
     within_patience(|| {
         let scratch = tempdir().unwrap();
-        let (status, _) = train(scratch.path(), "run", "catch", &config(&["run.frames=60", "replay.minimum_fill=200"]));
+        let (status, _) =
+            train(scratch.path(), "run", "catch", &config(&["run.frames=60", NO_LEARNING[0], NO_LEARNING[1]]));
         let saved = Checkpoint::open(checkpoints(scratch.path(), "run").last().unwrap()).unwrap();
         assert_eq!((status.frames, status.updates), (saved.frames(), 0));
     });
 }
 
-/// Saves as fast as possible while actors wait for the rate limiter and the evaluator for the actors; without prefetched
-/// batches the sampler waits for the learner too.
+/// Saves as fast as possible while actors wait for the rate limiter and the evaluator for the actors; without
+/// prefetched batches the sampler waits for the learner too.
 #[test]
 fn saves_in_quick_succession_do_not_block() {
     within_patience(|| {
@@ -167,7 +171,7 @@ fn train_a_moment(root: &Path, config: &Config) -> (RunStatus, Vec<String>) {
 fn stop_before_the_first_update_saves() {
     within_patience(|| {
         let scratch = tempdir().unwrap();
-        let config = config(&["replay.minimum_fill=100"]);
+        let config = config(&NO_LEARNING);
         let (status, _) = train_a_moment(scratch.path(), &config);
         assert_eq!(checkpoints(scratch.path(), "run").len(), 1);
         assert_eq!(status.updates, 0);
@@ -180,7 +184,7 @@ fn diverging_learner_stops_the_run_and_keeps_its_checkpoint() {
     within_patience(|| {
         let scratch = tempdir().unwrap();
         let root = scratch.path();
-        let mut config = config(&["run.frames=4000", "replay.minimum_fill=100"]);
+        let mut config = config(&["run.frames=8000", "replay.capacity=1000", "replay.minimum_fill=800"]);
         // In f32 it is 0, so a gradient of 0 makes the parameter 0/0.
         config.agent.optimizer.epsilon = 1e-300;
         train_a_moment(root, &config);
@@ -203,32 +207,19 @@ struct Fragile {
 }
 
 impl Environments for Fragile {
-    fn spec(&self) -> &EnvSpec {
-        self.inner.spec()
-    }
-
-    fn groups(&self) -> usize {
-        self.inner.groups()
-    }
-
-    fn group_size(&self) -> usize {
-        self.inner.group_size()
-    }
-
-    fn reset(&mut self) -> Result<(), EnvError> {
-        self.inner.reset()
-    }
-
-    fn episodes_begun(&self, group: usize, env: usize) -> u64 {
-        self.inner.episodes_begun(group, env)
-    }
-
-    fn skip_episodes(&mut self, group: usize, env: usize, begun: u64) {
-        self.inner.skip_episodes(group, env, begun);
-    }
-
-    fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError> {
-        self.inner.start(group, actions)
+    envs::delegate_to! { inner:
+        fn spec(&self) -> &EnvSpec;
+        fn groups(&self) -> usize;
+        fn group_size(&self) -> usize;
+        fn reset(&mut self) -> Result<(), EnvError>;
+        fn episodes_begun(&self, group: usize, env: usize) -> u64;
+        fn skip_episodes(&mut self, group: usize, env: usize, begun: u64);
+        fn start(&mut self, group: usize, actions: &[usize]) -> Result<(), EnvError>;
+        fn observation(&self, group: usize, env: usize, out: &mut [u8]);
+        fn last_observation(&self, group: usize, env: usize, out: &mut [u8]);
+        fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError>;
+        fn restore(&mut self, group: usize, env: usize, saved: &[u8]) -> Result<(), EnvError>;
+        fn take_faults(&mut self) -> Vec<String>;
     }
 
     fn finish(&mut self, group: usize) -> Result<&[Step], EnvError> {
@@ -237,26 +228,6 @@ impl Environments for Fragile {
             Some(left) => self.steps_left = left,
         }
         self.inner.finish(group)
-    }
-
-    fn observation(&self, group: usize, env: usize, out: &mut [u8]) {
-        self.inner.observation(group, env, out);
-    }
-
-    fn last_observation(&self, group: usize, env: usize, out: &mut [u8]) {
-        self.inner.last_observation(group, env, out);
-    }
-
-    fn save(&mut self, group: usize, env: usize) -> Result<Vec<u8>, EnvError> {
-        self.inner.save(group, env)
-    }
-
-    fn restore(&mut self, group: usize, env: usize, saved: &[u8]) -> Result<(), EnvError> {
-        self.inner.restore(group, env, saved)
-    }
-
-    fn take_faults(&mut self) -> Vec<String> {
-        self.inner.take_faults()
     }
 }
 
@@ -285,7 +256,7 @@ fn failed_or_panicked_actor_ends_the_run_even_during_a_copy() {
     let gave_up = || EnvError::GaveUp {
         name: "catch".to_owned(),
         attempts: 3,
-        between: "in a row",
+        failures: "failures in a row",
         last: "it is tired".to_owned(),
     };
     let panics = || panic!("this panic belongs to the test");
@@ -297,9 +268,9 @@ fn failed_or_panicked_actor_ends_the_run_even_during_a_copy() {
                 // Learning never starts, so nothing else can end the run.
                 let config = config(&["replay.minimum_fill=100", "evaluation.evaluators=0"]);
                 let mut assembly =
-                    Assembly::new(&task("catch"), &config, tch::Device::Cpu, &StartingPoint::Nothing).unwrap();
+                    Assembly::new(&task("catch"), &config, tch::Device::Cpu, &StartingPoint::Nothing, 0).unwrap();
                 assembly.actors[0] = fragile_actor(&config, &assembly, fail);
-                let mut runtime = Threads::start(assembly, &config).unwrap();
+                let mut runtime = Threads::start(assembly, &config, None).unwrap();
                 loop {
                     let outcome = if copying {
                         runtime.copy(AfterCopy::Continue, &mut |_| {}).map(drop)

@@ -15,6 +15,7 @@ use train::run::Rows;
 use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
 use train::runtime::starting_point::StartingPoint;
+use train::runtime::status::RunStatus;
 use train::runtime::trainer;
 
 /// One test at a time: a worker process does not show which test started it.
@@ -37,6 +38,9 @@ fn workers() -> Vec<u32> {
     found
 }
 
+/// More frames than a run ever reaches: what ends it is something else.
+const FOREVER: &str = "run.frames=1000000000";
+
 fn small(settings: &[&str]) -> Config {
     config(&[&["run.frames=300", "metrics.interval_seconds=0.1"], settings].concat())
 }
@@ -45,18 +49,20 @@ fn small(settings: &[&str]) -> Config {
 fn killed_worker_does_not_stop_the_run() {
     let _alone = ALONE.lock();
     let scratch = tempdir().unwrap();
-    let mut killed = false;
-    let kill = |status: &train::runtime::status::RunStatus| {
-        if !killed && status.frames > 100 {
-            let workers = workers();
-            assert!(workers.len() >= 2, "{workers:?}");
-            assert!(Command::new("kill").args(["-9", &workers[0].to_string()]).status().unwrap().success());
-            killed = true;
+    let stop = Stop::new();
+    let mut before = Vec::new();
+    let kill = |status: &RunStatus| {
+        if before.is_empty() && status.frames > 100 {
+            before = workers();
+            assert!(before.len() >= 2, "{before:?}");
+            assert!(Command::new("kill").args(["-9", &before[0].to_string()]).status().unwrap().success());
+        } else if !before.is_empty() && workers().iter().any(|worker| !before.contains(worker)) {
+            stop.request();
         }
     };
-    let config = small(&[]);
-    let (status, said) = train_watched(scratch.path(), "run", "gym:CartPole-v1", &config, &Stop::new(), kill).unwrap();
-    assert!(killed && status.frames >= 300, "{status}");
+    let config = small(&[FOREVER]);
+    let (status, said) = train_watched(scratch.path(), "run", "gym:CartPole-v1", &config, &stop, kill).unwrap();
+    assert!(status.frames > 100, "{status}");
     assert!(
         said.iter().any(|sentence| sentence.contains("the worker was replaced and its episodes were cut off")),
         "{said:?}"
@@ -80,7 +86,7 @@ fn nan_reward_stops_the_run_after_a_save() {
     let name = "gym:tests.train_envs:Sick-v0";
     for run in ["lockstep", "threads"] {
         let lockstep = format!("run.lockstep={}", run == "lockstep");
-        let config = small(&["run.frames=600", "evaluation.evaluators=1", &lockstep]);
+        let mut config = small(&[FOREVER, "evaluation.evaluators=1", &lockstep]);
         // At the first step there is nothing worth saving.
         fall_ill(&sick, "late");
         let error = train_watched(root, run, name, &config, &Stop::new(), |_| {}).unwrap_err().to_string();
@@ -90,7 +96,7 @@ fn nan_reward_stops_the_run_after_a_save() {
         // Nor is there a row of metrics, so the run's directory can be removed.
         assert!(metrics(root, run).is_empty());
 
-        let later = |status: &train::runtime::status::RunStatus| {
+        let later = |status: &RunStatus| {
             if status.frames >= 150 {
                 fall_ill(&sick, "");
             }
@@ -103,8 +109,12 @@ fn nan_reward_stops_the_run_after_a_save() {
         assert!(saved >= 150 && error.ends_with(&end), "{saved}: {error}");
 
         // Repaired, it resumes, with new episodes in place of those that ended in a NaN.
+        config.run.frames = saved + 300;
         let (status, said) = train(root, run, name, &config);
-        assert!(status.frames >= 600 && said == [format!("resuming from {saved} frames")], "{status}: {said:?}");
+        assert!(
+            status.frames >= saved + 300 && said == [format!("resuming from {saved} frames")],
+            "{status}: {said:?}"
+        );
     }
 }
 
@@ -116,9 +126,8 @@ fn all_failures_of_an_abandoned_worker_are_reported() {
     let name = "gym:tests.train_envs:Sick-v0";
     for run in ["lockstep", "threads"] {
         let lockstep = format!("run.lockstep={}", run == "lockstep");
-        let config =
-            small(&["run.frames=600", "evaluation.evaluators=0", "actors.environments_per_worker=4", &lockstep]);
-        let seen = |status: &train::runtime::status::RunStatus| {
+        let config = small(&[FOREVER, "evaluation.evaluators=0", "actors.environments_per_worker=4", &lockstep]);
+        let seen = |status: &RunStatus| {
             if status.frames >= 150 {
                 fall_ill(&sick, "die");
             }
@@ -126,7 +135,7 @@ fn all_failures_of_an_abandoned_worker_are_reported() {
         let directory = open(scratch.path(), run, name, &config);
         let mut listener = Listener { said: Vec::new(), seen };
         let error =
-            trainer::train(&task(name), &config, &directory, StartingPoint::Nothing, &Stop::new(), &mut listener)
+            trainer::train(&task(name), &config, &directory, StartingPoint::Nothing, &Stop::new(), &mut listener, None)
                 .unwrap_err();
         fs::remove_file(&sick).unwrap();
         assert!(error.to_string().contains("after 3 failures in a row"), "{error}");

@@ -29,8 +29,8 @@ macro_rules! presets {
     };
 }
 
-/// Every preset: the paper's agent in its sizes, from the largest to the smallest, then the agents it grew from. Compiled
-/// in, so that the binary needs no directory.
+/// Every preset: the paper's agent in its sizes, from the largest to the smallest, then the agents it grew from.
+/// Compiled in, so that the binary needs no directory.
 pub const PRESETS: &[Preset] = presets!["paper", "quick", "cpu", "tiny", "r2d2", "ngu", "agent57"];
 
 /// Presets that are other agents; they come in the sizes of the rest.

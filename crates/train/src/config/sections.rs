@@ -185,7 +185,7 @@ config_schema::section! {
         mean_episodes: usize = 10, integer(1, 100_000).unit("episodes").changeable();
         /// When evaluators get new parameters.
         refresh: EvaluationRefresh = EvaluationRefresh::During, choice::<EvaluationRefresh>().paper().changeable();
-        /// Length after which an evaluator's episode is truncated, also in a Gymnasium environment; at most
+        /// Length after which an evaluator's episode is truncated, even in a Gymnasium environment; at most
         /// `env.frame_cap` in an Atari game.
         frame_cap: u32 = 108_000, integer(4, 100_000_000).unit("emulator frames").paper().changeable();
         /// Largest share of the time that evaluators play. They play as fast as they can, and rest between two
@@ -199,7 +199,7 @@ config_schema::choice! {
     pub enum EvaluationRefresh {
         /// Before each evaluation: all of its episodes are played with the same parameters.
         Between = "between",
-        /// Whenever the learner publishes some, also during an episode.
+        /// Whenever the learner publishes some, even during an episode.
         During = "during",
     }
 }
@@ -277,7 +277,7 @@ mod tests {
             let fits = |height: usize, width: usize, actions: usize| {
                 let View { side, stack } = config.env.view();
                 let [height, width] = side.map_or([height, width], |side| [side, side]);
-                let observation = ObservationSpec { shape: vec![height, width, stack], kind: ObservationKind::U8 };
+                let observation = ObservationSpec::array(vec![height, width, stack], ObservationKind::U8);
                 config.replay_for(observation.bytes(), 2 * config.agent.network.core, 1).check().unwrap();
                 config.agent.validate_for(&observation, actions).is_ok()
             };

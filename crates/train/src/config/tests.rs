@@ -360,6 +360,11 @@ fn sizes_leave_the_learning_constants_alone() {
             agent.policies = paper.agent.policies.clone();
             config.env.action_set = paper.env.action_set;
         }
+        if ["cpu", "tiny"].contains(&preset.name) {
+            // Novelty on the scale of rewards, and the values choose the actions; the presets give the reasons.
+            agent.policies.beta_max = paper.agent.policies.beta_max;
+            agent.policies.greedy = paper.agent.policies.greedy;
+        }
         if preset.name == "tiny" {
             // Episodes have 10 to 100 steps and runs take minutes, so spans in steps or updates are shorter.
             agent.policies.gamma_max = paper.agent.policies.gamma_max;

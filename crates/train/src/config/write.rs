@@ -34,7 +34,7 @@ impl Config {
 }
 
 impl Effective {
-    /// Returns all of it as TOML, with a note on the origin beside every value that is not a default.
+    /// Returns all of it as TOML, with a note on the origin next to every value that is not a default.
     pub fn to_toml(&self, note: impl Fn(&Origin) -> String) -> Result<String, ConfigError> {
         toml_text(&self.config, |path| self.origins.get(path).map(&note))
     }

@@ -121,8 +121,8 @@ impl Actor {
         }
     }
 
-    /// Continues with restored environments. `resume` makes an actor environment of each saved state, in order; episodes
-    /// that can't continue are abandoned, which costs learner and replay nothing.
+    /// Continues with restored environments. `resume` makes an actor environment of each saved state, in order;
+    /// episodes that can't continue are abandoned, which costs learner and replay nothing.
     pub fn resume(
         restored: RestoredEnvironments,
         observations: ObservationRows,
@@ -173,8 +173,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Waits for a group's environments, if they are stepping. Reports faults that were recovered from, also if the last
-    /// one was not.
+    /// Waits for a group's environments, if they are stepping. Reports faults that were recovered from, even if the
+    /// last one was not.
     pub fn wait(&mut self, group: usize, on_event: &mut dyn FnMut(Event)) -> Result<()> {
         let mut finished = Ok(());
         if std::mem::take(&mut self.stepping[group]) {
@@ -186,7 +186,8 @@ impl Actor {
         Ok(finished?)
     }
 
-    /// Takes the outcomes of a group's actions, if there are any; reports finished episodes and an actor's new positions.
+    /// Takes the outcomes of a group's actions, if there are any; reports finished episodes and an actor's new
+    /// positions.
     pub fn absorb(&mut self, group: usize, bandit: &dyn Policies, on_event: &mut dyn FnMut(Event)) -> Result<()> {
         let size = self.environments.group_size();
         let bytes = self.environments.spec().observation_bytes();

@@ -2,7 +2,7 @@
 
 use agent::acting::{ObservationRows, StepRewards};
 use agent::learner::ParameterSource;
-use envs::{EnvSpec, Environments, EpisodeEnd};
+use envs::{EnvSpec, Environments, EpisodeEnd, RenderedPicture};
 
 use crate::config::Config;
 use crate::error::{Result, TrainError};
@@ -47,7 +47,7 @@ pub struct DemonstrationStep {
 impl Demonstration {
     /// A demonstration of the agent in `checkpoint`.
     pub fn new(task: &Task, config: &Config, checkpoint: &Checkpoint, seed: u64) -> Result<Self> {
-        let mut setup = EvaluationSetup::new(task, config, checkpoint, ParameterSource::Ema, seed, 1)?;
+        let mut setup = EvaluationSetup::new(task, config, checkpoint, ParameterSource::Ema, seed, 1, true)?;
         let env_actor = setup.env_actor(config, 0)?;
         let mut environments = setup.sets.pop().ok_or(TrainError::NoEnvironments)?;
         environments.reset()?;
@@ -59,6 +59,11 @@ impl Demonstration {
     /// The policy that plays: the bandit's greedy arm.
     pub fn policy(&self) -> usize {
         self.bandit.greedy()
+    }
+
+    /// Returns the environment's own picture of its state, or with `last` of the one that ended the last episode.
+    pub fn render(&mut self, last: bool) -> Result<RenderedPicture> {
+        Ok(self.environments.render(0, 0, last)?)
     }
 
     /// Plays one step. Reports faults that were handled to `warn`.

@@ -13,7 +13,7 @@ use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::messages::{EpisodeReport, Role};
 use crate::roles::trained_agent::TrainedAgent;
 use crate::run::checkpoint::Checkpoint;
-use crate::runtime::assembly::{Task, environments, make_sets, new_actors, observation_spec};
+use crate::runtime::assembly::{Task, environments, new_actors, observation_spec, workers};
 use crate::runtime::events::Event;
 use crate::runtime::trainer::device;
 
@@ -46,12 +46,15 @@ impl EvaluationSetup {
         parameters: ParameterSource,
         seed: u64,
         environments: usize,
+        render: bool,
     ) -> Result<Self> {
         let mut playing = config.clone();
         playing.run.seed = seed;
         playing.actors.environments_per_worker = ENVIRONMENTS_PER_WORKER;
         playing.actors.groups = 1;
-        let sets = make_sets(task, &playing, FIRST_INDEX, environments, None)?;
+        let mut workers = workers(task, &playing, FIRST_INDEX, environments);
+        workers.iter_mut().for_each(|worker| worker.render = render);
+        let sets = envs::make_all(&workers)?;
         let spec = sets.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
         let (observation, actions, device) = (observation_spec(&spec), spec.actions(), device(config)?);
         let TrainedAgent { mut published, has_online, bandit, distances } =
@@ -111,7 +114,7 @@ impl Evaluation {
         episodes: usize,
     ) -> Result<Self> {
         let wanted = shares(episodes);
-        let mut setup = EvaluationSetup::new(task, config, checkpoint, parameters, seed, wanted.len())?;
+        let mut setup = EvaluationSetup::new(task, config, checkpoint, parameters, seed, wanted.len(), false)?;
         let sets = std::mem::take(&mut setup.sets);
         let sizes: Vec<usize> = sets.iter().map(|set| environments(set.as_ref())).collect();
         let rows = setup.inference.observation_rows(&sizes)?;

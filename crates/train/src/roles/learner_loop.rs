@@ -197,7 +197,7 @@ mod tests {
         let set = SETTINGS.map(str::to_owned).to_vec();
         let config = Sources { preset: Some("tiny".to_owned()), file: None, set }.load().unwrap().config;
         let task = Task { environment: "catch".parse().unwrap(), python: "none".into(), package: "none".into() };
-        let mut assembly = Assembly::new(&task, &config, tch::Device::Cpu, &StartingPoint::Nothing).unwrap();
+        let mut assembly = Assembly::new(&task, &config, tch::Device::Cpu, &StartingPoint::Nothing, 0).unwrap();
         let Assembly { inference, agent, actors, .. } = &mut assembly;
         let TrainingAgent { learner_loop, bandit, .. } = agent;
         let prefetch = BatchPrefetch::new(&learner_loop.replay, 1, &learner_loop.learner).unwrap();

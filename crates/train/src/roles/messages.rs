@@ -65,7 +65,8 @@ pub struct ActRequest {
 pub struct ActRequests {
     /// The requests.
     pub requests: Vec<ActRequest>,
-    /// What each environment recorded for a writer on another machine, in the order of the group; empty lists otherwise.
+    /// What each environment recorded for a writer on another machine, in the order of the group; empty lists
+    /// otherwise.
     pub operations: Vec<Vec<WriteOperation>>,
     /// Current observations of all the actor's environments, in memory that suits the networks.
     pub observations: ObservationRows,

@@ -1,11 +1,12 @@
 //! The learner's half of an actor on another machine: its writers, its place in inference, its policies.
 //!
-//! The other half runs the environments, their episodic memories and the choice of actions. An observation arrives once,
-//! and is used for inference and then for replay.
+//! The other half runs the environments, their episodic memories and the choice of actions. An observation arrives
+//! once, and is used for inference and then for replay.
 
 use std::time::{Duration, Instant};
 
-use agent::acting::ObservationRows;
+use agent::acting::{ObservationRows, StepRewards};
+use envs::LARGEST_REWARD;
 use half::f16;
 use replay::{EncodedFrames, FrameDecoder, ReplayError, SequenceStart, Writer, WriterState};
 use thiserror::Error;
@@ -91,12 +92,23 @@ impl Seen {
 impl RemoteEnvironment {
     fn write(&mut self, operation: WriteOperation, actions: usize) -> Result<bool, RemoteError> {
         let missing = || peer("it wrote a step before its first decision");
+        if let WriteOperation::Append(WrittenStep { rewards, .. }) | WriteOperation::End(rewards) = operation {
+            let StepRewards { extrinsic, ngu, rnd, episodic } = rewards;
+            let is_too_large = |reward: &f32| f64::from(reward.abs()) > LARGEST_REWARD;
+            if let Some(reward) = [extrinsic, ngu, rnd, episodic].into_iter().find(is_too_large) {
+                return Err(peer(format!("its reward {reward:e} is not within ±{LARGEST_REWARD:e}")));
+            }
+        }
         match operation {
             WriteOperation::Begin { policy } => {
                 self.policy = policy;
                 write(&mut self.writer, operation, None).map_err(peer)?;
             }
-            WriteOperation::Append(WrittenStep { action, rewards, .. }) => {
+            WriteOperation::Append(WrittenStep { action, probability, rewards, .. }) => {
+                // Only an episode's last observation has none.
+                if probability <= 0.0 {
+                    return Err(peer(format!("its probability {probability} of an action is not above 0")));
+                }
                 if usize::from(action) >= actions {
                     return Err(peer(format!("action {action} is not one of {actions}")));
                 }
@@ -120,7 +132,7 @@ impl RemoteEnvironment {
 impl RemoteActor {
     /// The half of an actor with these environments, after a lease was made for them.
     pub(crate) fn new(lease: Lease, client: InferenceClient, writers: Vec<Writer>, groups: usize) -> Self {
-        let (observation, embedding) = (lease.observation_bytes(), lease.embedding());
+        let (observation, embedding) = (lease.spec().observation_bytes(), lease.embedding());
         let environment = |writer| RemoteEnvironment {
             writer,
             previous: PreviousStep::zeros(embedding),
@@ -153,7 +165,7 @@ impl RemoteActor {
         let mut steps = 0;
         for (environment, update) in self.environments[first..].iter_mut().zip(updates) {
             for &operation in &update.operations {
-                steps += u64::from(environment.write(operation, self.lease.actions())?);
+                steps += u64::from(environment.write(operation, self.lease.spec().actions())?);
             }
         }
         self.lease.count_steps(steps);
@@ -272,7 +284,7 @@ impl RemoteActor {
 
     /// Chooses the policy of an environment's next episode.
     pub fn choose_policy(&mut self, environment: usize) -> Result<usize, RemoteError> {
-        let policy = self.lease.bandit().choose(Role::Actor, self.environment(environment)?);
+        let policy = self.lease.run.bandit.choose(Role::Actor, self.environment(environment)?);
         // One more per environment than it can play means that the actor never reports.
         if self.playing.len() < 2 * self.environments.len() {
             self.playing.push(policy);
@@ -296,8 +308,8 @@ impl RemoteActor {
         };
         match score {
             Some(score) if !score.is_finite() => return Err(peer("a score is not finite")),
-            Some(score) => self.lease.bandit().report(Role::Actor, environment, policy, score).map_err(peer)?,
-            None => self.lease.bandit().abandon(Role::Actor, policy).map_err(peer)?,
+            Some(score) => self.lease.run.bandit.report(Role::Actor, environment, policy, score).map_err(peer)?,
+            None => self.lease.run.bandit.abandon(Role::Actor, policy).map_err(peer)?,
         }
         self.playing.swap_remove(place);
         Ok(())
@@ -330,13 +342,13 @@ impl RemoteActor {
 
     fn send(&self, event: Event) {
         // A run that has ended has no use for it.
-        let _ = self.lease.messages().send(ThreadMessage::Event(event));
+        let _ = self.lease.run.sender().send(ThreadMessage::Event(event));
     }
 
     /// Waits for the actor's next message with `receive`, which gets the longest time to wait. Inference does not wait
     /// for an actor that takes longer than it gathers a batch.
     pub fn wait<T>(&mut self, mut receive: impl FnMut(Duration) -> Option<T>, timeout: Duration) -> Option<T> {
-        let (start, patience) = (Instant::now(), self.lease.inference_wait());
+        let (start, patience) = (Instant::now(), self.lease.client_wait);
         let mut received = None;
         if self.last_wait <= patience {
             received = receive(patience.min(timeout));
@@ -350,8 +362,8 @@ impl RemoteActor {
         received
     }
 
-    /// Saves the actor for a checkpoint: its own half, if it could be had, and the writers. Without it, its episodes end
-    /// here for whoever resumes from the checkpoint.
+    /// Saves the actor for a checkpoint: its own half, if it could be had, and the writers. Without it, its episodes
+    /// end here for whoever resumes from the checkpoint.
     pub fn save(&self, pause: u64, state: Option<Vec<u8>>) {
         let writers = self.environments.iter().map(|environment| environment.writer.state());
         let writers: Vec<WriterState> = match state {
@@ -360,13 +372,13 @@ impl RemoteActor {
         };
         let saved = self.lease.saved(state, self.playing.clone());
         // A run that has ended makes no checkpoint.
-        let _ = self.lease.messages().send(ThreadMessage::SavedRemote { pause, saved, writers });
+        let _ = self.lease.run.sender().send(ThreadMessage::SavedRemote { pause, saved, writers });
     }
 
     /// Sleeps until the pause is over, without holding up inference.
     pub fn wait_out_pause(&self, pause: u64, timeout: Duration) {
         let _away = self.client.away();
-        self.lease.control().wait_out_pause_for(pause, timeout);
+        self.lease.run.control.wait_out_pause_for(pause, timeout);
     }
 }
 
@@ -379,7 +391,7 @@ impl Drop for RemoteActor {
         }
         for &policy in &self.playing {
             // It was one of the bandit's.
-            let _ = self.lease.bandit().abandon(Role::Actor, policy);
+            let _ = self.lease.run.bandit.abandon(Role::Actor, policy);
         }
     }
 }

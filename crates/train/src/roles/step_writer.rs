@@ -45,7 +45,7 @@ pub struct WrittenStep {
     pub discount: f32,
 }
 
-/// An observation that the networks have seen, with what replay stores beside its step.
+/// An observation that the networks have seen, with what replay stores in addition to its step.
 #[derive(Clone, Copy, Debug)]
 pub struct SeenObservation<'a> {
     /// The observation.

@@ -24,8 +24,8 @@ pub enum DirectoryError {
     },
     /// Another process has taken the directory.
     #[error(
-        "another run uses {} since this one was moved or lost its `lock`, so nothing is written there; rename the other \
-         run, and move this one back",
+        "another run uses {} since this one was moved or lost its `lock`, so nothing is written there; rename the \
+         other run, and move this one back",
         directory.display()
     )]
     Lost {
@@ -122,8 +122,8 @@ pub struct RunDirectory {
 }
 
 impl RunDirectory {
-    /// Opens the run `name` in `root` and locks it. A new run gets `description` and `config`; an existing one keeps its
-    /// own and must have the same task.
+    /// Opens the run `name` in `root` and locks it. A new run gets `description` and `config`; an existing one keeps
+    /// its own and must have the same task.
     pub fn open(
         root: &Path,
         name: &str,
@@ -200,9 +200,9 @@ impl RunDirectory {
     /// Records in `run.json` that the run has a checkpoint, so that missing checkpoints are noticed later. Call it only
     /// when the checkpoint is complete.
     ///
-    /// Old checkpoints are removed only after a newer one is in place, and damaged ones are renamed only if an intact one
-    /// stays. So a run that is recorded as saved but has no checkpoint lost them outside this program, even if it was
-    /// killed. `best` proves nothing: it may come before the first checkpoint.
+    /// Old checkpoints are removed only after a newer one is in place, and damaged ones are renamed only if an intact
+    /// one stays. So a run that is recorded as saved but has no checkpoint lost them outside this program, even if it
+    /// was killed. `best` proves nothing: it may come before the first checkpoint.
     pub fn note_saved(&self) -> Result<(), DirectoryError> {
         let known = self.files.description()?;
         if known.saved {

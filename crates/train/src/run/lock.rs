@@ -98,6 +98,10 @@ pub struct RunLock {
 impl RunLock {
     /// Takes the lock at `path`. The file is created if necessary and stays.
     pub fn acquire(path: &Path) -> Result<Self, LockError> {
+        Self::acquire_within(PATIENCE, path)
+    }
+
+    fn acquire_within(patience: Duration, path: &Path) -> Result<Self, LockError> {
         let start = Instant::now();
         regular_file::refuse_other_types(path).map_err(FileError::at("opened", path))?;
         loop {
@@ -121,7 +125,7 @@ impl RunLock {
             }
             let owner = Owner::read(&file);
             let ending = owner.as_ref().is_some_and(Owner::is_ending);
-            if start.elapsed() > if ending { EXIT_PATIENCE } else { PATIENCE } {
+            if start.elapsed() > if ending { EXIT_PATIENCE } else { patience } {
                 return Err(LockError::Held { directory: path.parent().unwrap_or(path).to_path_buf(), owner });
             }
             thread::sleep(Duration::from_millis(20));
@@ -224,7 +228,7 @@ mod tests {
         let path = scratch.path().join("lock");
         let looking = File::create(&path).unwrap();
         looking.lock_shared().unwrap();
-        let opener = thread::spawn(move || RunLock::acquire(&path));
+        let opener = thread::spawn(move || RunLock::acquire_within(EXIT_PATIENCE, &path));
         thread::sleep(Duration::from_millis(100));
         drop(looking);
         opener.join().unwrap().unwrap();

@@ -146,8 +146,8 @@ pub struct MetricsWriter {
 impl MetricsWriter {
     /// Opens the file to resume from a checkpoint with that many frames, or to start (`None`).
     ///
-    /// Rows later than the checkpoint, which training will reach again, move to `metrics.dropped.jsonl`, so that there is
-    /// one value per frame count. A row at the checkpoint's frame count stays, since it was written before the
+    /// Rows later than the checkpoint, which training will reach again, move to `metrics.dropped.jsonl`, so that there
+    /// is one value per frame count. A row at the checkpoint's frame count stays, since it was written before the
     /// checkpoint. A crash in here leaves the moved rows in both files at worst, and the next opening moves them again.
     pub fn open(path: &Path, checkpoint: Option<u64>) -> Result<(Self, MetricsRepair), MetricsError> {
         let mut file = AppendFile::open(path)?;

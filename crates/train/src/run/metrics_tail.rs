@@ -28,8 +28,8 @@ impl MetricsTail {
         Self { path: path.to_path_buf(), selected, offset: 0, last_line: Vec::new() }
     }
 
-    /// Passes new rows to `each`, and `None` first if the file was rewritten and all rows come again: a run that resumes
-    /// from an earlier frame drops rows. Skips invalid lines, and a last one without its end.
+    /// Passes new rows to `each`, and `None` first if the file was rewritten and all rows come again: a run that
+    /// resumes from an earlier frame drops rows. Skips invalid lines, and a last one without its end.
     pub fn refresh(&mut self, mut each: impl FnMut(Option<Row>)) -> Result<(), FileError> {
         let at = |what| FileError::at(what, &self.path);
         let mut file = match regular_file::open(&self.path) {

@@ -52,9 +52,9 @@ impl Stop {
         Self::default()
     }
 
-    /// A request that Ctrl-C, SIGTERM and, unless it is ignored, SIGHUP make too. The next signal, if it comes more than
-    /// half a second later, ends the process with status 130. After [`request`](Self::request), the next signal still
-    /// counts as the first, so that the end of training can be saved.
+    /// A request that Ctrl-C, SIGTERM and, unless it is ignored, SIGHUP make too. The next signal, if it comes more
+    /// than half a second later, ends the process with status 130. After [`request`](Self::request), the next signal
+    /// still counts as the first, so that the end of training can be saved.
     ///
     /// Only a thread of its own receives these signals, neither this thread nor those that it starts from now on: call
     /// it before anything computes.
@@ -146,8 +146,9 @@ impl Stop {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{self, Command};
     use std::time::Instant;
+
+    use rustix::process::{Signal, getpid, kill_process};
 
     use super::*;
     use crate::run::test_support::{child, child_role};
@@ -200,21 +201,28 @@ mod tests {
                     assert!(!stop.is_signalled());
                 }
                 let send = |signal: &str| {
-                    let kill = format!("kill -{signal} {}", process::id());
-                    assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+                    let signal = match signal {
+                        "INT" => Signal::INT,
+                        "TERM" => Signal::TERM,
+                        _ => Signal::HUP,
+                    };
+                    kill_process(getpid(), signal).unwrap();
+                };
+                let await_flag = |flag: &AtomicBool| {
+                    let begun = Instant::now();
+                    while !flag.load(Ordering::SeqCst) && begun.elapsed() < LONG {
+                        thread::yield_now();
+                    }
+                    assert!(flag.load(Ordering::SeqCst));
                 };
                 send(signals.next().unwrap());
-                assert!(stop.wait(LONG));
                 // An earlier request does not wait for the signal.
-                let begun = Instant::now();
-                while !stop.is_signalled() && begun.elapsed() < LONG {
-                    thread::yield_now();
-                }
-                assert!(stop.is_signalled());
-                assert!(sleeper.join().unwrap());
+                await_flag(&stop.shared.signalled);
                 send("INT");
+                assert!(stop.wait(LONG) && stop.is_signalled());
+                assert!(sleeper.join().unwrap());
                 println!("asked, woken, stuck");
-                thread::sleep(4 * SAME_REQUEST);
+                await_flag(&stop.shared.leaving);
                 // Every lock is held: the handler alone must end the process.
                 let _held = stop.sleepers();
                 send(signals.next().unwrap());

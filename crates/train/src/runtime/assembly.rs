@@ -9,7 +9,7 @@ use agent::policy_family::actor_epsilon;
 use agent::{AgentError, Learner, ObservationSpec};
 use envs::seeds::mix;
 use envs::{EnvId, EnvSpec, Environments, WorkerConfig};
-use replay::{Replay, Restored, Writer, WriterState};
+use replay::{Replay, ReplayConfig, Restored, Writer, WriterState};
 use tch::Device;
 
 use crate::config::Config;
@@ -21,9 +21,8 @@ use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::learner_loop::LearnerLoop;
 use crate::roles::messages::Role;
 use crate::roles::training_agent::{NeighbourDistances, TrainingAgent};
-use crate::run::checkpoint::contents;
-use crate::run::checkpoint::contents::EvaluatorStates;
-use crate::runtime::published_parameters::PublishedParameters;
+use crate::run::checkpoint::contents::{self, AgentScalars, EvaluatorStates, TrainingState};
+use crate::runtime::published_parameters::{Embedding, PublishedParameters};
 use crate::runtime::remote_actors::{SavedRemoteActors, groups, remote_epsilon, remote_seed};
 use crate::runtime::starting_point::{StartingPoint, transfer_message};
 
@@ -56,7 +55,7 @@ pub struct Assembly {
     pub spec: EnvSpec,
     /// Remote actors of the checkpoint, and their writers.
     pub remote: (SavedRemoteActors, Vec<WriterState>),
-    /// Which of another run's weights it starts from, in words.
+    /// Message about the weights of another run that it starts from.
     pub transferred: Option<String>,
 }
 
@@ -75,20 +74,8 @@ fn seed_for(run: u64, purpose: Purpose) -> u64 {
 }
 
 impl Assembly {
-    /// Assembles a run that starts from this.
-    pub fn new(task: &Task, config: &Config, device: Device, from: &StartingPoint) -> Result<Self> {
-        Self::with_remote(task, config, device, from, 0)
-    }
-
     /// Assembles a run with up to `remote` environments on other machines.
-    pub fn with_remote(
-        task: &Task,
-        config: &Config,
-        device: Device,
-        from: &StartingPoint,
-        remote: usize,
-    ) -> Result<Self> {
-        let checkpoint = from.resumed();
+    pub fn new(task: &Task, config: &Config, device: Device, from: &StartingPoint, remote: usize) -> Result<Self> {
         let seed = |purpose| seed_for(config.run.seed, purpose);
         let actors = make_sets(task, config, 0, config.actors.environments, None)?;
         let mut evaluating = config.clone();
@@ -100,53 +87,25 @@ impl Assembly {
         let any = if remote > 0 { actors.first().or(evaluators.first()) } else { actors.first() };
         let spec = any.ok_or(TrainError::NoEnvironments)?.spec().clone();
         let (observation, actions) = (observation_spec(&spec), spec.actions());
-        let (learner, saved) = match checkpoint {
-            None => (Learner::new(&config.agent, &observation, actions, seed(Purpose::Parameters), device)?, None),
-            Some(checkpoint) => {
-                let (state, agent) = (contents::state(checkpoint)?, contents::agent(checkpoint)?);
-                let saved = contents::learner(checkpoint, &state)?;
-                let learner = Learner::restore(&config.agent, &observation, actions, &saved, device)?;
-                let mut embedding = PublishedParameters::of(&learner)?.embedding()?;
-                embedding.restore(&saved.weights, agent.embedding_version)?;
-                (learner, Some((agent, state, embedding)))
-            }
-        };
-        let mut learner = learner;
-        let mut transferred = None;
-        if let StartingPoint::Weights { checkpoint, .. } = from {
-            let (parts, problems) = (learner.parts(), learner.load_fitting(&contents::weights(checkpoint)?)?);
-            if problems.len() == parts {
-                return Err(AgentError::Weights(problems).into());
-            }
-            transferred = Some(transfer_message(parts, &problems));
-        }
+        let StartingLearner { learner, resumed, transferred } =
+            StartingLearner::new(config, &observation, actions, device, from)?;
         let (state, embedding) = (learner.networks.state_length(), learner.networks.embedding_length);
         let droppable_blocks = learner.networks.agent.droppable_blocks();
         let replay_config = config.replay_for(spec.observation_bytes(), state, seed(Purpose::Draws));
-        let (replay, mut writers) = match from {
-            StartingPoint::Resume(checkpoint) => {
-                let Restored { replay, writers } = contents::replay(checkpoint, &replay_config)?;
-                (replay, writers)
-            }
-            // Its unfinished sequences belong to the other run's episodes.
-            StartingPoint::Weights { checkpoint, with_replay: true } => {
-                (contents::replay(checkpoint, &replay_config)?.replay, Vec::new())
-            }
-            StartingPoint::Nothing | StartingPoint::Weights { .. } => (Replay::new(replay_config)?, Vec::new()),
-        };
+        let Restored { replay, mut writers } = starting_replay(from, replay_config)?;
         let mut learner_loop = LearnerLoop::new(learner, Arc::clone(&replay), config)?;
-        let saved = saved.map(|(agent, state, embedding)| {
+        let resumed = resumed.map(|(agent, state, embedding)| {
             learner_loop.keep_embedding(embedding);
             (agent, state)
         });
         let mut published = learner_loop.published()?;
-        if let (Some(checkpoint), Some((_, state))) = (checkpoint, &saved) {
+        if let (Some(checkpoint), Some((_, state))) = (from.resumed(), &resumed) {
             contents::restore_acting(checkpoint, state, &mut published)?;
         }
         let roles = RoleSizes { actors: config.actors.environments, evaluators: config.evaluation.evaluators, remote };
         let mut inference =
             Inference::new(&config.agent, &config.intrinsic, &observation, actions, roles, device, &published)?;
-        let (bandit, distances, saved_actors, evaluator_states) = match saved {
+        let (bandit, distances, saved_actors, evaluator_states) = match resumed {
             None => {
                 let bandit = CentralBandit::new(
                     config.agent.policies.count,
@@ -165,7 +124,7 @@ impl Assembly {
         let mut rows = inference.observation_rows(&sizes)?;
         let evaluator_rows = rows.split_off(actors.len());
         let remote_writers = writers.split_off(writers.len().min(config.actors.environments));
-        let saved_remote = checkpoint.map_or(Ok(SavedRemoteActors::default()), contents::remote)?;
+        let saved_remote = from.resumed().map_or(Ok(SavedRemoteActors::default()), contents::remote)?;
         let builder = ActorBuilder { config, embedding, droppable_blocks, replay: &replay, bandit: &bandit };
         let actors = builder.actors(actors, rows, saved_actors, writers)?;
         let evaluators = builder.evaluators(evaluators, evaluator_rows, &evaluator_states.episodes)?;
@@ -175,8 +134,61 @@ impl Assembly {
     }
 }
 
+/// The learner that a run starts with.
+struct StartingLearner {
+    learner: Learner,
+    /// What a resumed run has besides: its numbers, the states of its roles, and the f that acted.
+    resumed: Option<(AgentScalars, TrainingState, Embedding)>,
+    /// Message about the weights of another run that it starts from.
+    transferred: Option<String>,
+}
+
+impl StartingLearner {
+    fn new(
+        config: &Config,
+        observation: &ObservationSpec,
+        actions: usize,
+        device: Device,
+        from: &StartingPoint,
+    ) -> Result<Self> {
+        if let Some(checkpoint) = from.resumed() {
+            let (state, agent) = (contents::state(checkpoint)?, contents::agent(checkpoint)?);
+            let saved = contents::learner(checkpoint, &state)?;
+            let learner = Learner::restore(&config.agent, observation, actions, &saved, device)?;
+            let mut embedding = PublishedParameters::of(&learner)?.embedding()?;
+            embedding.restore(&saved.weights, agent.embedding_version)?;
+            return Ok(Self { learner, resumed: Some((agent, state, embedding)), transferred: None });
+        }
+        let seed = seed_for(config.run.seed, Purpose::Parameters);
+        let mut learner = Learner::new(&config.agent, observation, actions, seed, device)?;
+        let mut transferred = None;
+        if let StartingPoint::Weights { checkpoint, .. } = from {
+            let (parts, problems) = (learner.parts(), learner.load_fitting(&contents::weights(checkpoint)?)?);
+            if problems.len() == parts {
+                return Err(AgentError::Weights(problems).into());
+            }
+            transferred = Some(transfer_message(parts, &problems));
+        }
+        Ok(Self { learner, resumed: None, transferred })
+    }
+}
+
+/// The replay that a run starts with, and the states of its writers.
+fn starting_replay(from: &StartingPoint, config: ReplayConfig) -> Result<Restored> {
+    match from {
+        StartingPoint::Resume(checkpoint) => contents::replay(checkpoint, &config),
+        // Its unfinished sequences belong to the other run's episodes.
+        StartingPoint::Weights { checkpoint, with_replay: true } => {
+            Ok(Restored { writers: Vec::new(), ..contents::replay(checkpoint, &config)? })
+        }
+        StartingPoint::Nothing | StartingPoint::Weights { .. } => {
+            Ok(Restored { replay: Replay::new(config)?, writers: Vec::new() })
+        }
+    }
+}
+
 pub(crate) fn observation_spec(spec: &EnvSpec) -> ObservationSpec {
-    ObservationSpec { shape: spec.observation_shape.clone(), kind: spec.observation_kind }
+    ObservationSpec { parts: spec.observation_arrays() }
 }
 
 /// Number of environments in a set.
@@ -186,20 +198,27 @@ pub(crate) fn environments(set: &dyn Environments) -> usize {
 
 /// Makes `count` environments whose indices start at `first`, one set per worker. Their episodes are truncated after
 /// `frame_cap` frames.
-pub(crate) fn make_sets(
+fn make_sets(
     task: &Task,
     config: &Config,
     first: usize,
     count: usize,
     frame_cap: Option<u32>,
 ) -> Result<Vec<Box<dyn Environments>>> {
+    let mut workers = workers(task, config, first, count);
+    workers.iter_mut().for_each(|worker| worker.frame_cap = frame_cap.map(u64::from));
+    Ok(envs::make_all(&workers)?)
+}
+
+/// The workers that run `count` environments whose indices start at `first`.
+pub(crate) fn workers(task: &Task, config: &Config, first: usize, count: usize) -> Vec<WorkerConfig> {
     let per_worker = config.actors.environments_per_worker;
-    let worker = |made: usize| worker(task, config, (first + made) as u64, per_worker.min(count - made), frame_cap);
-    Ok(envs::make_all(&(0..count).step_by(per_worker).map(worker).collect::<Vec<_>>())?)
+    let worker = |made: usize| worker(task, config, (first + made) as u64, per_worker.min(count - made));
+    (0..count).step_by(per_worker).map(worker).collect()
 }
 
 /// The worker that runs environments whose indices start at `first`.
-fn worker(task: &Task, config: &Config, first: u64, environments: usize, frame_cap: Option<u32>) -> WorkerConfig {
+fn worker(task: &Task, config: &Config, first: u64, environments: usize) -> WorkerConfig {
     WorkerConfig {
         environment: task.environment.clone(),
         python: task.python.clone(),
@@ -209,10 +228,11 @@ fn worker(task: &Task, config: &Config, first: u64, environments: usize, frame_c
         groups: groups(&config.actors, environments),
         seed: seed_for(config.run.seed, Purpose::Environments),
         ale: config.env.ale_options(),
-        frame_cap: frame_cap.map(u64::from),
+        frame_cap: None,
         ram: config.env.ram.clone(),
         max_side: config.env.max_side,
         view: config.env.view(),
+        render: false,
         limits: config.env.limits(),
     }
 }
@@ -244,7 +264,7 @@ pub fn remote_actor(
     policies: &dyn Policies,
 ) -> Result<Actor> {
     let RemotePlaces { first, environments: count, capacity, index, embedding, droppable_blocks } = places;
-    let set = envs::make_all(&[worker(task, config, index, count, None)])?.pop().ok_or(TrainError::NoEnvironments)?;
+    let set = envs::make_all(&[worker(task, config, index, count)])?.pop().ok_or(TrainError::NoEnvironments)?;
     let rows = ObservationRows::on_host(count, set.spec().observation_bytes());
     let spec = |environment: usize| EnvActorSpec {
         role: Role::Actor,

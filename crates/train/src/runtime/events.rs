@@ -13,9 +13,9 @@ pub enum Event {
     /// The learner finished an update.
     Update(LearnerUpdate),
     /// Evaluators have finished an evaluation.
-    Evaluation(EvaluationReport),
-    /// Something that people should know, such as a remote actor that joins; in words.
+    Evaluation(Box<EvaluationReport>),
+    /// A message for the user, such as that a remote actor has joined.
     Notice(String),
-    /// Something failed and was recovered from, such as a lost worker; in words.
+    /// A message about a failure that was recovered from, such as a lost worker.
     Fault(String),
 }

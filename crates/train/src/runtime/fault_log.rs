@@ -1,18 +1,18 @@
-//! Faults that repeat, said once and then counted.
+//! Repeated faults, reported once and then counted.
 
 use std::collections::BTreeMap;
 
 /// Largest number of faults that are counted separately.
 const MOST: usize = 200;
 
-/// Counts faults that differ in numbers only as the same.
+/// Counts faults that differ only in their numbers as one.
 #[derive(Debug, Default)]
 pub(crate) struct FaultLog {
     counts: BTreeMap<String, u64>,
 }
 
 impl FaultLog {
-    /// Returns what to say about a fault: all of it the first time, its count after 10, 100 and so on, else nothing.
+    /// Returns the message for a fault: in full the first time, with its count the 10th, 100th and so on, else none.
     pub(crate) fn record(&mut self, fault: &str) -> Option<String> {
         let kind = without_numbers(fault);
         if self.counts.len() >= MOST && !self.counts.contains_key(&kind) {
@@ -27,7 +27,7 @@ impl FaultLog {
         }
     }
 
-    /// Returns how often each fault happened that happened more than once.
+    /// Summarises the faults that happened more than once.
     pub(crate) fn summary(&self) -> Option<String> {
         let repeated: Vec<u64> = self.counts.values().copied().filter(|&count| count > 1).collect();
         let (faults, kinds) = (repeated.iter().sum::<u64>(), repeated.len());
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_repeated_fault_is_said_once_and_then_counted() {
+    fn repeated_fault_is_reported_once_and_then_counted() {
         let mut log = FaultLog::default();
         let said: Vec<String> = (1..=120).filter_map(|i| log.record(&format!("worker {i} raised"))).collect();
         assert_eq!(
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn ever_new_faults_are_not_all_said() {
+    fn reports_a_limited_number_of_different_faults() {
         let mut log = FaultLog::default();
         let said = (0..1000).filter(|&i| log.record(&"x".repeat(i)).is_some()).count();
         assert_eq!(said, MOST);

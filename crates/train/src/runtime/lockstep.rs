@@ -83,7 +83,7 @@ impl Lockstep {
         evaluators.iter_mut().try_for_each(|evaluator| step(evaluator, inference, bandit, &mut record))?;
         let (now, frames) = (self.steps(), self.frames());
         let finished = self.evaluations.finish(now, frames, &self.assembly.agent)?;
-        finished.map(Event::Evaluation).into_iter().for_each(on_event);
+        finished.map(Box::new).map(Event::Evaluation).into_iter().for_each(on_event);
         Ok(true)
     }
 

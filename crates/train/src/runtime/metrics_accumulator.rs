@@ -22,8 +22,8 @@ const RECENT: usize = 100;
 const RECENT_EACH: usize = 20;
 /// Most bands that the actors' ε are grouped into.
 const MAX_BANDS: usize = 8;
-/// Most positions that are counted: RAM bytes that hold a clock would yield new ones forever, and each checkpoint copies
-/// all of them.
+/// Most positions that are counted: RAM bytes that hold a clock would yield new ones forever, and each checkpoint
+/// copies all of them.
 const MAX_POSITIONS: usize = 1 << 20;
 
 /// Sums since the last row, and recent episodes.
@@ -31,7 +31,7 @@ const MAX_POSITIONS: usize = 1 << 20;
 pub struct MetricsAccumulator {
     recent: VecDeque<EpisodeReport>,
     evaluation: Option<LastEvaluation>,
-    /// Evaluator episodes so far.
+    /// Episodes of complete evaluations so far.
     evaluated: u64,
     episodes: u64,
     by_policy: Vec<VecDeque<f64>>,
@@ -74,13 +74,13 @@ struct Means {
     count: u64,
     scalars: Vec<(String, f64)>,
     vectors: Vec<(String, Vec<f64>)>,
-    /// Steps that say something of each policy, and updates in which there were any.
+    /// Steps that count for each policy, and updates that had any.
     steps: Vec<f64>,
     seen: Vec<f64>,
 }
 
 impl Means {
-    /// Adds an update; `steps` are those that say something of each policy, and the vectors have a value for each.
+    /// Adds an update. `steps` counts those of each policy, and each vector has one value per policy.
     fn add(&mut self, scalars: Vec<(&'static str, f64)>, vectors: Vec<(&'static str, Vec<f64>)>, steps: &[f64]) {
         self.count += 1;
         if self.count == 1 {
@@ -139,8 +139,10 @@ impl MetricsAccumulator {
             Event::Episode(report) => self.record_episode(report),
             Event::Positions(positions) => self.record_positions(positions),
             Event::Update(update) => self.record_update(update),
-            Event::Evaluation(EvaluationReport { scores, frames, began, .. }) => {
+            Event::Evaluation(report) => {
+                let EvaluationReport { scores, frames, began, .. } = &**report;
                 let score = MeanScore::of(scores);
+                self.evaluated += score.episodes;
                 self.evaluation = Some(LastEvaluation { score, frames: *frames, began: Some(*began) });
             }
             Event::Fault(_) | Event::Notice(_) => {}
@@ -148,16 +150,14 @@ impl MetricsAccumulator {
     }
 
     fn record_episode(&mut self, report: &EpisodeReport) {
-        match report.role {
-            Role::Actor => {
-                self.episodes += 1;
-                push_bounded(&mut self.recent, *report, RECENT);
-                let band = report.environment * self.by_epsilon.len() / self.environments.max(1);
-                for scores in [self.by_policy.get_mut(report.policy), self.by_epsilon.get_mut(band)] {
-                    scores.into_iter().for_each(|scores| push_bounded(scores, report.score, RECENT_EACH));
-                }
+        // Those of evaluators count with their round, since one that is cut short is played again.
+        if report.role == Role::Actor {
+            self.episodes += 1;
+            push_bounded(&mut self.recent, *report, RECENT);
+            let band = report.environment * self.by_epsilon.len() / self.environments.max(1);
+            for scores in [self.by_policy.get_mut(report.policy), self.by_epsilon.get_mut(band)] {
+                scores.into_iter().for_each(|scores| push_bounded(scores, report.score, RECENT_EACH));
             }
-            Role::Evaluator => self.evaluated += 1,
         }
     }
 

@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn evaluators_can_use_the_online_parameters() {
         let config = Sources { preset: Some("tiny".to_owned()), file: None, set: Vec::new() }.load().unwrap().config;
-        let observation = ObservationSpec { shape: vec![8, 8], kind: ObservationKind::U8 };
+        let observation = ObservationSpec::array(vec![8, 8], ObservationKind::U8);
         let mut learner = Learner::new(&config.agent, &observation, 3, 1, Device::Cpu).unwrap();
         let batch = random_batch(&learner.networks, 20, &[20, 5], &mut Random::seed_from_u64(1));
         learner.step(&batch).unwrap();

@@ -213,8 +213,8 @@ impl RemoteActors {
         self.places().finished
     }
 
-    /// Gives places to an actor that would run up to `wanted` environments. One that reconnects gets new places at once,
-    /// even if its lost connection is not noticed yet.
+    /// Gives places to an actor that would run up to `wanted` environments. One that reconnects gets new places at
+    /// once, even if its lost connection is not noticed yet.
     pub fn join(self: &Arc<Self>, actor: &str, host: &str, wanted: usize) -> Result<RemoteActor, JoinError> {
         let mut places = self.places();
         let run = match &places.run {
@@ -301,11 +301,15 @@ impl RemoteActors {
         places.playing.remove(&lease.number);
         if !lease.run.control.is_stopping() {
             let count = lease.environments.len();
-            let episodes = if count == 1 { "its running episode is" } else { "its running episodes are" };
-            lease.run.notice(format!("{} left with {count} environments; {episodes} abandoned", lease.host));
+            let what = if count == 1 {
+                "environment; its running episode is"
+            } else {
+                "environments; its running episodes are"
+            };
+            lease.run.notice(format!("{} left with {count} {what} abandoned", lease.host));
         }
         // Under the lock, so that a pause either expects this message or does not count the lease.
-        let _ = lease.messages().send(ThreadMessage::RemoteLeft { lease: lease.number });
+        let _ = lease.run.sender().send(ThreadMessage::RemoteLeft { lease: lease.number });
     }
 }
 
@@ -334,7 +338,7 @@ impl RemoteRun {
         let _ = self.sender().send(ThreadMessage::Event(Event::Notice(text)));
     }
 
-    fn sender(&self) -> Sender<ThreadMessage> {
+    pub(crate) fn sender(&self) -> Sender<ThreadMessage> {
         self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -357,14 +361,15 @@ impl RemoteRun {
 /// The places of an actor; they are free again when it is dropped.
 pub struct Lease {
     actors: Arc<RemoteActors>,
-    run: Arc<RemoteRun>,
+    pub(crate) run: Arc<RemoteRun>,
     number: u64,
     host: String,
     environments: Range<usize>,
     index: u64,
     /// The actor's half to continue from, and the policies of its episodes.
     saved: Option<(Vec<u8>, Vec<usize>)>,
-    client_wait: Duration,
+    /// How long inference waits for the actor.
+    pub(crate) client_wait: Duration,
 }
 
 impl Lease {
@@ -433,14 +438,6 @@ impl Lease {
         groups(&self.run.config.actors, self.environments.len())
     }
 
-    pub(crate) fn observation_bytes(&self) -> usize {
-        self.run.spec.observation_bytes()
-    }
-
-    pub(crate) fn actions(&self) -> usize {
-        self.run.spec.actions()
-    }
-
     pub(crate) fn policies(&self) -> usize {
         self.run.config.agent.policies.count
     }
@@ -458,22 +455,6 @@ impl Lease {
 
     pub(crate) fn begun_policies(&self) -> Vec<usize> {
         self.saved.as_ref().map(|(_, playing)| playing.clone()).unwrap_or_default()
-    }
-
-    pub(crate) fn bandit(&self) -> &CentralBandit {
-        &self.run.bandit
-    }
-
-    pub(crate) fn messages(&self) -> Sender<ThreadMessage> {
-        self.run.sender()
-    }
-
-    pub(crate) fn control(&self) -> &RunControl {
-        &self.run.control
-    }
-
-    pub(crate) fn inference_wait(&self) -> Duration {
-        self.client_wait
     }
 
     pub(crate) fn count_steps(&self, steps: u64) {

@@ -41,14 +41,17 @@ impl From<Option<Checkpoint>> for StartingPoint {
 pub(crate) fn transfer_message(parts: usize, problems: &[WeightsProblem]) -> String {
     let fitting = parts - problems.len();
     if problems.is_empty() {
-        return format!("starting from the weights of all {parts} parts");
+        return format!("starting from the other run's weights, all {parts} parts");
     }
     let named: Vec<String> = problems.iter().take(NAMED).map(ToString::to_string).collect();
     let more = match problems.len().saturating_sub(NAMED) {
         0 => String::new(),
         more => format!("; and {more} more"),
     };
-    format!("starting from the weights of {fitting} of {parts} parts; the others are new: {}{more}", named.join("; "))
+    format!(
+        "starting from the other run's weights, {fitting} of {parts} parts; the others are new: {}{more}",
+        named.join("; ")
+    )
 }
 
 #[cfg(test)]
@@ -57,10 +60,14 @@ mod tests {
 
     #[test]
     fn message_names_ten_parts_and_counts_the_rest() {
-        assert_eq!(transfer_message(4, &[]), "starting from the weights of all 4 parts");
+        assert_eq!(transfer_message(4, &[]), "starting from the other run's weights, all 4 parts");
         let problems: Vec<_> = (0..12).map(|i| WeightsProblem::Missing { name: format!("p{i}") }).collect();
         let text = transfer_message(20, &problems);
-        assert!(text.starts_with("starting from the weights of 8 of 20 parts; the others are new: p0 is missing; "));
+        assert!(
+            text.starts_with(
+                "starting from the other run's weights, 8 of 20 parts; the others are new: p0 is missing; "
+            )
+        );
         assert!(text.ends_with("p9 is missing; and 2 more"), "{text}");
     }
 }

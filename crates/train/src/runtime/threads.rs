@@ -10,6 +10,7 @@ use replay::Snapshot;
 
 use crate::config::Config;
 use crate::error::{Result, TrainError};
+use crate::roles::actor::Actor;
 use crate::roles::actor_thread::{ActorThread, ThreadCopy, ThreadMessage};
 use crate::roles::batch_prefetch::{BatchPrefetch, PrefetchedBatch};
 use crate::roles::evaluation_rounds::EvaluationRounds;
@@ -50,13 +51,8 @@ struct BatchChannels {
 }
 
 impl Threads {
-    /// Starts all threads.
-    pub fn start(assembly: Assembly, config: &Config) -> Result<Self> {
-        Self::with_remote(assembly, config, None)
-    }
-
-    /// Starts all threads, and lets remote actors join.
-    pub fn with_remote(assembly: Assembly, config: &Config, remote: Option<Arc<RemoteActors>>) -> Result<Self> {
+    /// Starts all threads, and lets remote actors join if there is a place for them.
+    pub fn start(assembly: Assembly, config: &Config, remote: Option<Arc<RemoteActors>>) -> Result<Self> {
         let Assembly { agent, inference, actors, evaluators, spec, remote: (saved, writers), .. } = assembly;
         let frames_per_step = u64::from(spec.frames_per_step);
         let steps = saved.steps + actors.iter().map(|actor| actor.steps).sum::<u64>();
@@ -92,24 +88,8 @@ impl Threads {
             stopwatch: stopwatch(ThreadRole::Learner),
             timesheet: Arc::clone(&timesheet),
         };
-        for (role, thread_role, actors) in
-            [(Role::Actor, ThreadRole::Actor, actors), (Role::Evaluator, ThreadRole::Evaluator, evaluators)]
-        {
-            for (index, actor) in actors.into_iter().enumerate() {
-                let actor = ActorThread {
-                    role,
-                    index,
-                    episodes_each: config.evaluation.episodes_each(),
-                    actor,
-                    client: threads.server()?.client(role),
-                    bandit: Arc::clone(&threads.agent.bandit),
-                    control: Arc::clone(&control),
-                    messages: sender.clone(),
-                    stopwatch: stopwatch(thread_role),
-                };
-                threads.actors.push(spawn("an actor", move || actor.run())?);
-            }
-        }
+        threads.start_actors(Role::Actor, actors, config, &sender)?;
+        threads.start_actors(Role::Evaluator, evaluators, config, &sender)?;
         let sampler = PrefetchThread {
             prefetch,
             replay: Arc::clone(&replay),
@@ -142,6 +122,35 @@ impl Threads {
         Ok(threads)
     }
 
+    /// Starts one thread per actor or evaluator.
+    fn start_actors(
+        &mut self,
+        role: Role,
+        actors: Vec<Actor>,
+        config: &Config,
+        messages: &Sender<ThreadMessage>,
+    ) -> Result<()> {
+        let thread_role = match role {
+            Role::Actor => ThreadRole::Actor,
+            Role::Evaluator => ThreadRole::Evaluator,
+        };
+        for (index, actor) in actors.into_iter().enumerate() {
+            let actor = ActorThread {
+                role,
+                index,
+                episodes_each: config.evaluation.episodes_each(),
+                actor,
+                client: self.server()?.client(role),
+                bandit: Arc::clone(&self.agent.bandit),
+                control: Arc::clone(&self.control),
+                messages: messages.clone(),
+                stopwatch: Stopwatch::new(&self.timesheet, thread_role),
+            };
+            self.actors.push(spawn("an actor", move || actor.run())?);
+        }
+        Ok(())
+    }
+
     fn pass_on(&mut self, event: Event, on_event: &mut dyn FnMut(Event)) {
         self.agent.distances.record(&event);
         if let Event::Episode(report) = &event
@@ -156,7 +165,7 @@ impl Threads {
     fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<()> {
         let (now, frames) = (self.started.elapsed().as_secs_f64(), self.frames());
         let finished = self.evaluations.finish(now, frames, &self.agent)?;
-        finished.map(Event::Evaluation).into_iter().for_each(on_event);
+        finished.map(Box::new).map(Event::Evaluation).into_iter().for_each(on_event);
         if self.evaluations.is_due(now) {
             let published = self.agent.learner_loop.published()?;
             self.evaluations.begin(now, frames, &self.agent)?;

@@ -44,20 +44,9 @@ pub trait ProgressDisplay {
     }
 }
 
-/// Trains until the frames are played or a stop is requested, saves, and returns the status.
+/// Trains until the frames are played or a stop is requested, saves, and returns the status. `remote` are actors on
+/// other machines.
 pub fn train(
-    task: &Task,
-    config: &Config,
-    directory: &RunDirectory,
-    from: StartingPoint,
-    stop: &Stop,
-    display: &mut dyn ProgressDisplay,
-) -> Result<RunStatus> {
-    train_with_remote(task, config, directory, from, stop, display, None)
-}
-
-/// Trains as [`train`] does, with actors on other machines.
-pub fn train_with_remote(
     task: &Task,
     config: &Config,
     directory: &RunDirectory,
@@ -144,7 +133,7 @@ fn recorder<'a>(
                     display.warn(&message);
                 }
             }
-            Event::Evaluation(report) => *evaluated = Some(report),
+            Event::Evaluation(report) => *evaluated = Some(*report),
             _ => {}
         }
     }
@@ -163,7 +152,7 @@ impl<'a> Trainer<'a> {
         let files = &directory.files;
         let store = CheckpointStore::open(&files.checkpoints_directory(), config.checkpoint.keep_last)?;
         let places = remote.as_ref().map_or(0, |remote| remote.capacity());
-        let mut assembly = Assembly::with_remote(task, config, device(config)?, &from, places)?;
+        let mut assembly = Assembly::new(task, config, device(config)?, &from, places)?;
         if let Some(message) = assembly.transferred.take() {
             display.say(&message);
         }
@@ -174,7 +163,7 @@ impl<'a> Trainer<'a> {
         let runtime: Box<dyn TrainingRuntime> = if config.run.lockstep {
             Box::new(Lockstep::new(assembly, config)?)
         } else {
-            Box::new(Threads::with_remote(assembly, config, remote.clone())?)
+            Box::new(Threads::start(assembly, config, remote.clone())?)
         };
         // Rows after the last one in these metrics will be written again.
         let last_row = from.resumed().map(|_| metrics.last_row);
@@ -274,8 +263,8 @@ impl<'a> Trainer<'a> {
         RunStatus::new(self.config, self.runtime.as_ref(), &self.metrics, &self.rates, self.game, saving)
     }
 
-    /// Whether a row is due: by the clock, if anything was played since the last row; in lockstep by the frames, so that
-    /// every run has the same rows.
+    /// Whether a row is due: by the clock, if anything was played since the last row; in lockstep by the frames, so
+    /// that every run has the same rows.
     fn is_row_due(&self, frames_before: u64) -> bool {
         if self.config.run.lockstep {
             let every = self.config.metrics.lockstep_frames;
@@ -336,7 +325,7 @@ impl<'a> Trainer<'a> {
         self.last_row = Instant::now();
     }
 
-    /// Adds the memory that the run uses, as far as it can be measured.
+    /// Adds the memory that the run uses, where it can be measured.
     fn add_memory(&self, row: &mut Row, replay: u64) {
         if let Ok(usage) = ResourceUsage::now(false) {
             row.scalar("memory/process", usage.own_bytes as f64);
@@ -355,7 +344,8 @@ impl<'a> Trainer<'a> {
         self.metrics.add_time(time)
     }
 
-    /// Keeps the agent that was evaluated last, if it is the best so far. A failure is reported, and training continues.
+    /// Keeps the agent that was evaluated last, if it is the best so far. A failure is reported, and training
+    /// continues.
     fn keep_best(&mut self) {
         let Some(evaluated) = self.evaluated.take().filter(|_| self.config.checkpoint.keep_best) else { return };
         self.finish_keeping(true);

@@ -95,7 +95,7 @@ pub fn train_watched(
     let directory = open(root, name, environment, config);
     let mut display = Listener { said: Vec::new(), seen };
     let from = resume::newest_checkpoint(&directory, config, &mut |sentence| display.say(sentence))?;
-    let status = trainer::train(&task(environment), config, &directory, from.into(), stop, &mut display)?;
+    let status = trainer::train(&task(environment), config, &directory, from.into(), stop, &mut display, None)?;
     Ok((status, display.said))
 }
 

@@ -199,7 +199,7 @@ pub struct SavedCheckpoint {
 
 /// The checkpoints of a run that this process holds and may write. Clones share one store.
 ///
-/// Saves run one at a time; a save of the best may run beside them.
+/// Saves run one at a time; a save of the best may run at the same time.
 #[derive(Clone, Debug)]
 pub struct CheckpointStore {
     /// The same directory, for reading.
