@@ -115,12 +115,8 @@ pub struct ShowArgs {
     name: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
-    /// Directory that contains the runs
-    #[arg(long, value_name = "DIR", default_value = RUNS)]
-    runs: PathBuf,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    output: OutputArgs,
 }
 
 /// Arguments of `meme config diff`.
@@ -133,6 +129,13 @@ pub struct DiffArgs {
     right: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// Arguments of both.
+#[derive(Args)]
+struct OutputArgs {
     /// Directory that contains the runs
     #[arg(long, value_name = "DIR", default_value = RUNS)]
     runs: PathBuf,
@@ -153,9 +156,9 @@ pub fn run(command: ConfigCommand) -> Result<ExitCode> {
 }
 
 fn show(args: &ShowArgs) -> Result<()> {
-    let sources = sources(&args.runs, args.name.as_deref(), &args.config)?;
+    let sources = sources(&args.output.runs, args.name.as_deref(), &args.config)?;
     let effective = load(&sources).map_err(|error| anyhow!("invalid config:\n{error}"))?;
-    if !args.json {
+    if !args.output.json {
         return output::print(&effective.to_toml(origin_text)?);
     }
     #[derive(Serialize)]
@@ -176,13 +179,13 @@ fn origins(effective: &Effective) -> BTreeMap<&'static str, String> {
 }
 
 fn check(args: &ShowArgs) -> Result<ExitCode> {
-    let problems = match sources(&args.runs, args.name.as_deref(), &args.config)?.load() {
+    let problems = match sources(&args.output.runs, args.name.as_deref(), &args.config)?.load() {
         Ok(_) => Vec::new(),
         Err(error) if error.problems().is_empty() => return Err(error.into()),
         Err(error) => problem_lines(error.problems()),
     };
     let valid = problems.is_empty();
-    if args.json {
+    if args.output.json {
         #[derive(Serialize)]
         struct ConfigCheck {
             valid: bool,
@@ -198,12 +201,12 @@ fn check(args: &ShowArgs) -> Result<ExitCode> {
 }
 
 fn diff(args: &DiffArgs) -> Result<()> {
-    let left = find(&args.runs, Some(&args.left), &ConfigArgs::default())?;
+    let left = find(&args.output.runs, Some(&args.left), &ConfigArgs::default())?;
     // Options alone are a config of their own, if they name one.
     let names_other = args.config.preset.is_some() || args.config.config.is_some();
     let right = args.right.as_deref().or((!names_other).then_some(args.left.as_str()));
-    let differences = config::differences(&left, &find(&args.runs, right, &args.config)?)?;
-    if args.json { output::print_json(&differences) } else { output::print(&rendered(&differences)) }
+    let differences = config::differences(&left, &find(&args.output.runs, right, &args.config)?)?;
+    if args.output.json { output::print_json(&differences) } else { output::print(&rendered(&differences)) }
 }
 
 /// Loads the config that an argument and options name.
@@ -313,7 +316,8 @@ mod tests {
         assert_eq!(found(path).unwrap(), tiny);
         let show = |run: &str| {
             let (name, runs) = (Some(run.to_owned()), directory.path().to_path_buf());
-            show(&ShowArgs { name, config: ConfigArgs::default(), runs, json: false })
+            let output = OutputArgs { runs, json: false };
+            show(&ShowArgs { name, config: ConfigArgs::default(), output })
         };
         show("first").unwrap();
         show(path).unwrap();

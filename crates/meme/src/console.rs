@@ -20,6 +20,10 @@ const MAX_QUEUED: usize = 300;
 /// How long [`flush`] waits for a reader.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Deletes the cursor's line and all below. Erasing their text instead would leave lines joined where the terminal has
+/// wrapped one, and at the top of the screen tmux would first copy them to its history.
+const ERASE: &str = "\r\x1b[999M";
+
 static WRITER: OnceLock<Option<SyncSender<Order>>> = OnceLock::new();
 
 enum Order {
@@ -66,8 +70,13 @@ pub fn message(text: impl Display) {
     match style() {
         Style::Quiet | Style::QuietJson => {}
         Style::Json => write_json("info", &text),
-        Style::Live | Style::Lines => drop(write(format!("{text}\n"))),
+        Style::Live | Style::Lines => drop(write(above_progress(&text))),
     }
+}
+
+/// Returns a message as a line of its own that replaces the progress display at the cursor.
+fn above_progress(text: &str) -> String {
+    if is_live() { format!("{ERASE}{text}\n") } else { format!("{text}\n") }
 }
 
 /// Prints a warning.
@@ -85,7 +94,7 @@ fn alert(level: &str, text: impl Display) {
     run_log::add(&line);
     match style() {
         Style::Json | Style::QuietJson => write_json(level, &text),
-        _ => drop(write(line + "\n")),
+        _ => drop(write(above_progress(&line))),
     }
 }
 
@@ -136,18 +145,20 @@ fn write(text: String) -> bool {
 }
 
 /// Progress of long work: rewritten in place on a terminal, else a new line every ten seconds.
+///
+/// The cursor waits on the first line. Terminals that wrap lines anew when they are resized, and may do so long before
+/// the program can know, keep it there; so nothing has to be counted to find the line again.
 pub struct ProgressLine {
     terminal: bool,
     next: Instant,
-    /// Widths of the lines now on the terminal.
-    shown: Vec<usize>,
+    is_shown: bool,
 }
 
 impl ProgressLine {
     /// Creates a line that stays empty for the first interval.
     pub fn new() -> Self {
         let terminal = is_live();
-        Self { terminal, next: Instant::now() + Self::interval(terminal), shown: Vec::new() }
+        Self { terminal, next: Instant::now() + Self::interval(terminal), is_shown: false }
     }
 
     fn interval(terminal: bool) -> Duration {
@@ -180,12 +191,7 @@ impl ProgressLine {
                 write_document(&document);
             }
             Style::Live if self.terminal => {
-                let width = terminal_width();
-                let lines = lines(width);
-                let columns = width.map_or(usize::MAX, usize::from);
-                if write(block(&lines, rows(&self.shown, columns))) {
-                    self.shown = lines.iter().map(|line| visible(line).min(columns)).collect();
-                }
+                self.is_shown |= write(block(&lines(terminal_width())));
             }
             // Progress is not logged: the metrics have it.
             Style::Live | Style::Lines => drop(write(lines(None).join("; ") + "\n")),
@@ -206,10 +212,8 @@ impl ProgressLine {
 
     /// Clears the progress lines.
     pub fn clear(&mut self) {
-        if self.terminal {
-            let columns = terminal_width().map_or(usize::MAX, usize::from);
-            write(format!("{}\x1b[J", to_first_of(rows(&self.shown, columns))));
-            self.shown.clear();
+        if std::mem::take(&mut self.is_shown) {
+            write(ERASE.to_owned());
         }
     }
 }
@@ -219,34 +223,14 @@ fn terminal_width() -> Option<u16> {
     rustix::termios::tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col).filter(|&columns| columns > 0)
 }
 
-/// Rows that lines of these widths take on a terminal of `columns` columns, which wraps them when it is made narrower.
-fn rows(widths: &[usize], columns: usize) -> usize {
-    widths.iter().map(|width| width.div_ceil(columns.max(1)).max(1)).sum()
-}
-
-/// Number of characters that a line shows: all but escape sequences.
-fn visible(line: &str) -> usize {
-    let mut escaped = false;
-    let shows = |c: &char| {
-        let was_escaped = escaped || *c == '\x1b';
-        escaped = was_escaped && !c.is_ascii_alphabetic();
-        !was_escaped
+/// Writes lines in place of those from the cursor on and returns it to the first one. They are cut at the terminal's
+/// width.
+fn block(lines: &[String]) -> String {
+    let back = match lines.len() {
+        0 | 1 => String::new(),
+        lines => format!("\x1b[{}A", lines - 1),
     };
-    line.chars().filter(shows).count()
-}
-
-/// Moves the cursor to the beginning of the first of `lines` lines.
-fn to_first_of(lines: usize) -> String {
-    match lines {
-        0 | 1 => "\r".to_owned(),
-        lines => format!("\r\x1b[{}A", lines - 1),
-    }
-}
-
-/// Writes lines over those shown before. Lines are cut at the terminal's width, as a wrapped one would count twice.
-fn block(lines: &[String], shown: usize) -> String {
-    let lines: Vec<String> = lines.iter().map(|line| format!("\x1b[K{line}")).collect();
-    format!("{}\x1b[?7l{}\x1b[J\x1b[?7h", to_first_of(shown), lines.join("\n"))
+    format!("{ERASE}\x1b[?7l{}\x1b[?7h\r{back}", lines.join("\n"))
 }
 
 #[cfg(test)]
@@ -254,17 +238,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn narrower_terminal_wraps_lines() {
-        assert_eq!(rows(&[], 80), 0);
-        assert_eq!(rows(&[80, 0, 40], 80), 3);
-        assert_eq!(rows(&[80, 0, 40], 39), 3 + 1 + 2);
-        assert_eq!(visible("\x1b[0;32mabc\x1b[0m d"), 5);
-    }
-
-    #[test]
-    fn lines_overwrite_those_shown_before() {
+    fn cursor_returns_to_the_first_line() {
         let lines = ["one", "two"].map(str::to_owned);
-        assert_eq!(block(&lines, 0), "\r\x1b[?7l\x1b[Kone\n\x1b[Ktwo\x1b[J\x1b[?7h");
-        assert_eq!(block(&lines[..1], 3), "\r\x1b[2A\x1b[?7l\x1b[Kone\x1b[J\x1b[?7h");
+        assert_eq!(block(&lines), "\r\x1b[999M\x1b[?7lone\ntwo\x1b[?7h\r\x1b[1A");
+        assert_eq!(block(&lines[..1]), "\r\x1b[999M\x1b[?7lone\x1b[?7h\r");
     }
 }

@@ -4,10 +4,10 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use remote::tls::Identity;
-use remote::{ListenOptions, Listener, Token};
+use remote::{ListenOptions, Listener, RemoteError, Token};
 use train::config::Config;
 use train::run::host;
 use train::runtime::remote_actors::RemoteActors;
@@ -91,7 +91,10 @@ impl ListenArgs {
         }
         let actors = Arc::new(RemoteActors::new(self.remote_environments));
         let listening = ListenOptions { address, token, identity, run: run.to_owned() };
-        let listener = Listener::start(listening, Arc::clone(&actors))?;
+        let listener = Listener::start(listening, Arc::clone(&actors)).map_err(|error| match error {
+            RemoteError::Listen { .. } => anyhow!("{error}; choose another address with --actors-listen"),
+            error => error.into(),
+        })?;
         let address = match listener.address() {
             address if address.ip().is_unspecified() => format!("{}:{}", host(), address.port()),
             address => address.to_string(),

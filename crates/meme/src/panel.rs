@@ -12,8 +12,8 @@ use crate::output::grouped;
 
 /// Narrower terminals get plain lines.
 pub const NARROWEST: u16 = 50;
-/// Wider ones leave the rest empty: a line that is cut or reflowed when the window shrinks is then rare.
-const WIDEST: u16 = 110;
+/// Wider ones leave the rest empty, so that few windows ever become narrower than a line.
+const WIDEST: u16 = 90;
 /// Warnings that are shown.
 const MOST_WARNINGS: usize = 2;
 /// Columns of the labels.

@@ -1,11 +1,11 @@
 //! `meme play`: a simple policy in any environment, for a first look at it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use envs::{Ending, EnvId, EnvSpec, Environments, EpisodeEnd};
+use envs::{Ending, EnvId, Environments, EpisodeEnd};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::SplitMix64;
 use serde::Serialize;
@@ -13,7 +13,8 @@ use train::number_format::{fixed, rounded};
 
 use crate::console::ProgressLine;
 use crate::output::{self, grouped, plural};
-use crate::video::{VideoWriter, picture_size};
+use crate::video::VideoWriter;
+use crate::video::pictures::Pictures;
 use crate::{install, options};
 
 /// Arguments of `meme play`.
@@ -92,13 +93,15 @@ pub fn run(args: &PlayArgs) -> Result<()> {
     config.seed = args.seed;
     config.ale.sticky = if args.sticky { 0.25 } else { 0.0 };
     config.ale.full_actions = !args.minimal_actions;
+    config.render = args.video.is_some();
     let mut set = envs::make(&config)?;
     let spec = set.spec().clone();
-    let mut video = args.video.as_deref().map(|path| open_video(path, &spec)).transpose()?;
+    set.reset()?;
+    let mut film = args.video.as_deref().map(|path| Film::create(path, set.as_mut())).transpose()?;
 
-    let (episodes, seconds) = play(set.as_mut(), args, video.as_mut())?;
-    if let Some(video) = video {
-        video.finish()?;
+    let (episodes, seconds) = play(set.as_mut(), args, film.as_mut())?;
+    if let Some(film) = film {
+        film.video.finish()?;
     }
 
     let frames: u64 = episodes.iter().map(|episode| episode.frames).sum();
@@ -129,16 +132,28 @@ fn check_atari_options(args: &PlayArgs, environment: &EnvId) -> Result<()> {
     Ok(())
 }
 
-fn open_video(path: &std::path::Path, spec: &EnvSpec) -> Result<VideoWriter> {
-    VideoWriter::create(path, picture_size(spec)?)
-        .with_context(|| format!("cannot create the video {}", path.display()))
+/// The video of the first environment of a set.
+struct Film {
+    pictures: Pictures,
+    video: VideoWriter,
 }
 
-fn play(
-    set: &mut dyn Environments,
-    args: &PlayArgs,
-    mut video: Option<&mut VideoWriter>,
-) -> Result<(Vec<PlayedEpisode>, f64)> {
+impl Film {
+    fn create(path: &Path, set: &mut dyn Environments) -> Result<Self> {
+        let pictures = Pictures::new(&set.spec().clone(), 1, || Ok(set.render(0, 0, false)?))?;
+        let video = VideoWriter::create(path, pictures.size)
+            .with_context(|| format!("cannot create the video {}", path.display()))?;
+        Ok(Self { pictures, video })
+    }
+
+    /// Adds the picture of an observation: the current one, or with `last` the one that ended the last episode.
+    fn add(&mut self, set: &mut dyn Environments, observation: &[u8], last: bool) -> Result<()> {
+        let rendered = self.pictures.rendered(|| Ok(set.render(0, 0, last)?))?;
+        self.video.frame(&self.pictures.picture(rendered.as_deref(), observation))
+    }
+}
+
+fn play(set: &mut dyn Environments, args: &PlayArgs, mut film: Option<&mut Film>) -> Result<(Vec<PlayedEpisode>, f64)> {
     let spec = set.spec().clone();
     let mut random = SplitMix64::seed_from_u64(args.seed);
     let mut observation = vec![0; spec.observation_bytes()];
@@ -146,9 +161,8 @@ fn play(
     let mut episodes = Vec::new();
     let (mut score, mut steps) = (0.0, 0);
     let began = Instant::now();
-    set.reset()?;
     set.observation(0, 0, &mut observation);
-    record(&mut video, &observation)?;
+    record(&mut film, set, &observation, false)?;
     while (episodes.len() as u64) < args.episodes {
         let action = match args.policy {
             SimplePolicy::Random => random.random_range(0..spec.actions() as u64) as usize,
@@ -178,10 +192,12 @@ fn play(
                 }
             }
         }
-        record(&mut video, &observation)?;
+        // A lost worker has left no picture of the end.
+        let last = step.end.is_some_and(|end| end.ending != Ending::CutOff);
+        record(&mut film, set, &observation, last)?;
         if step.end.is_some() && (episodes.len() as u64) < args.episodes {
             set.observation(0, 0, &mut observation);
-            record(&mut video, &observation)?;
+            record(&mut film, set, &observation, false)?;
         }
         progress.show(|| {
             let frames = steps * u64::from(spec.frames_per_step);
@@ -203,8 +219,8 @@ fn episode_line(number: usize, PlayedEpisode { score, frames, ending }: PlayedEp
     format!("episode {number}: score {score}, {} frames, {ending}\n", grouped(frames))
 }
 
-fn record(video: &mut Option<&mut VideoWriter>, observation: &[u8]) -> Result<()> {
-    video.as_mut().map_or(Ok(()), |video| video.frame(observation))
+fn record(film: &mut Option<&mut Film>, set: &mut dyn Environments, observation: &[u8], last: bool) -> Result<()> {
+    film.as_mut().map_or(Ok(()), |film| film.add(set, observation, last))
 }
 
 fn summary(report: &PlayReport, args: &PlayArgs) -> String {

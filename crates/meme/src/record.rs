@@ -17,6 +17,7 @@ use crate::options;
 use crate::output::{self, grouped};
 use crate::run_args::{OpenedRun, RunArgs};
 use crate::step_table::StepTable;
+use crate::video::pictures::Pictures;
 use crate::video::scene::{Scene, SceneStep};
 use crate::video::{FRAMES_PER_SECOND, VideoWriter};
 
@@ -67,7 +68,9 @@ pub fn run(args: &RecordArgs) -> Result<()> {
     let run = args.run.open()?;
     let OpenedRun { task, config, checkpoint, seed, .. } = &run;
     let mut play = run.context(Demonstration::new(task, config, checkpoint, *seed))?;
-    let mut scene = Scene::new(&play.spec, config.agent.policies.count)?;
+    let spec = play.spec.clone();
+    let pictures = Pictures::new(&spec, config.env.frame_stack, || Ok(play.render(false)?))?;
+    let mut scene = Scene::new(&spec, pictures.size, config.agent.policies.count);
     let out = match &args.out {
         Some(out) => out.clone(),
         None => default_video(&run)?,
@@ -76,10 +79,10 @@ pub fn run(args: &RecordArgs) -> Result<()> {
         VideoWriter::create(&out, scene.size).with_context(|| format!("cannot create the video {}", out.display()))?;
     let mut steps = args.data.as_ref().map(|_| StepTable::default());
     let distilled = config.agent.acts_by_policy();
-    let (scores, score_so_far) = film(&mut play, args, distilled, &mut scene, &mut video, steps.as_mut())?;
+    let (scores, score_so_far) = film(&mut play, args, distilled, pictures, (&mut scene, &mut video), steps.as_mut())?;
     video.finish()?;
     if let (Some(file), Some(steps)) = (&args.data, steps) {
-        steps.write(&play.spec, file).with_context(|| format!("cannot write {}", file.display()))?;
+        steps.write(&spec, file).with_context(|| format!("cannot write {}", file.display()))?;
     }
     let report = RecordReport {
         run: run.files.name().to_owned(),
@@ -108,17 +111,18 @@ fn film(
     play: &mut Demonstration,
     args: &RecordArgs,
     distilled: bool,
-    scene: &mut Scene,
-    video: &mut VideoWriter,
+    pictures: Pictures,
+    (scene, video): (&mut Scene, &mut VideoWriter),
     mut steps: Option<&mut StepTable>,
 ) -> Result<(Vec<f64>, Option<f64>)> {
     let episodes = args.episodes;
-    let pictures = args.seconds.map(|seconds| seconds * u64::from(FRAMES_PER_SECOND));
+    let most_pictures = args.seconds.map(|seconds| seconds * u64::from(FRAMES_PER_SECOND));
     let mut progress = ProgressLine::new();
     let mut scores = Vec::new();
     let (mut score, mut step, mut shown_pictures) = (0.0, 0, 0);
     let policy = play.policy();
-    while (scores.len() as u64) < episodes && pictures.is_none_or(|most| shown_pictures < most) {
+    while (scores.len() as u64) < episodes && most_pictures.is_none_or(|most| shown_pictures < most) {
+        let rendered = pictures.rendered(|| Ok(play.render(false)?))?;
         let played = play.step(&mut |fault| progress.warn(fault))?;
         if let Some(steps) = &mut steps {
             steps.add(&played);
@@ -128,12 +132,19 @@ fn film(
         let probabilities = distilled.then_some(&probabilities[..]);
         let q: Vec<f32> = decision.q.iter().map(|&q| unscale_value(f64::from(q)) as f32).collect();
         let episode = scores.len() as u64 + 1;
-        let (observation, q, intrinsic) = (&observation[..], &q[..], Some(intrinsic.ngu));
-        let shown = SceneStep { observation, episode, step, score, policy, probabilities, q, action, intrinsic };
+        let (q, intrinsic) = (&q[..], Some(intrinsic.ngu));
+        let picture = &pictures.picture(rendered.as_deref(), &observation)[..];
+        let shown = SceneStep { picture, episode, step, score, policy, probabilities, q, action, intrinsic };
         video.frame(scene.draw(&shown))?;
         (score, step, shown_pictures) = (score + reward, step + 1, shown_pictures + 1);
         if let Some((end, last)) = end {
-            let pixels = scene.draw(&SceneStep { observation: &last, step, score, intrinsic: None, ..shown });
+            // A lost worker has left no picture of the end.
+            let rendered_end = match end.ending {
+                Ending::CutOff => None,
+                _ => pictures.rendered(|| Ok(play.render(true)?))?,
+            };
+            let picture = &pictures.picture(rendered_end.as_deref().or(rendered.as_deref()), &last)[..];
+            let pixels = scene.draw(&SceneStep { picture, step, score, intrinsic: None, ..shown });
             for _ in 0..HOLD {
                 video.frame(pixels)?;
             }

@@ -83,14 +83,15 @@ pub fn label(settings: &Settings, keys: &[&str]) -> String {
         let value = settings.get(key).unwrap_or("none").trim_matches('"').to_owned();
         match *key {
             TASK | PRESET => value,
-            // The last two words of a path are enough to recognise it.
-            path => match path.rmatch_indices('.').nth(1) {
-                Some((dot, _)) => format!("{} {value}", &path[dot + 1..]),
-                None => format!("{path} {value}"),
-            },
+            path => format!("{} {value}", short_path(path)),
         }
     };
     keys.iter().map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// Returns the last two words of a field's path, which are enough to recognise it.
+pub fn short_path(path: &str) -> &str {
+    path.rmatch_indices('.').nth(1).map_or(path, |(dot, _)| &path[dot + 1..])
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use agent::tensor_file::{self, Dtype, HostTensor};
-use envs::{EnvSpec, ObservationKind};
+use envs::{EnvSpec, ObservationKind, ObservationPart};
 use train::roles::demonstration::DemonstrationStep;
 
 /// The columns of a table of steps.
@@ -43,17 +43,8 @@ impl StepTable {
             shape: shape(width),
             bytes: values.iter().flat_map(|value| value.to_le_bytes()).collect(),
         };
-        let observation = HostTensor {
-            dtype: match spec.observation_kind {
-                ObservationKind::U8 => Dtype::U8,
-                ObservationKind::F32 => Dtype::F32,
-            },
-            shape: shape(&spec.observation_shape),
-            bytes: self.observation,
-        };
         let action = self.action.iter().flat_map(|action| action.to_le_bytes()).collect();
         let columns = [
-            ("observation", observation),
             ("action", HostTensor { dtype: Dtype::I64, shape: shape(&[]), bytes: action }),
             ("reward", floats(&self.reward, &[])),
             ("q", floats(&self.q, &[spec.actions()])),
@@ -61,6 +52,20 @@ impl StepTable {
             ("intrinsic", floats(&self.intrinsic, &[3])),
             ("first", HostTensor { dtype: Dtype::U8, shape: shape(&[]), bytes: self.first }),
         ];
-        tensor_file::write(&columns.map(|(name, column)| (name.to_owned(), column)).into(), file)
+        let columns = columns.map(|(name, column)| (name.to_owned(), column));
+        let parts = spec.observation_arrays();
+        let places = ObservationPart::places(&parts);
+        let observations = parts.iter().zip(&places).map(|(part, place)| {
+            let name =
+                if part.name.is_empty() { "observation".to_owned() } else { format!("observation.{}", part.name) };
+            let dtype = match part.kind {
+                ObservationKind::U8 => Dtype::U8,
+                ObservationKind::F32 => Dtype::F32,
+            };
+            let rows = self.observation.chunks_exact(spec.observation_bytes());
+            let bytes = rows.flat_map(|row| &row[place.clone()]).copied().collect();
+            (name, HostTensor { dtype, shape: shape(&part.shape), bytes })
+        });
+        tensor_file::write(&columns.into_iter().chain(observations).collect(), file)
     }
 }

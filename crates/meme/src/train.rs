@@ -1,6 +1,7 @@
 //! `meme train`: starts a run, or resumes one.
 
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -72,6 +73,9 @@ pub struct TrainArgs {
     json: bool,
     #[command(flatten)]
     listen: ListenArgs,
+    /// Save and stop when standard input ends, as it does when the process that writes it dies
+    #[arg(long, hide = true)]
+    stop_at_end_of_input: bool,
 }
 
 /// A run and one of its checkpoints.
@@ -193,6 +197,9 @@ fn default_name(environment: &EnvId, preset: &str, seed: u64) -> String {
 pub fn run(args: &TrainArgs) -> Result<()> {
     // Before libtorch starts threads, which must not receive signals.
     let stop = Stop::on_signals()?;
+    if args.stop_at_end_of_input {
+        request_stop_at_end_of_input(&stop)?;
+    }
     args.display.apply();
     let plan = args.plan()?;
     // Before there is a directory.
@@ -286,7 +293,7 @@ impl TrainPlan {
         let progress = Arc::new(Mutex::new(ProgressLine::new()));
         let announcing = announce_stop(stop, &progress)?;
         let mut display = TrainDisplay::new(Arc::clone(&progress), &self.runs, &self.name);
-        let outcome = trainer::train_with_remote(&self.task, &self.config, directory, from, stop, &mut display, remote);
+        let outcome = trainer::train(&self.task, &self.config, directory, from, stop, &mut display, remote);
         if stop.is_requested() {
             // The announcement comes before the summary. A panic of that thread has been printed already.
             let _ = announcing.join();
@@ -324,6 +331,18 @@ fn warn_if_on_cpu(device: Device) {
     {
         console::warn(format_args!("the networks run on the CPU: {reason}"));
     }
+}
+
+/// Requests a stop as soon as standard input ends or cannot be read.
+fn request_stop_at_end_of_input(stop: &Stop) -> Result<()> {
+    let stop = stop.clone();
+    let watch = move || {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        stop.request();
+    };
+    let thread = thread::Builder::new().name("input".to_owned()).spawn(watch);
+    thread.context("cannot start the thread that waits for the end of standard input")?;
+    Ok(())
 }
 
 /// Acknowledges a signal at once, as the trainer may be busy and saving may take a while.

@@ -1,8 +1,8 @@
 //! `meme bench envs`: CPU time of environment workers, compared with a plain ale-py loop.
 //!
 //! Workers and baseline take turns in short rounds and play the same actions in the same episodes, so that both do the
-//! same work on the same machine. The CPU time per agent step is compared round by round; medians ignore rounds in which
-//! the machine was busy with something else.
+//! same work on the same machine. The CPU time per agent step is compared round by round; medians ignore rounds in
+//! which the machine was busy with something else.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};

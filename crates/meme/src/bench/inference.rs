@@ -86,7 +86,7 @@ struct InferenceTimes {
 pub fn run(args: &InferenceArgs) -> Result<()> {
     let device = args.device.libtorch()?;
     let (preset, config) = args.config.load("paper")?;
-    let observation = ObservationSpec { shape: vec![210, 160], kind: ObservationKind::U8 };
+    let observation = ObservationSpec::array(vec![210, 160], ObservationKind::U8);
     let bench = InferenceBench { config: &config, observation: &observation, actions: args.actions, device };
     let learner = args.beside_learner.then(|| bench.start_learner()).transpose()?;
     let mut progress = ProgressLine::new();

@@ -114,7 +114,7 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
     if let Some(threads) = args.threads {
         tch::set_num_threads(threads);
     }
-    let observation = ObservationSpec { shape: vec![height, width], kind: ObservationKind::U8 };
+    let observation = ObservationSpec::array(vec![height, width], ObservationKind::U8);
     let mut learner = Learner::new(&config.agent, &observation, args.actions, 0, device)?;
     let sequences = random_batch(&learner.networks, trace, &vec![trace; batch], &mut Random::seed_from_u64(1));
 

@@ -22,6 +22,8 @@ const TOP: f64 = 46.0;
 const BOTTOM: f64 = 44.0;
 /// Height of a row of the legend.
 const LEGEND_ROW: f64 = 14.0;
+/// Distance between the labels of two marks.
+const MARK_ROW: f64 = 12.0;
 /// Length of the sample of a line in the legend, with the gap after it.
 const SAMPLE: f64 = 20.0;
 
@@ -52,6 +54,13 @@ impl Line {
 /// Label and value of a horizontal line for reference, such as a human's score.
 pub type Level = (&'static str, f64);
 
+/// A vertical line with a label, such as the frame at which a setting changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    pub x: f64,
+    pub label: String,
+}
+
 /// What a chart shows.
 #[derive(Clone, Debug)]
 pub enum Content {
@@ -81,6 +90,8 @@ pub struct Chart {
     pub content: Content,
     /// Number of policies, if the colours of the lines stand for policies.
     pub policies: Option<usize>,
+    /// Drawn on top of the content.
+    pub marks: Vec<Mark>,
     pub width: f64,
 }
 
@@ -121,6 +132,7 @@ impl Chart {
             x_label: FRAMES,
             content: Content::Lines { lines, levels: Vec::new(), scale: Scale::Linear },
             policies: None,
+            marks: Vec::new(),
             width: SIZE.0,
         }
     }
@@ -176,6 +188,7 @@ impl Chart {
             }
             Content::Shares { columns, end } => area.draw_shares(svg, columns, *end),
         }
+        area.draw_marks(svg, &self.marks);
         let at = (origin.0, corner.1 + 33.0);
         match self.policies {
             Some(count) => draw_policies(svg, at, count),
@@ -325,6 +338,22 @@ impl PlotArea {
         for policy in (0..policies).step_by((policies / 8).max(1)) {
             let at = (self.origin.0 - 5.0, y(policy as f64 + 0.5) + 3.5);
             svg.text(at, &policy.to_string(), SMALL, "end", Colour::Faint);
+        }
+    }
+
+    /// Draws the marks, each label a row below the one before, so that labels of neighbours do not overlap.
+    fn draw_marks(&self, svg: &mut Svg, marks: &[Mark]) {
+        let (top, bottom) = (self.y(1.0), self.y(0.0));
+        for mark in marks {
+            let x = self.x(mark.x);
+            svg.dashes(&[(x, top), (x, bottom)], 1.0, Colour::Text);
+        }
+        let rows = (self.size.1 / MARK_ROW) as usize;
+        for (number, mark) in marks.iter().enumerate() {
+            // Towards the middle, where there is room.
+            let (anchor, gap) = if self.x.place(mark.x) < 0.5 { ("start", 3.0) } else { ("end", -3.0) };
+            let y = top + 8.0 + (number % rows) as f64 * MARK_ROW;
+            svg.text((self.x(mark.x) + gap, y), &mark.label, SMALL, anchor, Colour::Text);
         }
     }
 }

@@ -20,7 +20,7 @@ pub struct Measured {
     pub partial: bool,
 }
 
-/// What a figure says besides its values.
+/// What a figure shows besides its values.
 pub struct Frame<'a> {
     pub title: &'a str,
     /// Name and unit of the axis of values.

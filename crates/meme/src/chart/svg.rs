@@ -95,8 +95,8 @@ impl Svg {
         self.path(points, "z", &format!("{} fill-opacity=\"0.2\"", colour.paint("fill")));
     }
 
-    /// Writes a path in tenths of a unit, each point relative to the one before: half as long as absolute positions, and
-    /// rounding errors do not add up.
+    /// Writes a path in tenths of a unit, each point relative to the one before: half as long as absolute positions,
+    /// and rounding errors do not add up.
     fn path(&mut self, points: &[(f64, f64)], end: &str, paint: &str) {
         let tenths = |(x, y): &(f64, f64)| ((x * 10.0).round() as i64, (y * 10.0).round() as i64);
         let mut path = String::new();

@@ -67,6 +67,22 @@ fn long_legends_take_more_rows_and_repeated_colours_are_dashed() {
 }
 
 #[test]
+fn marks_are_vertical_lines_with_labels_that_stay_inside() {
+    let mark = |x: f64| Mark { x, label: format!("changed at {x}") };
+    let marks = vec![mark(25.0), mark(75.0)];
+    let elements = drawn(&Chart { marks, ..lines(vec![(0.0, 0.0), (100.0, 10.0)]) });
+    let (width, height) = (SIZE.0 - LEFT - RIGHT, SIZE.1 - TOP - BOTTOM);
+    for (x, anchor, gap, row) in [(25.0, "start", 3.0, 0.0), (75.0, "end", -3.0, 1.0)] {
+        let place = LEFT + x / 100.0 * width;
+        let line = format!("<path d=\"M{place} {TOP}l0 {height}\"");
+        assert!(elements.iter().any(|one| one.starts_with(&line) && one.contains("stroke-dasharray")), "{elements:?}");
+        let label = elements.iter().find(|one| one.contains(&format!(">changed at {x}<"))).unwrap();
+        assert!(label.contains(&format!("text-anchor=\"{anchor}\"")), "{label}");
+        assert_eq!((number(label, " x"), number(label, " y")), (place + gap, TOP + 8.0 + row * MARK_ROW));
+    }
+}
+
+#[test]
 fn shares_fill_the_chart_and_the_largest_is_opaque() {
     let columns = vec![(0.0, vec![0.25, 0.25]), (50.0, vec![0.0, 1.0])];
     let content = Content::Shares { columns, end: 100.0 };

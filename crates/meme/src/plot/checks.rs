@@ -187,7 +187,8 @@ fn bandit(curves: &Curves, warnings: &mut Warnings) {
     let pulls = curves.vector("bandit/pulls");
     let second_half = |points: &Points| Some(points.last()?.1 - points.get(points.len() / 2)?.1);
     let played: Vec<f64> = pulls.iter().filter_map(second_half).collect();
-    // Every other choice is uniform. Half of a policy's even share of those is due, and judged once it is a few episodes.
+    // Every other choice is uniform. Half of a policy's even share of those is due, and judged once it is a few
+    // episodes.
     let due = played.iter().sum::<f64>() / (4 * pulls.len().max(1)) as f64;
     let starved: Vec<usize> = (0..played.len()).filter(|&policy| due >= 2.0 && played[policy] < due / 4.0).collect();
     let sentence = || "almost no episodes in the second half of the run".to_owned();

@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use config_schema::text::written;
 use envs::EnvId;
 use envs::games::Game;
 use train::config::{ActionSet, Config};
+use train::run::history::{self, HistoryEntry};
 use train::run::{MetricsError, Row, Rows, RunFiles, Value};
 
-use crate::chart::Points;
+use crate::chart::{Mark, Points};
 use crate::console;
 use crate::run_args::{find_run, run_config};
-use crate::settings::Settings;
+use crate::settings::{Settings, short_path};
 
 /// The metrics of one run.
 #[derive(Debug)]
@@ -23,8 +25,10 @@ pub struct Curves {
     pub task: Option<String>,
     /// The run's config; unknown for a metrics file without its run.
     pub config: Option<Config>,
-    /// What tells it apart from other runs; unknown for a metrics file without its run.
+    /// What distinguishes it from other runs; unknown for a metrics file without its run.
     pub settings: Option<Settings>,
+    /// Where settings changed on resuming; unknown for a metrics file without its run.
+    pub changes: Vec<Mark>,
     /// The metrics file.
     pub file: PathBuf,
     rows: Vec<Row>,
@@ -42,7 +46,7 @@ impl Curves {
             }
             let task = game.map(EnvId::to_string);
             let (name, file) = (which.to_owned(), path.to_path_buf());
-            return Ok(Self { name, task, config: None, settings: None, file, rows });
+            return Ok(Self { name, task, config: None, settings: None, changes: Vec::new(), file, rows });
         }
         let run = find_run(root, which)?;
         let (name, file, task) = (run.name(), run.metrics_file(), run.description()?.task);
@@ -61,13 +65,14 @@ impl Curves {
         let (description, config) = (run.description()?, run_config(run)?);
         let settings = Some(Settings::new(&description, &config)?);
         let (name, task, config) = (run.name().to_owned(), Some(description.task), Some(config));
-        Ok(Self { name, task, config, settings, file: run.metrics_file(), rows })
+        let changes = change_marks(&history::read(&run.history_file())?);
+        Ok(Self { name, task, config, settings, changes, file: run.metrics_file(), rows })
     }
 
     #[cfg(test)]
     pub fn from_rows(rows: Vec<Row>) -> Self {
         let (name, file) = ("run".to_owned(), PathBuf::from("metrics.jsonl"));
-        Self { name, task: None, config: None, settings: None, file, rows }
+        Self { name, task: None, config: None, settings: None, changes: Vec::new(), file, rows }
     }
 
     /// The Atari game that the run was trained on.
@@ -112,6 +117,30 @@ impl Curves {
         }
         curves
     }
+}
+
+/// Returns a mark for each resume that changed settings, in the order of frames.
+///
+/// A later resume from an earlier frame keeps the change and discards the metrics after that frame, so the change is
+/// marked there. A change at frame 0 holds for the whole run and needs no mark, nor does a longer run, which every
+/// curve shows.
+fn change_marks(history: &[HistoryEntry]) -> Vec<Mark> {
+    let mut marks = Vec::new();
+    let mut frames = u64::MAX;
+    for entry in history.iter().rev() {
+        frames = frames.min(entry.frames);
+        let changes: Vec<_> = entry.changes.iter().filter(|change| change.field != "run.frames").collect();
+        if let [first, others @ ..] = &changes[..]
+            && frames > 0
+        {
+            let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+            let [before, now] = [&first.before, &first.now].map(written);
+            let label = format!("{} {before} → {now}{more}", short_path(&first.field));
+            marks.push(Mark { x: frames as f64, label });
+        }
+    }
+    marks.reverse();
+    marks
 }
 
 /// Reads all rows. Skips malformed lines with a warning, unless all lines are malformed.
@@ -162,7 +191,32 @@ fn check_single_run(file: &Path, rows: &[Row]) -> Result<()> {
 mod tests {
     use std::fs;
 
+    use train::run::history::{HistoryEvent, SettingChange};
+
     use super::*;
+
+    #[test]
+    fn marks_are_where_the_metrics_continue_with_changed_settings() {
+        let entry = |event, frames, fields: &[&str]| {
+            let change =
+                |field: &&str| SettingChange { field: (*field).to_owned(), before: 6.0.into(), now: 3.0.into() };
+            HistoryEntry { changes: fields.iter().map(change).collect(), ..HistoryEntry::new(event, frames) }
+        };
+        let history = [
+            entry(HistoryEvent::Started, 0, &[]),
+            // The run started over after this, with the changed setting.
+            entry(HistoryEvent::Resumed, 9000, &["replay.samples_per_insert"]),
+            entry(HistoryEvent::Started, 0, &["learner.publish_every"]),
+            entry(HistoryEvent::Resumed, 2000, &["run.frames", "replay.samples_per_insert"]),
+            entry(HistoryEvent::Resumed, 3000, &["run.frames"]),
+            entry(HistoryEvent::Resumed, 5000, &["agent.optimizer.learning_rate", "learner.publish_every"]),
+            entry(HistoryEvent::Resumed, 4000, &[]),
+        ];
+        let mark = |x, label: &str| Mark { x, label: label.to_owned() };
+        let insert = mark(2000.0, "replay.samples_per_insert 6.0 → 3.0");
+        let rate = mark(4000.0, "optimizer.learning_rate 6.0 → 3.0 and 1 more");
+        assert_eq!(change_marks(&history), [insert, rate]);
+    }
 
     #[test]
     fn file_with_rows_of_two_runs_is_rejected() {

@@ -27,8 +27,8 @@ use crate::run_args::RUNS;
 /// Arguments of `meme plot`.
 #[derive(Args)]
 pub struct PlotArgs {
-    /// A run's name (`meme runs` lists them) or its directory, or a metrics file; it may still be training. Several runs
-    /// share their charts
+    /// A run's name (`meme runs` lists them) or its directory, or a metrics file; it may still be training. Several
+    /// runs share their charts
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
     /// Picture to write, .svg or .png [default: plot.svg in the run's directory, next to a metrics file, or here for
@@ -159,6 +159,7 @@ mod tests {
     use std::fs;
 
     use train::config::{Config, Sources};
+    use train::run::history::{HistoryEntry, HistoryEvent, SettingChange};
     use train::run::{ExistingRun, MetricsWriter, Row, RunDescription, RunDirectory};
 
     use super::*;
@@ -228,6 +229,23 @@ mod tests {
         for frames in [1000, 2000] {
             writer.append(Row::new(frames).scalar("evaluation/score", seed as f64)).unwrap();
         }
+    }
+
+    #[test]
+    fn changed_settings_are_marked_in_the_charts_of_one_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = directory.path();
+        run(root, "tiny", 1, &[]);
+        run(root, "tiny", 2, &[]);
+        let label = ">optimizer.learning_rate 0.0001 → 0.0003<";
+        assert!(!overlaid(root, &["tiny-1"], None).unwrap().contains(label));
+        let field = "agent.optimizer.learning_rate".to_owned();
+        let change = SettingChange { field, before: 0.0001.into(), now: 0.0003.into() };
+        let resumed = HistoryEntry { changes: vec![change], ..HistoryEntry::new(HistoryEvent::Resumed, 1500) };
+        resumed.append(&root.join("tiny-1/history.jsonl")).unwrap();
+        assert!(overlaid(root, &["tiny-1"], None).unwrap().contains(label));
+        // A line across all runs would mark the others too.
+        assert!(!overlaid(root, &["tiny-1", "tiny-2"], None).unwrap().contains(label));
     }
 
     /// Charts these runs of `root` and returns the picture.

@@ -9,7 +9,7 @@ use super::page::Overlay;
 use crate::console;
 use crate::settings::{PRESET, SEED, Settings, TASK, distinguishing, label};
 
-/// Returns one line per run, or one per group if runs are grouped by a setting. Labels say what differs.
+/// Returns one line per run, or one per group if runs are grouped by a setting. Labels name what differs.
 pub fn overlays<'a>(runs: &'a [Curves], group: Option<&str>) -> Result<Vec<Overlay<'a>>> {
     match group {
         None => Ok(one_per_run(runs)),

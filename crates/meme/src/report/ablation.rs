@@ -1,4 +1,4 @@
-//! What tells the settings of an ablation sweep apart: areas under the score curve, and trace coefficients.
+//! What distinguishes the settings of an ablation sweep: areas under the score curve, and trace coefficients.
 
 use super::cohort::Cohort;
 use super::figures::Figure;
@@ -21,8 +21,8 @@ pub struct Areas {
 impl Areas {
     /// Computes the areas of all cohorts up to the frames that all of them have. `None` for a single cohort.
     ///
-    /// As in the paper: scores at 10 000 equally spaced points from 0 to the last frame by linear interpolation, averaged
-    /// over seeds; the trapezoidal rule; divided by the task's largest.
+    /// As in the paper: scores at 10 000 equally spaced points from 0 to the last frame by linear interpolation,
+    /// averaged over seeds; the trapezoidal rule; divided by the task's largest.
     pub fn of(cohorts: &[Cohort]) -> Option<Self> {
         if cohorts.len() < 2 {
             return None;
@@ -46,9 +46,9 @@ impl Areas {
 
     fn notes(&self) -> Vec<String> {
         vec![format!(
-            "Area under the score curve up to {} frames as a share of the largest of the game: the scores at {} equally \
-             spaced points, linearly interpolated and averaged over seeds, and the trapezoidal rule. A game whose largest \
-             area is not positive has no shares.",
+            "Area under the score curve up to {} frames as a share of the largest of the game: the scores at {} \
+             equally spaced points, linearly interpolated and averaged over seeds, and the trapezoidal rule. A game \
+             whose largest area is not positive has no shares.",
             grouped(self.frames),
             grouped(POINTS as u64)
         )]

@@ -1,4 +1,4 @@
-//! Aggregate scores of all games as in the paper's table 1, beside the paper's agents.
+//! Aggregate scores of all games as in the paper's table 1, next to those of the paper's agents.
 
 use envs::games::{AgentScore, Game, PaperAggregate, paper_aggregates};
 
@@ -49,7 +49,7 @@ const STATISTICS: [Statistic; 7] = [
 
 const CONVENTIONS: [RandomScores; 2] = [RandomScores::Published, RandomScores::OfThePaper];
 
-/// Whether the paper's procedure says something: with three seeds there is nothing to draw from.
+/// Whether the paper's procedure applies: with three seeds there is nothing to draw from.
 fn has_enough_seeds(cohort: &Cohort) -> bool {
     cohort.seeds() > SEEDS_DRAWN
 }
@@ -128,10 +128,8 @@ fn cell((value, interval): (f64, Option<(f64, f64)>)) -> Cell {
     }
 }
 
-/// The table of aggregates: one row per cohort with Atari games, and the paper's. `None` without Atari games.
-pub fn table(cohorts: &[Cohort]) -> Option<Table> {
-    let cohorts: Vec<&Cohort> = cohorts.iter().filter(|cohort| cohort.games().next().is_some()).collect();
-    let first = cohorts.first()?;
+/// Rows of the cohorts and of the paper's agents.
+fn rows(cohorts: &[&Cohort], first: &Cohort) -> Vec<AggregateRow> {
     let mut agents: Vec<AggregateRow> = cohorts.iter().map(|cohort| AggregateRow::of_cohort(cohort)).collect();
     let games: Vec<&'static Game> = first.games().map(|(game, _)| game).collect();
     // Other games would make another comparison.
@@ -152,33 +150,55 @@ pub fn table(cohorts: &[Cohort]) -> Option<Table> {
         }
         agents.extend(paper_aggregates().iter().filter(|column| column.sticky == sticky).map(AggregateRow::printed));
     }
+    agents
+}
+
+/// How the numbers come about. `pinball` is the game whose random score differs in the paper.
+fn notes(cohorts: &[&Cohort], pinball: Option<&Game>) -> Vec<String> {
     let counts = cohorts.iter().map(|cohort| format!("{}: {} of 57 games", cohort.label, cohort.games().count()));
     let mut notes = vec![
         "Human-normalised scores in percent: 0 is random play, 100 a human. A game's score is the mean over seeds."
             .to_owned(),
         counts.collect::<Vec<_>>().join("; ") + ".",
         format!(
-            "Intervals of the paper's statistics, with more than {SEEDS_DRAWN} seeds of each game: {SEEDS_DRAWN} seeds per \
-             game are drawn without replacement, {} times; the value is the mean and the interval holds 95 % of the \
-             repetitions. With fewer seeds, the value is that of the mean over seeds.",
+            "Intervals of the paper's statistics, with more than {SEEDS_DRAWN} seeds of each game: {SEEDS_DRAWN} seeds \
+             per game are drawn without replacement, {} times; the value is the mean and the interval holds 95 % of \
+             the repetitions. With fewer seeds, the value is that of the mean over seeds.",
             grouped(REPETITIONS as u64)
         ),
         format!(
-            "Interquartile mean: of all runs of all games, with a 95 % stratified bootstrap interval of {} resamples, as \
-             rliable defines both.",
+            "Interquartile mean: of all runs of all games, with a 95 % stratified bootstrap interval of {} resamples, \
+             as rliable defines both.",
             grouped(REPETITIONS as u64)
         ),
         "Printed rows are copied from the paper's tables and cover all 57 games; the others use the same games as the \
          runs."
             .to_owned(),
     ];
-    let pinball = cohorts.iter().flat_map(|cohort| cohort.games()).find(|(game, _)| game.random_in_paper.is_some());
+    if let Some(game) = pinball {
+        notes.push(format!(
+            "The paper's mean counts random play of {} as {:.0}, where published tables have {:.1}; statistics that \
+             this changes have both rows.",
+            game.rom,
+            game.random_in_paper.unwrap_or(game.random),
+            game.random
+        ));
+    }
+    notes
+}
+
+/// The table of aggregates: one row per cohort with Atari games, and the paper's. `None` without Atari games.
+pub fn table(cohorts: &[Cohort]) -> Option<Table> {
+    let cohorts: Vec<&Cohort> = cohorts.iter().filter(|cohort| cohort.games().next().is_some()).collect();
+    let agents = rows(&cohorts, cohorts.first()?);
+    let mut all_games = cohorts.iter().flat_map(|cohort| cohort.games()).map(|(game, _)| game);
+    let pinball = all_games.find(|game| game.random_in_paper.is_some());
     // Headings, and where the values are: under which convention and in which row.
     let mut headings = Vec::new();
     for (number, statistic) in STATISTICS.iter().enumerate() {
         let both = agents.iter().any(|agent| agent.values[0][number] != agent.values[1][number]);
         match pinball {
-            Some((game, _)) if both => {
+            Some(game) if both => {
                 let random = |score: f64| format!("{}, {} random {score:.0}", statistic.name(), game.rom);
                 headings.push((random(game.random), 0, number));
                 let papers = random(game.random_in_paper.unwrap_or(game.random));
@@ -188,15 +208,6 @@ pub fn table(cohorts: &[Cohort]) -> Option<Table> {
             _ => headings.push((statistic.name().to_owned(), 1, number)),
         }
     }
-    if let Some((game, _)) = pinball {
-        notes.push(format!(
-            "The paper's mean counts random play of {} as {:.0}, where published tables have {:.1}; statistics that this \
-             changes have both rows.",
-            game.rom,
-            game.random_in_paper.unwrap_or(game.random),
-            game.random
-        ));
-    }
     let row = |agent: &AggregateRow| {
         let cells = headings.iter().map(|(_, convention, number)| agent.values[*convention][*number].clone());
         [Cell::Text(agent.heading.clone())].into_iter().chain(cells).collect()
@@ -204,7 +215,7 @@ pub fn table(cohorts: &[Cohort]) -> Option<Table> {
     Some(Table {
         id: "aggregates",
         title: "Aggregate scores".to_owned(),
-        notes,
+        notes: notes(&cohorts, pinball),
         rows: agents.iter().map(row).collect(),
         columns: ["agent".to_owned()].into_iter().chain(headings.iter().map(|(name, ..)| name.clone())).collect(),
     })

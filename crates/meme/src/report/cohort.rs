@@ -49,7 +49,7 @@ pub struct LeftOut {
 }
 
 impl ReportedRun {
-    /// Reads a run up to `budget` frames, or as far as it was trained.
+    /// Reads a run up to `budget` frames, or to its end if that is earlier.
     fn read(run: &RunFiles, budget: Option<u64>) -> Result<Self> {
         let (description, config) = (run.description()?, run_config(run)?);
         let file = run.metrics_file();
@@ -170,7 +170,7 @@ pub fn read(runs: &[RunFiles], budget: Option<u64>) -> (Vec<ReportedRun>, Vec<Le
 /// Runs with the same settings and frames: they may be pooled.
 #[derive(Debug)]
 pub struct Cohort {
-    /// What tells it apart from the other cohorts.
+    /// What distinguishes it from the other cohorts.
     pub label: String,
     pub frames: u64,
     /// Probability of sticky actions.

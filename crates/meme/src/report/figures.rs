@@ -87,8 +87,8 @@ fn to_human_level(cohorts: &[&Cohort]) -> Option<Figure> {
     let frame = Frame { title: "Frames to human level", unit: "emulator frames", places: &places };
     let caption = format!(
         "Frames of the first evaluation above human level: mean and standard deviation over the seeds that reached it \
-         (hollow: not all of them), and how many of them did. In the paper, MEME needs {} frames until the last game is \
-         above human ({} with sticky actions), Agent57 {}; per game, MEME is {:.0} times faster on average (median \
+         (hollow: not all of them), and how many of them did. In the paper, MEME needs {} frames until the last game \
+         is above human ({} with sticky actions), Agent57 {}; per game, MEME is {:.0} times faster on average (median \
          {:.0}). The paper prints the ratio of two games only: \"paper 9x\" beside them.",
         frames_text(level.meme as f64),
         frames_text(level.meme_sticky as f64),
@@ -166,7 +166,7 @@ fn over_frames(cohorts: &[&Cohort]) -> Vec<Figure> {
     figures
 }
 
-/// A cohort's games from best to worst at several budgets, beside the paper's agents on the same games.
+/// A cohort's games from best to worst at several budgets, next to the paper's agents on the same games.
 fn sorted_scores(number: usize, cohort: &Cohort) -> Figure {
     let sorted = |mut scores: Vec<f64>| -> Points {
         scores.sort_by(|one, other| other.total_cmp(one));
@@ -227,8 +227,8 @@ fn profiles(cohorts: &[&Cohort]) -> Figure {
         ..Chart::lines("Performance profile", "share of runs above the score", PROFILE_END, lines)
             .with(Vec::new(), Scale::Share)
     };
-    let caption = "Share of all runs of all games with a final score above each score, as rliable defines it, with a 95 % \
-                   stratified bootstrap interval at each point where there are several seeds.";
+    let caption = "Share of all runs of all games with a final score above each score, as rliable defines it, with a \
+                   95 % stratified bootstrap interval at each point where there are several seeds.";
     figure("performance_profile", &chart, caption)
 }
 

@@ -1,4 +1,4 @@
-//! The table of scores per game, beside those of random play, a human and the paper's agents.
+//! The table of scores per game, next to those of random play, a human and the paper's agents.
 
 use envs::games::{AgentScore, Game};
 
@@ -52,9 +52,9 @@ pub fn table(cohorts: &[Cohort]) -> Table {
         id: ID,
         title: "Scores per game".to_owned(),
         notes: vec![
-            "Score: mean and standard deviation (n - 1) over seeds of the last evaluation up to the frames; the paper's \
-             are over its own seeds. Where actions are sticky, the paper's columns are those with sticky actions; it has \
-             none for Agent57."
+            "Score: mean and standard deviation (n - 1) over seeds of the last evaluation up to the frames; the \
+             paper's are over its own seeds. Where actions are sticky, the paper's columns are those with sticky \
+             actions; it has none for Agent57."
                 .to_owned(),
             "Hours: mean training time up to the frames. Runs of different settings, frames or stickiness are separate \
              rows."

@@ -121,8 +121,8 @@ mod tests {
         }
     }
 
-    /// Of the seeds 0, 3, 6, 9, three are drawn: the mean is 3, 4, 5 or 6, each with probability 1/4. Every tail is above
-    /// 2.5 %, so the interval is from 3 to 6, and the mean of all repetitions is 4.5.
+    /// Of the seeds 0, 3, 6, 9, three are drawn: the mean is 3, 4, 5 or 6, each with probability 1/4. Every tail is
+    /// above 2.5 %, so the interval is from 3 to 6, and the mean of all repetitions is 4.5.
     #[test]
     fn papers_procedure_of_one_game_by_hand() {
         let found = three_seeds(&[vec![0.0, 3.0, 6.0, 9.0]], &[Statistic::Mean])[0];

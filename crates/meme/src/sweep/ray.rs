@@ -29,7 +29,7 @@ impl RayArgs {
     /// The driver with the address, and the options that follow its command.
     pub fn driver(&self, command: &str) -> Result<Command> {
         let mut driver = Command::new(install::cluster_python()?);
-        driver.args(["-m", "meme_cluster"]).env("PYTHONPATH", install::packages()?);
+        driver.args(["-P", "-m", "meme_cluster"]).env("PYTHONPATH", install::packages()?);
         if let Some(address) = &self.ray_address {
             driver.args(["--ray-address", address]);
         }

@@ -40,7 +40,7 @@ pub fn attempt(
     stop: &Stop,
 ) -> Result<Outcome> {
     let files = directory.run(run);
-    // A process of an earlier attempt may still train it, if only its parent was killed.
+    // A process of an earlier attempt may still be saving it, if its parent was killed.
     while RunLock::holder(&files.lock_file()).is_some() {
         if stop.wait(POLL) {
             return Ok(Outcome::Interrupted);
@@ -83,6 +83,9 @@ fn command(
     let mut command = Command::new(std::env::current_exe().context("cannot find the path of this program")?);
     command.args(["train", &run.environment, "--preset", &manifest.preset, "--name", &run.name]);
     command.arg("--runs").arg(directory.path());
+    // A pipe that nothing is written to: however this process ends, the kernel closes it, and the run saves itself. Unlike
+    // a signal, that never counts as a second request to stop, which would end a run while it saves.
+    command.arg("--stop-at-end-of-input").stdin(Stdio::piped());
     for setting in manifest.sources(run)?.set {
         command.args(["--set", &setting]);
     }
@@ -90,10 +93,11 @@ fn command(
         command.env("CUDA_VISIBLE_DEVICES", gpu);
     }
     // A group of its own: Ctrl-C reaches this process, which passes it on once.
-    command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).process_group(0);
+    command.stdout(log.try_clone()?).stderr(log).process_group(0);
     Ok(command)
 }
 
+/// Waits for the end of `meme train`, whose standard input stays open until then.
 fn wait(mut child: Child, stop: &Stop) -> Result<ExitStatus> {
     let mut told = false;
     loop {

@@ -3,13 +3,13 @@
 pub mod canvas;
 mod gif;
 mod mp4;
+pub mod pictures;
 pub mod scene;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use envs::{EnvSpec, ObservationKind};
 
 use canvas::Canvas;
 use gif::GifFile;
@@ -89,18 +89,6 @@ impl VideoWriter {
             VideoFile::Mp4(file) => file.finish(),
         };
         finished.with_context(|| unfinished(&self.path))
-    }
-}
-
-/// Returns the height and width of an environment's observations; fails if they are not pictures.
-pub fn picture_size(spec: &EnvSpec) -> Result<(usize, usize)> {
-    match (spec.observation_kind, spec.observation_shape.as_slice()) {
-        (ObservationKind::U8, &[height, width] | &[height, width, 3]) => Ok((height, width)),
-        _ => bail!(
-            "cannot make a video of {}: its observations have shape {:?}, which is not a picture",
-            spec.name,
-            spec.observation_shape
-        ),
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
-use anyhow::Result;
 use envs::EnvSpec;
 
 use super::canvas::{CHARACTER_WIDTH, Canvas, Rgb, text_width};
-use super::{picture_size, scale};
+use super::scale;
 
 const TEXT: Rgb = [224; 3];
 const FAINT: Rgb = [112; 3];
@@ -50,7 +49,8 @@ pub struct Scene {
 /// One step to draw.
 #[derive(Clone, Copy, Debug)]
 pub struct SceneStep<'a> {
-    pub observation: &'a [u8],
+    /// The game, of one or three bytes per pixel.
+    pub picture: &'a [u8],
     /// Episode number, from 1.
     pub episode: u64,
     /// Steps since the episode began.
@@ -69,14 +69,13 @@ pub struct SceneStep<'a> {
 }
 
 impl Scene {
-    /// Creates a scene; fails if the environment's observations are not pictures.
-    pub fn new(spec: &EnvSpec, policies: usize) -> Result<Self> {
-        let game = picture_size(spec)?;
+    /// Creates a scene with pictures of the game of this height and width.
+    pub fn new(spec: &EnvSpec, game: (usize, usize), policies: usize) -> Self {
         let scale = scale(game.0, game.1);
         let rows = spec.actions().min(MOST_NAMED) * ROW;
         let height = (game.0 * scale).max(HEADER + rows + MARGIN);
         let size = (height, game.1 * scale + CONTENT + 2 * MARGIN);
-        Ok(Self {
+        Self {
             game,
             scale,
             size,
@@ -85,13 +84,13 @@ impl Scene {
             actions: spec.action_names.clone(),
             policies,
             intrinsic: VecDeque::new(),
-        })
+        }
     }
 
     /// Draws a step and returns the RGB pixels.
     pub fn draw(&mut self, shown: &SceneStep<'_>) -> &[u8] {
         self.canvas.fill((0, 0), (self.size.1, self.size.0), [0; 3]);
-        self.canvas.draw(shown.observation, self.game, self.scale);
+        self.canvas.draw(shown.picture, self.game, self.scale);
         self.intrinsic.extend(shown.intrinsic);
         if self.intrinsic.len() > CONTENT {
             self.intrinsic.pop_front();
@@ -197,24 +196,21 @@ mod tests {
 
     use super::*;
 
-    fn spec(shape: &[usize], actions: usize) -> EnvSpec {
-        EnvSpec {
+    fn scene(game: (usize, usize), actions: usize, policies: usize) -> Scene {
+        let spec = EnvSpec {
             name: "game".to_owned(),
-            observation_shape: shape.to_vec(),
-            observation_kind: ObservationKind::U8,
+            observation_shape: vec![4],
+            observation_kind: ObservationKind::F32,
+            observation_parts: vec![],
             action_names: (0..actions).map(|action| format!("ACTION {action}")).collect(),
             frames_per_step: 4,
-        }
+        };
+        Scene::new(&spec, game, policies)
     }
 
-    fn shown<'a>(
-        observation: &'a [u8],
-        probabilities: Option<&'a [f32]>,
-        q: &'a [f32],
-        action: usize,
-    ) -> SceneStep<'a> {
+    fn shown<'a>(picture: &'a [u8], probabilities: Option<&'a [f32]>, q: &'a [f32], action: usize) -> SceneStep<'a> {
         let intrinsic = Some(0.5);
-        SceneStep { observation, episode: 1, step: 2, score: 3.0, policy: 4, probabilities, q, action, intrinsic }
+        SceneStep { picture, episode: 1, step: 2, score: 3.0, policy: 4, probabilities, q, action, intrinsic }
     }
 
     /// Counts the pixels of a colour in a row of the picture.
@@ -224,12 +220,12 @@ mod tests {
 
     #[test]
     fn bar_length_is_proportional_to_probability() {
-        let mut scene = Scene::new(&spec(&[210, 160], 3), 32).unwrap();
+        let mut scene = scene((210, 160), 3, 32);
         let (height, width) = scene.size;
         assert_eq!((height, width), (210, 160 + CONTENT + 2 * MARGIN));
-        let observation = [0; 210 * 160];
+        let picture = [0; 210 * 160];
         let probabilities = [0.25, 0.75, 0.0];
-        let pixels = scene.draw(&shown(&observation, Some(&probabilities), &[0.0; 3], 1)).to_vec();
+        let pixels = scene.draw(&shown(&picture, Some(&probabilities), &[0.0; 3], 1)).to_vec();
         // The last row of a bar is below the letters.
         let rows: Vec<_> = (0..3).map(|action| HEADER + action * ROW + 6).collect();
         assert_eq!(lit(&pixels, width, rows[0], BAR), 16);
@@ -239,10 +235,10 @@ mod tests {
 
     #[test]
     fn value_bars_span_the_smallest_to_the_largest() {
-        let mut scene = Scene::new(&spec(&[10, 10], 3), 1).unwrap();
+        let mut scene = scene((10, 10), 3, 1);
         let width = scene.size.1;
-        let observation = [9; 100];
-        let pixels = scene.draw(&shown(&observation, None, &[-1.0, 0.0, 1.0], 2)).to_vec();
+        let picture = [9; 100];
+        let pixels = scene.draw(&shown(&picture, None, &[-1.0, 0.0, 1.0], 2)).to_vec();
         let row = |action: usize| HEADER + action * ROW + 6;
         assert_eq!((lit(&pixels, width, row(0), BAR), lit(&pixels, width, row(1), BAR)), (1, 32));
         assert_eq!(lit(&pixels, width, 5, [9; 3]), 160);
@@ -251,7 +247,7 @@ mod tests {
     #[test]
     fn any_number_of_actions_and_any_value_can_be_drawn() {
         for actions in [1, 18, 40, 41, 360, 1000] {
-            let mut scene = Scene::new(&spec(&[10, 10, 3], actions), 32).unwrap();
+            let mut scene = scene((10, 10), actions, 32);
             assert!(scene.size.0 <= HEADER + MOST_NAMED * ROW + MARGIN);
             for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, 0.0] {
                 let q = vec![value; actions];
@@ -260,12 +256,6 @@ mod tests {
                 scene.draw(&shown);
             }
         }
-    }
-
-    #[test]
-    fn observations_other_than_pictures_are_rejected() {
-        let reason = Scene::new(&spec(&[4], 2), 32).map(drop).unwrap_err().to_string();
-        assert_eq!(reason, "cannot make a video of game: its observations have shape [4], which is not a picture");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What is known about the runs: read as far as it has grown, at most every two seconds.
+//! What is known about the runs; new rows are read at most every two seconds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
@@ -15,11 +15,14 @@ use crate::plot::page::run_charts;
 use crate::report::game;
 use crate::run_args::run_config;
 use crate::runs::{RunState, RunSummary, summary};
+use crate::watch::thinned::Thinned;
 
 /// How long what was read is good for.
 const FRESH: Duration = Duration::from_secs(2);
 /// Most rows that charts are drawn from; a chart shows far fewer points.
 const MAX_ROWS: usize = 1000;
+/// Most scores of the small curve in the list.
+const MAX_SCORES: usize = 60;
 /// Runs whose charts are kept.
 const MAX_HISTORIES: usize = 4;
 
@@ -47,6 +50,8 @@ pub struct ListedRun {
     frames_per_second: Option<f64>,
     /// Estimated time to the end, if the run trains.
     seconds_left: Option<f64>,
+    /// The evaluation's scores so far, thinned.
+    scores: Vec<f64>,
 }
 
 /// A run's newest numbers.
@@ -54,6 +59,7 @@ struct Standing {
     tail: MetricsTail,
     metrics: MetricsSummary,
     speed: Option<f64>,
+    scores: Thinned<f64>,
     read: Option<(Instant, ListedRun)>,
 }
 
@@ -61,10 +67,7 @@ struct Standing {
 struct History {
     name: String,
     tail: MetricsTail,
-    rows: Vec<Row>,
-    /// One of so many rows is kept.
-    every: usize,
-    seen: usize,
+    rows: Thinned<Row>,
     /// Grows with the charts.
     version: u64,
     drawn: Option<LiveCharts>,
@@ -161,17 +164,22 @@ fn listed(standings: &mut BTreeMap<String, Standing>, name: &str, run: &RunFiles
         tail: MetricsTail::new(&run.metrics_file(), Some(LISTED)),
         metrics: MetricsSummary::default(),
         speed: None,
+        scores: Thinned::new(MAX_SCORES),
         read: None,
     });
     if let Some((_, listed)) = standing.read.as_ref().filter(|(read, _)| read.elapsed() < FRESH) {
         return Ok(listed.clone());
     }
-    let (metrics, speed) = (&mut standing.metrics, &mut standing.speed);
+    let (metrics, speed, scores) = (&mut standing.metrics, &mut standing.speed, &mut standing.scores);
     standing.tail.refresh(|row| match row {
-        None => (*metrics, *speed) = (MetricsSummary::default(), None),
+        None => {
+            (*metrics, *speed) = (MetricsSummary::default(), None);
+            scores.clear();
+        }
         Some(row) => {
             metrics.frames = row.frames;
             if let Some(score) = row.get(EVALUATION_SCORE).filter(|score| score.is_finite()) {
+                scores.push(score);
                 metrics.last_evaluation = Some(score);
                 metrics.best_evaluation = Some(metrics.best_evaluation.map_or(score, |best| best.max(score)));
             }
@@ -193,6 +201,7 @@ fn listed(standings: &mut BTreeMap<String, Standing>, name: &str, run: &RunFiles
         random_score: game.map(|game| game.random),
         frames_per_second,
         seconds_left: frames_per_second.filter(|speed| *speed > 0.0).and_then(left),
+        scores: scores.kept().to_vec(),
         summary,
     };
     standing.read = Some((Instant::now(), listed.clone()));
@@ -216,9 +225,7 @@ impl History {
         Self {
             name: name.to_owned(),
             tail: MetricsTail::new(&run.metrics_file(), None),
-            rows: Vec::new(),
-            every: 1,
-            seen: 0,
+            rows: Thinned::new(MAX_ROWS),
             version: 0,
             drawn: None,
             read: None,
@@ -227,17 +234,16 @@ impl History {
 
     fn refresh(&mut self, run: &RunFiles, version: Option<u64>) -> Result<Option<LiveCharts>> {
         if self.read.is_none_or(|read| read.elapsed() >= FRESH) {
-            let (rows, every, seen) = (&mut self.rows, &mut self.every, &mut self.seen);
-            let before = *seen;
+            let before = self.rows.seen();
             let mut restarted = false;
             self.tail.refresh(|row| match row {
                 None => {
-                    (*every, *seen, restarted) = (1, 0, true);
-                    rows.clear();
+                    restarted = true;
+                    self.rows.clear();
                 }
-                Some(row) => keep(rows, every, seen, row),
+                Some(row) => self.rows.push(row),
             })?;
-            if *seen != before || restarted || self.drawn.is_none() {
+            if self.rows.seen() != before || restarted || self.drawn.is_none() {
                 self.version += 1;
                 self.drawn = Some(self.draw(run)?);
             }
@@ -247,46 +253,10 @@ impl History {
     }
 
     fn draw(&self, run: &RunFiles) -> Result<LiveCharts> {
-        let curves = Curves::of_run(run, self.rows.clone())?;
+        let curves = Curves::of_run(run, self.rows.kept().to_vec())?;
         let charts = run_charts(&curves)?.iter().map(|chart| chart.document()).collect();
         let warnings = checks(&curves).into_iter().map(|check| check.sentence).collect();
-        let warnings = (self.rows.len() >= ENOUGH).then_some(warnings);
+        let warnings = (self.rows.kept().len() >= ENOUGH).then_some(warnings);
         Ok(LiveCharts { version: self.version, charts, warnings })
-    }
-}
-
-/// Keeps a row if it is one of every so many, and always the last one. Drops every other row when there are too many.
-fn keep(rows: &mut Vec<Row>, every: &mut usize, seen: &mut usize, row: Row) {
-    // The last row stays only until the next if it is not one of every so many.
-    if *seen > 0 && !(*seen - 1).is_multiple_of(*every) {
-        rows.pop();
-    }
-    rows.push(row);
-    *seen += 1;
-    if rows.len() > MAX_ROWS {
-        let mut number = 0;
-        rows.retain(|_| {
-            number += 1;
-            (number - 1) % 2 == 0
-        });
-        *every *= 2;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_are_thinned_evenly_and_end_with_the_last() {
-        let (mut rows, mut every, mut seen) = (Vec::new(), 1, 0);
-        for frames in 0..10_000u64 {
-            keep(&mut rows, &mut every, &mut seen, Row::new(frames));
-            assert!(rows.len() <= MAX_ROWS + 1);
-            assert_eq!(rows.last().unwrap().frames, frames);
-        }
-        let frames: Vec<u64> = rows.iter().map(|row| row.frames).collect();
-        assert_eq!((frames[0], frames[1], every), (0, 16, 16));
-        assert!(frames.len() > MAX_ROWS / 2 && frames.windows(2).all(|pair| pair[1] - pair[0] <= 16), "{frames:?}");
     }
 }

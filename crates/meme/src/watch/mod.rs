@@ -9,6 +9,7 @@ mod routes;
 mod run_page;
 #[cfg(test)]
 mod tests;
+mod thinned;
 mod video;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};

@@ -38,8 +38,11 @@ function cell(row, content, kind) {
   return td;
 }
 
-function stateText(run) {
-  return run.state.replace("_", " ");
+function badge(run) {
+  const mark = document.createElement("span");
+  mark.className = "badge" + ({ running: " good", cut_off: " warning" }[run.state] ?? "");
+  mark.textContent = run.state.replace("_", " ");
+  return mark;
 }
 
 function progressOf(run) {
@@ -50,6 +53,28 @@ function progressOf(run) {
   return bar;
 }
 
+// The scores of the evaluation as a small curve, with a dashed line at human level if that is in reach.
+function curveOf(run) {
+  const drawing = (name, attributes) => {
+    const shape = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(attributes)) shape.setAttribute(key, value);
+    return shape;
+  };
+  const [width, height, scores] = [100, 24, run.scores];
+  const svg = drawing("svg", { class: "curve", viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img" });
+  if (scores.length < 2) return svg;
+  const [low, high] = [Math.min(...scores), Math.max(...scores)];
+  const span = high - low || 1;
+  const y = (value) => height - ((value - low) / span) * height;
+  svg.setAttribute("aria-label", `evaluation scores from ${score(low)} to ${score(high)}`);
+  if (run.human_score !== null && run.human_score >= low && run.human_score <= high) {
+    svg.append(drawing("line", { x1: 0, x2: width, y1: y(run.human_score), y2: y(run.human_score) }));
+  }
+  const x = (i) => (i * width) / (scores.length - 1);
+  svg.append(drawing("polyline", { points: scores.map((value, i) => `${x(i)},${y(value)}`).join(" ") }));
+  return svg;
+}
+
 function showList(runs) {
   const body = document.createElement("tbody");
   for (const run of runs) {
@@ -58,9 +83,10 @@ function showList(runs) {
     link.href = "#" + encodeURIComponent(run.name);
     link.textContent = run.name;
     cell(row, link, "word");
-    cell(row, stateText(run), run.state === "running" ? "word good" : "word");
+    cell(row, badge(run), "word");
     cell(row, progressOf(run));
     cell(row, grouped(run.frames));
+    cell(row, curveOf(run));
     cell(row, score(run.last_evaluation));
     cell(row, percent(run.human_normalised));
     cell(row, score(run.best_evaluation));
@@ -73,25 +99,31 @@ function showList(runs) {
 }
 
 function showFacts(run) {
-  const human = run.human_score === null ? "no human score" : `human ${score(run.human_score)}, random ${score(run.random_score)}`;
+  element("badge").replaceChildren(badge(run));
+  element("about").textContent = `${run.task}, preset ${run.preset}, seed ${run.seed}`;
+  // Name, value, and what stands below it.
   const facts = [
-    ["state", stateText(run)],
-    ["task", run.task],
-    ["frames", `${grouped(run.frames)} of ${run.budget === null ? "?" : grouped(run.budget)}`],
-    ["score", score(run.last_evaluation)],
-    ["best score", score(run.best_evaluation)],
-    ["human-normalised", `${percent(run.human_normalised)} (${human})`],
-    ["speed", run.frames_per_second === null ? "–" : grouped(run.frames_per_second) + " frames/s"],
-    ["time left", duration(run.seconds_left)],
-    ["preset, seed", `${run.preset}, ${run.seed}`],
+    ["score", score(run.last_evaluation), run.human_score === null ? null : `human ${score(run.human_score)}, random ${score(run.random_score)}`],
+    ["best score", score(run.best_evaluation), null],
+    ["human-normalised", percent(run.human_normalised), null],
+    ["frames", grouped(run.frames), run.budget === null ? null : `of ${grouped(run.budget)}`],
+    ["speed", run.frames_per_second === null ? "–" : grouped(run.frames_per_second), "frames/s"],
+    ["time left", duration(run.seconds_left), null],
   ];
-  const entries = facts.map(([name, value]) => {
+  if (run.human_score === null) facts.splice(2, 1);
+  const entries = facts.map(([name, value, note]) => {
     const entry = document.createElement("div");
-    const [term, fact] = [document.createElement("dt"), document.createElement("dd")];
-    term.textContent = name;
-    fact.textContent = value;
-    fact.id = "fact-" + name.replace(/[^a-z]+/g, "-");
-    entry.append(term, fact);
+    const line = (kind, text, className) => {
+      const part = document.createElement(kind);
+      part.textContent = text;
+      part.className = className;
+      entry.append(part);
+      return part;
+    };
+    line("dt", name, "");
+    line("dd", value, "value").id = "fact-" + name.replace(/[^a-z]+/g, "-");
+    if (note !== null) line("dd", note, "note");
+    if (name === "frames") line("dd", "", "note").append(progressOf(run));
     return entry;
   });
   element("facts").replaceChildren(...entries);
@@ -135,6 +167,7 @@ function showCharts(live) {
     lines[0].className = "good";
     lines[0].textContent = "No warnings: nothing is flat, explodes or lies at a bound.";
   }
+  element("warnings").className = live.warnings?.length ? "found" : "";
   element("warnings").replaceChildren(...lines);
 }
 
@@ -190,7 +223,7 @@ function route() {
   element("run").hidden = shown === null;
   element("where").textContent = shown === null ? "" : " / " + shown;
   document.title = shown === null ? "meme watch" : shown + " – meme watch";
-  for (const id of ["charts", "warnings", "facts"]) element(id).replaceChildren();
+  for (const id of ["badge", "charts", "warnings", "facts"]) element(id).replaceChildren();
   update();
 }
 

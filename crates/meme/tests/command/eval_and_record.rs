@@ -1,10 +1,11 @@
 //! `meme eval` and `meme record` of a briefly trained run.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::Value;
 
-use crate::runs::{Runs, fails, works};
+use crate::runs::{Runs, SMALL, fails, works};
 
 /// Trains a run that is the same every time.
 fn train(runs: &Runs) {
@@ -98,15 +99,56 @@ fn run_is_evaluated_repeatably_and_recorded() {
     assert_eq!(report["video"], film.to_str().unwrap());
     assert!(prints(&runs, &["record", "run"]).contains("videos/000000001600-seed-1.gif: run run at 1 600 frames"));
     assert_eq!(fs::read_dir(directory.join("videos")).unwrap().count(), 2);
-    let mut decoder = gif::DecodeOptions::new().read_info(fs::File::open(&video).unwrap()).unwrap();
-    assert!(decoder.width() > 160 + 100 && decoder.height() >= 160);
+    let (width, height, hundredths) = measured(&video);
+    assert!(width > 160 + 100 && height >= 160);
+    // Twice nine steps and one second at the end, at 15 frames per second.
+    assert_eq!(hundredths, 2 * (9 + 15) * 100 / 15);
+    rejections(&runs, out);
+}
+
+/// Width and height of a video, and its length in hundredths of a second.
+fn measured(video: &Path) -> (u16, u16, u64) {
+    let mut decoder = gif::DecodeOptions::new().read_info(fs::File::open(video).unwrap()).unwrap();
+    let (width, height) = (decoder.width(), decoder.height());
     let mut hundredths = 0;
     while let Some(frame) = decoder.read_next_frame().unwrap() {
         hundredths += u64::from(frame.delay);
     }
-    // Twice nine steps and one second at the end, at 15 frames per second.
-    assert_eq!(hundredths, 2 * (9 + 15) * 100 / 15);
-    rejections(&runs, out);
+    (width, height, hundredths)
+}
+
+#[test]
+fn video_shows_what_the_environment_renders_where_observations_are_no_pictures() {
+    let runs = Runs::new();
+    let envs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../envs");
+    let name = "gym:tests.gym_envs:Drawn-v0";
+    let mut train = runs.meme(&["train", name, "--name", "run", "--frames", "40"]);
+    works(train.args(SMALL.iter().flat_map(|setting| ["--set", setting])).current_dir(&envs));
+    let video = runs.directory().join("film.gif");
+    let out = video.to_str().unwrap();
+    works(runs.meme(&["record", "run", "--out", out]).current_dir(&envs));
+    // A picture of 3 x 2 pixels, enlarged 80 times, beside the panel; five steps, and the end for a second.
+    let (width, height, hundredths) = measured(&video);
+    assert!(width > 240 + 150 && height >= 160, "{width} x {height}");
+    assert_eq!(hundredths, (5 + 15) * 100 / 15);
+
+    works(crate::runs::meme(&["play", name, "--video", out]).current_dir(&envs));
+    assert_eq!(measured(&video), (240, 160, 6 * 100 / 15));
+    let mut play = crate::runs::meme(&["play", "gym:tests.gym_envs:Flat-v0", "--video", out]);
+    let error = fails(play.current_dir(&envs));
+    let reason = "its observations have shape [3]: gym:tests.gym_envs:Flat-v0 cannot render: its render_modes are [], \
+                  without rgb_array";
+    assert!(error.ends_with(reason), "{error}");
+}
+
+#[test]
+fn video_of_stacked_frames_shows_the_newest() {
+    let runs = Runs::new();
+    works(&mut runs.train(&["--frames", "60", "--set", "env.frame_stack=4"]));
+    let video = runs.directory().join("film.gif");
+    works(&mut runs.meme(&["record", "run", "--out", video.to_str().unwrap()]));
+    let (_, _, hundredths) = measured(&video);
+    assert_eq!(hundredths, (9 + 15) * 100 / 15);
 }
 
 const NO_BEST: &str = "error: run run has no best checkpoint: no evaluation has finished yet, or \

@@ -1,5 +1,5 @@
-//! `meme train` on a full disk: training continues without a checkpoint, warns, and saves once there is space again. A new
-//! run that cannot be created leaves nothing behind.
+//! `meme train` on a full disk: training continues without a checkpoint, warns, and saves once there is space again. A
+//! new run that cannot be created leaves nothing behind.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::runs::{Ended, Runs, after, ended};
 /// Trains for `frames`; no file may grow beyond `limit` blocks of 1024 bytes. The signal that would end the process is
 /// ignored, so that writing fails as it does on a full disk.
 fn train(runs: &Runs, frames: &str, limit: &str) -> Ended {
-    let settings = ["--set", "metrics.interval_seconds=0.5", "--set", "checkpoint.every_minutes=0.01"];
+    let settings = ["--set", "metrics.interval_seconds=0.5", "--set", "checkpoint.every_minutes=0.002"];
     let command = runs.train(&[&["--frames", frames], &settings[..]].concat());
     ended(&mut after(&format!("trap '' XFSZ; ulimit -f {limit}"), &command))
 }

@@ -7,6 +7,7 @@ mod eval_and_record;
 mod first_messages;
 mod full_disk;
 mod killed_runs;
+mod log_format;
 mod no_gpu;
 mod openmp;
 mod remote_actors;

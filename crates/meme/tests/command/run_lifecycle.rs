@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::Duration;
 
 use serde_json::Value;
 
@@ -91,7 +89,7 @@ fn run_without_its_checkpoints_is_not_started_over() {
 fn damaged_checkpoint_is_reported_with_the_damage_and_its_replacement() {
     let runs = Runs::new();
     trains(&runs, &["--frames", "60"]);
-    trains(&runs, &["--frames", "400"]);
+    trains(&runs, &["--frames", &runs.budget(200)]);
     let mut saved = numbered(&runs);
     saved.sort();
     let [older, newest] = &saved[..] else { panic!("{saved:?}") };
@@ -101,7 +99,7 @@ fn damaged_checkpoint_is_reported_with_the_damage_and_its_replacement() {
     let how = format!("checkpoint {damaged} is damaged: its weights.safetensors has 0 bytes instead of ");
     let Ended { said, .. } = works(&mut runs.meme(&["eval", "run", "--episodes", "1"]));
     assert!(said.contains(&how) && said.contains(&format!("; {instead}")), "{said}");
-    let Ended { said, .. } = trains(&runs, &["--frames", "800"]);
+    let Ended { said, .. } = trains(&runs, &["--frames", &runs.budget(200)]);
     let renamed = format!("; renamed it to {}.damaged, {instead}", name(newest));
     assert!(said.contains(&how) && said.contains(&renamed), "{said}");
 }
@@ -119,7 +117,7 @@ fn run_with_only_damaged_checkpoints_is_rejected_before_it_resumes() {
     bytes[last] ^= 1;
     fs::write(&replay, bytes).unwrap();
     let before = files(&runs);
-    let Ended { status, said, .. } = ended(&mut runs.train(&["--frames", "400"]));
+    let Ended { status, said, .. } = ended(&mut runs.train(&["--frames", &runs.budget(200)]));
     let (path, directory) = (path.display(), runs.file("checkpoints"));
     let expected = format!(
         "warning: checkpoint {path} is damaged: the hash of its replay.bin is wrong\n\
@@ -197,16 +195,17 @@ fn best_checkpoint_of_an_unsaved_attempt_is_set_aside() {
     let mut process = start(&runs, &["--frames", FOREVER]);
     process.wait_until("a best checkpoint", || best.exists());
     process.kill();
-    assert!(best.exists() && numbered(&runs).is_empty());
-    // Too short for an episode, so there is no new one.
+    assert!(numbered(&runs).is_empty());
+    let weights = |name| fs::read(runs.file(&format!("checkpoints/{name}/weights.safetensors"))).unwrap();
+    let unsaved = weights("best");
     trains(&runs, &["--frames", "20"]);
-    assert!(!best.exists());
+    assert!(weights("best.1") == unsaved);
 
     // The best checkpoint of a saved attempt stays.
-    trains(&runs, &["--frames", "800"]);
-    assert!(best.exists());
-    trains(&runs, &["--frames", "1000"]);
-    assert!(best.exists());
+    for _ in 0..2 {
+        trains(&runs, &["--frames", &runs.budget(800)]);
+        assert!(best.exists() && !runs.file("checkpoints/best.2").exists());
+    }
 }
 
 #[test]
@@ -219,8 +218,8 @@ fn finished_run_is_reported_and_left_unchanged() {
     let sentence = |budget: u64| {
         let root = runs.directory().display();
         format!(
-            "run run finished at {frames} of {budget} frames and {updates} updates, saved in {root}/run; evaluate it with \
-             `meme eval run --runs {root}`, or train longer with a higher --frames\n"
+            "run run finished at {frames} of {budget} frames and {updates} updates, saved in {root}/run; evaluate it \
+             with `meme eval run --runs {root}`, or train longer with a higher --frames\n"
         )
     };
     assert!(said.ends_with(&sentence(400)), "{said}");
@@ -295,7 +294,9 @@ fn stop_is_acknowledged_and_the_end_is_reported_and_measured() {
     // No row is written during training.
     let mut process = start(&runs, &["--frames", FOREVER, "--json", "--set", "metrics.interval_seconds=3600"]);
     process.wait_until("it trains", || runs.file("metrics.jsonl").exists());
-    sleep(Duration::from_millis(500));
+    // Saves once something was played.
+    process.send("USR1");
+    process.wait_until_said("saving a checkpoint because of SIGUSR1");
     process.send("INT");
     let Ended { status, said, printed } = process.end();
     assert!(status.success(), "{said}");
@@ -316,7 +317,7 @@ fn stop_is_acknowledged_and_the_end_is_reported_and_measured() {
     );
     assert!(said.ends_with(&end), "{said}");
     assert_eq!(runs.rows(), [frames]);
-    assert_eq!(numbered(&runs), [runs.file(&format!("checkpoints/{frames:012}"))]);
+    assert_eq!(runs.checkpoints().list().unwrap().last(), Some(&frames));
 }
 
 #[test]
@@ -324,10 +325,13 @@ fn changed_settings_are_named_and_rejected() {
     let runs = Runs::new();
     trains(&runs, &["--frames", "60"]);
     assert_eq!(
-        refuses(&runs, &["--frames", "200", "--set", "learner.batch_size=4", "--set", "env.hide_rewards=true"]),
+        refuses(
+            &runs,
+            &["--frames", &runs.budget(200), "--set", "learner.batch_size=4", "--set", "env.hide_rewards=true"]
+        ),
         "error: run run was started with other settings: env.hide_rewards was false and is now true (its replay \
-         was played otherwise), learner.batch_size was 16 and is now 4 (its learning rate belongs to it); leave them as \
-         they were, give this run another --name, or use --fresh to move the old run aside and start over"
+         was played otherwise), learner.batch_size was 16 and is now 4 (its learning rate belongs to it); leave them \
+         as they were, give this run another --name, or use --fresh to move the old run aside and start over"
     );
 }
 
@@ -336,9 +340,11 @@ fn run_resumes_by_name_with_its_settings_and_records_changes() {
     let runs = Runs::new();
     trains(&runs, &["--frames", "60", "--set", "learner.batch_size=8"]);
     let resumed = |arguments: &[&str]| works(&mut runs.meme(&[&["train", "--resume", "run"], arguments].concat())).said;
-    let said = resumed(&["--frames", "120", "--set", "agent.optimizer.learning_rate=0.002"]);
-    let changed = ", up to 120 frames instead of 60; changed: agent.optimizer.learning_rate 0.001 -> 0.002\n";
-    assert!(said.contains(changed), "{said}");
+    let more = runs.budget(60);
+    let said = resumed(&["--frames", &more, "--set", "agent.optimizer.learning_rate=0.002"]);
+    let changed =
+        format!(", up to {more} frames instead of 60; changed: agent.optimizer.learning_rate 0.001 -> 0.002\n");
+    assert!(said.contains(&changed), "{said}");
     assert!(resumed(&[]).starts_with("run run finished at "));
     let history = fs::read_to_string(runs.file("history.jsonl")).unwrap();
     let lines: Vec<Value> = history.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -366,7 +372,7 @@ fn new_run_starts_from_the_weights_of_another() {
         assert!(history.contains(&format!("\"from\":\"run@{name}\"")), "{history}");
     }
     let Ended { said, printed, .. } = from(&["--name", "whole", "--from", "run", "--with-replay", "--json"]);
-    assert!(said.contains("starting from the weights of all "), "{said}");
+    assert!(said.contains("starting from the other run's weights, all "), "{said}");
     let (end, source): (Value, u64) = (serde_json::from_str(&printed).unwrap(), 800 / 10 / 2);
     assert!(end["sequences"].as_u64().unwrap() > source, "{end}");
     let Ended { status, said, .. } = from(&["--name", "none", "--from", "run@best", "--with-replay"]);
@@ -387,8 +393,8 @@ fn removed_files_are_written_again() {
     assert!(status.success(), "{said}");
     assert!(said.contains("warning: removed during training and written again: config.toml, run.json\n"));
     assert!(runs.rows().len() > 3);
-    let played = (*runs.rows().last().unwrap() + 100).to_string();
-    let Ended { said, .. } = works(&mut runs.meme(&["train", "--resume", "run", "--frames", &played]));
+    let more = runs.budget(100);
+    let Ended { said, .. } = works(&mut runs.meme(&["train", "--resume", "run", "--frames", &more]));
     assert!(said.contains("resuming from "), "{said}");
 }
 

@@ -10,6 +10,18 @@ use tempfile::TempDir;
 use train::run::Rows;
 use train::run::checkpoint::Checkpoints;
 
+/// Settings of small, quick runs.
+pub const SMALL: [&str; 8] = [
+    "run.device=cpu",
+    "run.threads=1",
+    "actors.environments=4",
+    "actors.environments_per_worker=4",
+    "evaluation.evaluators=1",
+    "evaluation.mean_episodes=2",
+    "replay.minimum_fill=20",
+    "metrics.interval_seconds=0.05",
+];
+
 /// More frames than a run ever reaches.
 pub const FOREVER: &str = "1000000000";
 
@@ -23,8 +35,8 @@ pub fn meme(arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command after these lines of shell, with the default handling of SIGHUP, which the tests may have been started
-/// to ignore.
+/// Runs a command after these lines of shell, with the default handling of SIGHUP, which the tests may have been
+/// started to ignore.
 pub fn after(lines: &str, command: &Command) -> Command {
     let mut shell = Command::new("env");
     shell.args(["--default-signal=HUP", "bash", "-c", &format!("{lines}; exec \"$@\""), "bash"]);
@@ -94,6 +106,11 @@ impl Runs {
         }
     }
 
+    /// A budget of `more` frames than the run has played: a busy machine plays past its budget.
+    pub fn budget(&self, more: u64) -> String {
+        (self.rows().last().unwrap() + more).to_string()
+    }
+
     pub fn checkpoints(&self) -> Checkpoints {
         Checkpoints::in_directory(&self.file("checkpoints"))
     }
@@ -108,16 +125,7 @@ impl Runs {
     /// The command that trains the run, small and quick. Settings among `arguments` take precedence.
     pub fn train(&self, arguments: &[&str]) -> Command {
         let mut command = self.meme(&["train", "catch", "--preset", "tiny", "--name", "run"]);
-        for setting in [
-            "run.device=cpu",
-            "run.threads=1",
-            "actors.environments=4",
-            "actors.environments_per_worker=4",
-            "evaluation.evaluators=1",
-            "evaluation.mean_episodes=2",
-            "replay.minimum_fill=20",
-            "metrics.interval_seconds=0.05",
-        ] {
+        for setting in SMALL {
             command.args(["--set", setting]);
         }
         command.args(arguments);

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::runs::{Runs, ended, works};
-use crate::sweep::{SMALL, states};
+use crate::runs::{Runs, SMALL, ended, works};
+use crate::sweep::states;
 
 /// A directory with `sbatch`, `squeue` and `scontrol` that write down how they were called.
 fn stand_ins(runs: &Runs) -> PathBuf {

@@ -6,19 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::runs::{Ended, FOREVER, Runs, ended, works};
-
-/// Settings of small, quick runs.
-pub const SMALL: [&str; 8] = [
-    "run.device=cpu",
-    "run.threads=1",
-    "actors.environments=4",
-    "actors.environments_per_worker=4",
-    "evaluation.evaluators=1",
-    "evaluation.mean_episodes=2",
-    "replay.minimum_fill=20",
-    "metrics.interval_seconds=0.05",
-];
+use crate::runs::{Ended, FOREVER, Runs, SMALL, ended, works};
 
 /// The command that trains the sweep `lr` of small runs of catch.
 fn sweep(runs: &Runs, arguments: &[&str]) -> Command {
@@ -122,6 +110,28 @@ fn stopped_sweep_saves_its_runs_and_resumes_them() {
     let resumed = states(&runs, "lr");
     assert!(resumed.iter().zip(&stopped).all(|(now, before)| now.1 >= before.1), "{resumed:?} {stopped:?}");
     assert_eq!(resumed.iter().map(|run| run.2).collect::<Vec<_>>(), [3, 2]);
+}
+
+#[test]
+fn runs_of_a_sweep_killed_with_kill_9_save_themselves_and_resume() {
+    let runs = Runs::new();
+    let log = || fs::read_to_string(directory(&runs).join("logs/catch-1.log")).unwrap_or_default();
+    let mut started = runs.start(&mut sweep(&runs, &["--frames", FOREVER]));
+    let metrics = directory(&runs).join("catch-1/metrics.jsonl");
+    started.wait_until("the run plays", || fs::metadata(&metrics).is_ok_and(|file| file.len() > 0));
+    started.kill();
+
+    // The same command waits for the end of the process that saves the run, and then resumes it.
+    let mut started = runs.start(&mut sweep(&runs, &["--frames", FOREVER]));
+    started.wait_until("the run resumes", || log().contains("resuming from "));
+    let stopped = log().find("run catch-1 stopped at ").unwrap_or_else(|| panic!("{}", log()));
+    assert!(stopped < log().find("resuming from ").unwrap(), "{}", log());
+    assert!(!log().contains("will be played again"), "{}", log());
+    started.send("TERM");
+    let Ended { status, said, .. } = started.end();
+    assert_eq!(status.code(), Some(75), "{said}");
+    let states = states(&runs, "lr");
+    assert!(states.iter().all(|(state, frames, attempts)| state == "interrupted" && *frames > 0 && *attempts == 2));
 }
 
 #[test]
