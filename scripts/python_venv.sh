@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Creates .venv-python, an ordinary virtual environment with a torch that imports, for the tests of the wheel and for the
-# golden files. Does nothing if it exists and is complete.
+# Creates .venv-python, an ordinary virtual environment with a torch that imports, for the tests of the wheel and for
+# the golden files. Does nothing if it exists and is complete.
 #
 # PYTHON=...   the Python to create it with (default: python3)
 set -euo pipefail

@@ -3,7 +3,8 @@
     cd python/examples
     meme train gym:compass:Compass-v0 --preset tiny
 
-The picture alone shows the agent and walls, the compass alone the direction, so that a good agent reads both.
+Only the picture shows the agent (red) and the walls (green), and only the compass shows the direction, so a good agent
+needs both.
 """
 
 import gymnasium
@@ -20,7 +21,7 @@ class Compass(gymnasium.Env):
 
     observation_space = spaces.Dict(
         {
-            "field": spaces.Box(0, 255, (SIDE, SIDE, 2), np.uint8),
+            "field": spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8),
             "compass": spaces.Box(-1, 1, (2,), np.float32),
             "near": spaces.Discrete(2),
         }
@@ -47,7 +48,7 @@ class Compass(gymnasium.Env):
         return self._observe(), float(found), found, self.steps == STEPS, {}
 
     def _observe(self):
-        field = np.zeros((SIDE, SIDE, 2), np.uint8)
+        field = np.zeros((SIDE, SIDE, 3), np.uint8)
         field[tuple(self.agent)][0] = 255
         for wall in self.walls:
             field[wall][1] = 255

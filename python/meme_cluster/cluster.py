@@ -1,6 +1,7 @@
 """A connection to a Ray cluster, given or started."""
 
 import os
+import socket
 import sys
 
 import ray
@@ -11,8 +12,20 @@ import meme_cluster
 ray.cloudpickle.register_pickle_by_value(meme_cluster)
 
 
+def _check(address: str) -> None:
+    """Fails if nothing listens at HOST:PORT or ray://HOST:PORT; Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=15.0).close()
+        except OSError as error:
+            raise ConnectionError(f"no Ray cluster at {address}: {error.strerror or error}") from error
+
+
 def connect(address: str | None) -> None:
     """Joins the cluster at the address, or starts one on this machine."""
+    if address is not None:
+        _check(address)
     for name in ("process", "sweep", "train", "cluster"):
         module = sys.modules.get(f"meme_cluster.{name}")
         if module is not None:

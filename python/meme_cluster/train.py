@@ -16,8 +16,15 @@ from . import cluster, process
 
 # Printed by `meme train --actors-listen`.
 _ACCEPTING = re.compile(r"accepting actors: meme actors --connect \S+:(\d+)(?:.*--fingerprint ([0-9a-f]{64}))?")
+# Printed by `meme train` while another process has the run.
+_IN_USE = re.compile(r"error: the run in .* is in use by ")
 # How long actors look for a learner before they ask where it is now.
 _PATIENCE = "20"
+
+
+def _replaces_a_lost_actor() -> bool:
+    """Returns whether this Ray actor was started because its process or its node died."""
+    return ray.get_runtime_context().was_current_actor_reconstructed
 
 
 class Learner:
@@ -30,10 +37,12 @@ class Learner:
         self.token = token
         self.port = self.fingerprint = None
         self.child = None
+        self.is_in_use = False
         self.stopping = False
 
     def _read(self) -> None:
         for line in self.child.stderr:
+            self.is_in_use = bool(_IN_USE.match(line))
             found = _ACCEPTING.search(line)
             if found:
                 self.port, self.fingerprint = found.groups()
@@ -42,17 +51,23 @@ class Learner:
     def run(self) -> int:
         """Trains to the end, starting the program again if it is killed; returns its exit status."""
         while True:
-            self.port = None
+            self.port, self.is_in_use = None, False
             variables = {"MEME_ACTORS_TOKEN": self.token}
             self.child = process.start(self.command, variables, stderr=subprocess.PIPE, text=True)
             reader = threading.Thread(target=self._read)
             reader.start()
             status = self.child.wait()
             reader.join()
-            # A status of its own is an answer; a signal from outside is not.
-            if status >= 0 or self.stopping:
+            if self.stopping:
                 return status
-            print(f"learner: killed by signal {-status}; starting it again", flush=True)
+            if status > 0 and self.is_in_use and _replaces_a_lost_actor():
+                # The program of the lost actor still saves the run.
+                time.sleep(1.0)
+            elif status >= 0:
+                # A status of its own is an answer; a signal from outside is not.
+                return status
+            else:
+                print(f"learner: killed by signal {-status}; starting it again", flush=True)
 
     def address(self) -> tuple[str, str | None] | None:
         """Returns where actors reach it and the fingerprint of its certificate, once that is known."""

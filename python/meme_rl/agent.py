@@ -12,6 +12,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from . import networks
+from .networks import Observations
 from .novelty import DistanceMean, EpisodicNovelty, LifelongNovelty
 from .run import Checkpoint, RunError, Selector, open_checkpoint
 
@@ -89,6 +90,10 @@ class Agent(nn.Module):
         self.observation_shape: tuple[int, ...] | None = None
         if "observation_shape" in environment:
             self.observation_shape = tuple(environment["observation_shape"])
+        #: Shape of each part of an observation of several, likewise; otherwise empty.
+        self.observation_parts: dict[str, tuple[int, ...]] = {
+            part["name"]: tuple(part["shape"]) for part in environment.get("observation_parts", [])
+        }
         #: The readable name of each action.
         self.action_names: list[str] = environment.get("action_names") or [str(i) for i in range(actions)]
         #: Emulator frames per step.
@@ -119,11 +124,17 @@ class Agent(nn.Module):
         """The device that it plays on."""
         return self.beta.device
 
-    def prepare(self, observations: Tensor) -> Tensor:
-        """Converts observations [B, ...] of the environment to what the networks see, [B, C, H, W] or [B, n].
+    def prepare(self, observations: Observations) -> Observations:
+        """Converts observations [B, ...] of the environment, or their parts, to what the networks see: [B, C, H, W] or
+        [B, n].
 
         Images larger than `env.max_side` are averaged down as in training; those that are already small stay.
         """
+        if isinstance(observations, Mapping):
+            return {name: self._prepare(observations[name]) for name in self.observation_parts}
+        return self._prepare(observations)
+
+    def _prepare(self, observations: Tensor) -> Tensor:
         x = observations.to(self.device, torch.float32)
         if x.dim() > 2:
             x = x.unsqueeze(1) if x.dim() == 3 else x.permute(0, 3, 1, 2)
@@ -140,12 +151,13 @@ class Agent(nn.Module):
         return -(-max(height, width) // limit) if limit else 1
 
     def forward(
-        self, observations: Tensor, action: Tensor, rewards: Tensor, embedding: Tensor, recurrent: Tensor
+        self, observations: Observations, action: Tensor, rewards: Tensor, embedding: Tensor, recurrent: Tensor
     ) -> StepOutput:
         """One step of the networks for B observations of the environment; the rest is as in `PlayState`."""
         p = dict(self.named_parameters())
         x = self.prepare(observations)
-        batch = {"observations": x.unsqueeze(1), "action": action.unsqueeze(1), "state": recurrent}
+        each = networks.each_part(lambda part: part.unsqueeze(1), x)
+        batch: dict[str, Any] = {"observations": each, "action": action.unsqueeze(1), "state": recurrent}
         batch["embedding"] = embedding.unsqueeze(1)
         for i, name in enumerate(("reward_extrinsic", "reward_ngu", "reward_rnd", "reward_episodic")):
             batch[name] = rewards[:, i : i + 1]
@@ -184,18 +196,18 @@ class Agent(nn.Module):
     @torch.no_grad()
     def decide(
         self,
-        observations: Tensor,
+        observations: Observations,
         state: PlayState | None = None,
         *,
         rewards: Tensor | Sequence[float] | None = None,
         first: Tensor | Sequence[bool] | None = None,
     ) -> Decision:
-        """Decides for B observations [B, ...].
+        """Decides for B observations [B, ...], or for their parts by name.
 
         `rewards` are those of the last actions, and `first` tells which observations begin an episode; without a state,
         all do. The given state is used up: continue with that of the decision.
         """
-        count = len(observations)
+        count = _count(observations)
         if state is None:
             state, first = self.initial_state(count), [True] * count
         elif len(state.action) != count:
@@ -241,11 +253,12 @@ class Agent(nn.Module):
     ) -> tuple[Any, PlayState]:
         """Returns the greedy action for an observation, and the state for the next call.
 
-        A batch of observations gives a tensor of actions; `reward` and `first` are then one per environment. `reward` is
-        what the last action earned, and without a state, or where `first` is true, an episode begins.
+        An observation of several parts is a dictionary of them, as environments of `meme_rl.make` return it. A batch of
+        observations gives a tensor of actions; `reward` and `first` are then one per environment. `reward` is what the
+        last action earned, and without a state, or where `first` is true, an episode begins.
         """
         observations, single = self._batch(observation)
-        decision = self.decide(observations, state, rewards=_many(reward, len(observations)), first=first)
+        decision = self.decide(observations, state, rewards=_many(reward, _count(observations)), first=first)
         return (int(decision.action[0]) if single else decision.action), decision.state
 
     def q_values(self, observation: Any, state: PlayState | None = None, *, reward: Any = 0.0) -> Tensor:
@@ -258,25 +271,39 @@ class Agent(nn.Module):
 
     def _peek(self, observation: Any, state: PlayState | None, reward: Any) -> Decision:
         observations, single = self._batch(observation)
-        decision = self.decide(observations, copy.deepcopy(state), rewards=_many(reward, len(observations)))
+        decision = self.decide(observations, copy.deepcopy(state), rewards=_many(reward, _count(observations)))
         if single:
             decision.q_values, decision.policy = decision.q_values[0], decision.policy[0]
         return decision
 
-    def _batch(self, observation: Any) -> tuple[Tensor, bool]:
+    def _batch(self, observation: Any) -> tuple[Observations, bool]:
         """An observation as a batch of one, a batch as it is."""
-        tensor = torch.as_tensor(observation)
+        if self.observation_parts:
+            if not isinstance(observation, Mapping) or observation.keys() != self.observation_parts.keys():
+                parts = list(observation) if isinstance(observation, Mapping) else type(observation).__name__
+                raise ValueError(f"expected an observation of the parts {list(self.observation_parts)}, got {parts}")
+            batches = {
+                name: self._batch_of(observation[name], shape) for name, shape in self.observation_parts.items()
+            }
+            counts = {(len(array), single) for array, single in batches.values()}
+            if len(counts) > 1:
+                raise ValueError("expected parts of one observation, or of as many each")
+            return {name: array for name, (array, _) in batches.items()}, counts.pop()[1]
         if self.observation_shape is None:
             raise RunError(
                 f"{self.checkpoint.path} does not record the shape of its observations, as older versions of meme; use "
                 "`decide` with a batch"
             )
+        return self._batch_of(observation, self.observation_shape)
+
+    def _batch_of(self, array: Any, expected: tuple[int, ...]) -> tuple[Tensor, bool]:
+        tensor = torch.as_tensor(array)
         shape = tuple(tensor.shape)
-        if self._seen_as(shape) == self.observation_shape:
+        if self._seen_as(shape) == expected:
             return tensor.unsqueeze(0), True
-        if self._seen_as(shape[1:]) == self.observation_shape:
+        if self._seen_as(shape[1:]) == expected:
             return tensor, False
-        raise ValueError(f"expected an observation of shape {self.observation_shape} or a batch of them, got {shape}")
+        raise ValueError(f"expected an observation of shape {expected} or a batch of them, got {shape}")
 
     def _seen_as(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         """The shape of an observation once it is averaged down."""
@@ -394,10 +421,17 @@ def describe(config: Mapping[str, Any], actions: int, parameters: Mapping[str, T
 def _register(module: nn.Module, names: list[str], parameter: Tensor) -> None:
     """Registers a parameter under its dotted name."""
     for name in names[:-1]:
-        if name not in module._modules:
-            module.add_module(name, nn.Module())
-        module = module.get_submodule(name)
+        inner = module._modules.get(name)
+        if inner is None:
+            # Not by `add_module`, which refuses the names of methods: a part may be called "type".
+            inner = module._modules[name] = nn.Module()
+        module = inner
     module.register_parameter(names[-1], nn.Parameter(parameter))
+
+
+def _count(observations: Observations) -> int:
+    """Number of environments."""
+    return len(next(iter(observations.values())) if isinstance(observations, Mapping) else observations)
 
 
 def _many(value: Any, count: int) -> Tensor:

@@ -1,12 +1,13 @@
 """The environment of a run, with the preprocessing that its agent was trained with."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 from meme_worker.ale import AleEnvironment
-from meme_worker.gym import import_module
+from meme_worker.gym import import_module, is_vector
 from meme_worker.protocol import Refused
 from meme_worker.seeding import mix
 from meme_worker.spaces import ActionFormat, ObservationFormat
@@ -57,30 +58,41 @@ class AtariEnv(gymnasium.Env[Any, Any]):
 
 
 class NumberedEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A Gymnasium environment as workers show it: observations as one array, actions as numbers."""
+    """A Gymnasium environment as workers show it: one array or a dictionary of parts to see, numbers as actions."""
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         super().__init__(env)
-        self._format, self._actions = ObservationFormat(env.observation_space), ActionFormat(env)
-        highest = 255 if self._format.dtype == np.uint8 else np.inf
-        lowest = 0 if self._format.dtype == np.uint8 else -np.inf
-        self.observation_space = gymnasium.spaces.Box(lowest, highest, self._format.shape, self._format.dtype)
+        self._format = ObservationFormat(env.observation_space)
+        self._actions = ActionFormat(env.action_space, env.unwrapped)
+        parts: dict[str, gymnasium.Space[Any]] = {part.name: _box(part.array) for part in self._format.parts}
+        self.observation_space = gymnasium.spaces.Dict(parts) if parts else _box(self._format)
         self.action_space = gymnasium.spaces.Discrete(len(self._actions.actions))
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begins an episode."""
         observation, info = self.env.reset(seed=seed, options=options)
-        return self._array(observation), info
+        return self._seen(observation), info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Takes the action of this number."""
         observation, reward, terminated, truncated, info = self.env.step(self._actions.actions[int(action)])
-        return self._array(observation), reward, terminated, truncated, info
+        return self._seen(observation), reward, terminated, truncated, info
 
-    def _array(self, observation: Any) -> Any:
-        out = np.empty(self._format.shape, self._format.dtype)
-        self._format.write(observation, out)
-        return out
+    def _seen(self, observation: Any) -> Any:
+        if not self._format.parts:
+            out = np.empty(self._format.shape, self._format.dtype)
+            self._format.write(observation, out)
+            return out
+        arrays = {part.name: np.empty(part.array.shape, part.array.dtype) for part in self._format.parts}
+        for part in self._format.parts:
+            part.write(observation, arrays[part.name])
+        return arrays
+
+
+def _box(array: Any) -> gymnasium.spaces.Box:
+    """The space of an array of bytes or floats."""
+    lowest, highest = (0, 255) if array.dtype == np.uint8 else (-np.inf, np.inf)
+    return gymnasium.spaces.Box(lowest, highest, array.shape, array.dtype)
 
 
 def make(run: str | Path | Checkpoint, seed: int | None = None) -> gymnasium.Env[Any, Any]:
@@ -96,6 +108,11 @@ def make(run: str | Path | Checkpoint, seed: int | None = None) -> gymnasium.Env
         module, _, name = task.removeprefix("gym:").rpartition(":")
         if module:
             import_module(module)
+        if is_vector(name):
+            raise RunError(
+                f"{task} is a vector environment; make it with gymnasium.make_vec({name!r}, num_envs=8), and pass it to "
+                "meme_rl.evaluate"
+            )
         return NumberedEnv(gymnasium.make(name, disable_env_checker=True))
     settings = {
         "rom": task,
@@ -107,6 +124,9 @@ def make(run: str | Path | Checkpoint, seed: int | None = None) -> gymnasium.Env
         "ram": [],
     }
     try:
-        return AtariEnv(settings, checkpoint.seed if seed is None else seed)
+        with warnings.catch_warnings():
+            # ale-py warns of a name that is not a game's; the error below does.
+            warnings.simplefilter("ignore")
+            return AtariEnv(settings, checkpoint.seed if seed is None else seed)
     except (Refused, FileNotFoundError, ValueError) as error:
         raise RunError(f"{task} is a built-in task, which only `meme` itself can play ({error})") from error

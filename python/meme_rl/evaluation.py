@@ -1,12 +1,15 @@
 """Scores of an agent in a Gymnasium environment."""
 
+import secrets
 import statistics
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+import numpy as np
+from meme_worker.vector import VectorGroup
 
-from .agent import Agent
+from .agent import Agent, PlayState
 
 
 @dataclass(frozen=True)
@@ -29,8 +32,18 @@ class Evaluation:
         return statistics.stdev(self.scores) if len(self.scores) > 1 else None
 
 
-def evaluate(agent: Agent, env: gymnasium.Env[Any, Any], episodes: int = 10, seed: int | None = None) -> Evaluation:
-    """Plays greedy episodes; with a seed, always the same ones."""
+def evaluate(
+    agent: Agent,
+    env: gymnasium.Env[Any, Any] | gymnasium.vector.VectorEnv[Any, Any, Any],
+    episodes: int = 10,
+    seed: int | None = None,
+) -> Evaluation:
+    """Plays greedy episodes; with a seed, always the same ones.
+
+    A vector environment, in any autoreset mode, plays several at once, an equal share in each of its environments.
+    """
+    if isinstance(env, gymnasium.vector.VectorEnv):
+        return _evaluate_together(agent, env, episodes, seed)
     scores: list[float] = []
     steps: list[int] = []
     state = None
@@ -46,3 +59,32 @@ def evaluate(agent: Agent, env: gymnasium.Env[Any, Any], episodes: int = 10, see
         scores.append(score)
         steps.append(length)
     return Evaluation(scores, steps)
+
+
+def _evaluate_together(
+    agent: Agent, env: gymnasium.vector.VectorEnv[Any, Any, Any], episodes: int, seed: int | None
+) -> Evaluation:
+    count = env.num_envs
+    group = VectorGroup(env, secrets.randbits(64) if seed is None else seed)
+    members = group.members()
+    observations = np.empty((count, *members[0].shape), members[0].dtype)
+    group.reset(0)
+    for member, observation in zip(members, observations, strict=True):
+        member.begin(0, observation)
+    rewards, first = [0.0] * count, [True] * count
+    played: dict[int, tuple[float, int]] = {}
+    state: PlayState | None = None
+    while len(played) < episodes:
+        actions, state = agent.act(observations, state, reward=rewards, first=first)
+        group.step(actions.tolist())
+        for i, (member, observation) in enumerate(zip(members, observations, strict=True)):
+            rewards[i], ending = member.step(actions[i], observation)
+            first[i] = bool(ending)
+            if ending:
+                # The first to end are the short ones, so each environment plays its share.
+                number = member.episode * count + i
+                if number < episodes:
+                    played[number] = (member.score, member.frames)
+                member.begin(member.episode + 1, observation)
+    scores, steps = zip(*(played[number] for number in range(episodes)), strict=True)
+    return Evaluation(list(scores), list(steps))

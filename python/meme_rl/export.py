@@ -1,7 +1,8 @@
 """Writes an agent to one file for other programs: ONNX, TorchScript or safetensors.
 
-`meme export RUN --format onnx` runs this. The exported step takes observations [B, ...] and what the agent remembers, and returns Q, the
-policy and the action of every environment, and what to remember; docs/python.md describes inputs and outputs.
+`meme export RUN --format onnx` runs this. The exported step takes observations [B, ...], or each of their parts, and
+what the agent remembers, and returns Q, the policy and the action of every environment, and what to remember;
+docs/python.md describes inputs and outputs.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from .run import RunError
 
 #: Ending of a file of each format.
 ENDINGS = {"onnx": "onnx", "torchscript": "pt", "safetensors": "safetensors"}
-INPUTS = ("observation", "last_action", "last_rewards", "last_embedding", "state")
+MEMORY = ("last_action", "last_rewards", "last_embedding", "state")
 OUTPUTS = ("action", "q_values", "policy", "next_state", "embedding", "rnd_error")
 
 
@@ -32,10 +33,17 @@ class PolicyStep(nn.Module):
         self.agent = agent
 
     def forward(
-        self, observation: Tensor, last_action: Tensor, last_rewards: Tensor, last_embedding: Tensor, state: Tensor
+        self,
+        observation: Tensor | tuple[Tensor, ...],
+        last_action: Tensor,
+        last_rewards: Tensor,
+        last_embedding: Tensor,
+        state: Tensor,
     ) -> tuple[Tensor, ...]:
-        """Returns what `OUTPUTS` names; f(x) is rounded as replay stores it."""
-        out = self.agent(observation, last_action, last_rewards, last_embedding, state)
+        """Returns what `OUTPUTS` names; f(x) is rounded as replay stores it. Several parts are a tuple."""
+        parts = self.agent.observation_parts
+        seen = dict(zip(parts, observation, strict=True)) if isinstance(observation, tuple) else observation
+        out = self.agent(seen, last_action, last_rewards, last_embedding, state)
         preferences = out.preferences[:, self.agent.policy_index]
         action = preferences.argmax(dim=1)
         q = out.q_values[:, self.agent.policy_index]
@@ -58,6 +66,7 @@ def metadata(agent: Agent, parameters: str) -> dict[str, str]:
         "observation": {
             "shape": known.get("observation_shape"),
             "kind": known.get("observation_kind"),
+            "parts": known.get("observation_parts", []),
             "max_side": checkpoint.config["env"].get("max_side", 0),
             "scaling": "larger images are averaged over squares of pixels to this shape; the model divides bytes by 255",
         },
@@ -83,12 +92,22 @@ def metadata(agent: Agent, parameters: str) -> dict[str, str]:
 ATARI_SETTINGS = ("action_repeat", "noop_max", "sticky_probability", "frame_cap", "action_set")
 
 
-def example(agent: Agent, environments: int) -> tuple[Tensor, ...]:
+def input_names(agent: Agent) -> list[str]:
+    """Names of the inputs: an observation or its parts, and what the agent remembers."""
+    return [*([f"observation.{name}" for name in agent.observation_parts] or ["observation"]), *MEMORY]
+
+
+def example(agent: Agent, environments: int) -> tuple[Any, ...]:
     """Inputs of a first step."""
     if agent.observation_shape is None:
         raise RunError(f"{agent.checkpoint.path} does not record the shape of its observations; resume the run once")
-    bytes_ = agent.checkpoint.agent["environment"]["observation_kind"] == "u8"
-    observation = torch.zeros(environments, *agent.observation_shape, dtype=torch.uint8 if bytes_ else torch.float32)
+
+    def zeros(shape: tuple[int, ...], kind: str) -> Tensor:
+        return torch.zeros(environments, *shape, dtype=torch.uint8 if kind == "u8" else torch.float32)
+
+    known = agent.checkpoint.agent["environment"]
+    parts = tuple(zeros(part["shape"], part["kind"]) for part in known.get("observation_parts", []))
+    observation = parts or zeros(agent.observation_shape, known["observation_kind"])
     state = agent.initial_state(environments)
     return observation, state.action, state.rewards, state.embedding, state.recurrent
 
@@ -121,9 +140,9 @@ def write_onnx(step: PolicyStep, agent: Agent, path: Path, about: dict[str, str]
             step,
             example(agent, 2),
             str(path),
-            input_names=list(INPUTS),
+            input_names=input_names(agent),
             output_names=list(OUTPUTS),
-            dynamic_axes={name: {0: "environments"} for name in (*INPUTS, *OUTPUTS)},
+            dynamic_axes={name: {0: "environments"} for name in (*input_names(agent), *OUTPUTS)},
             opset_version=17,
             dynamo=False,
         )

@@ -9,7 +9,7 @@ Shapes: B sequences, T observations per sequence, F frames, N policies, A action
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ from torch import Tensor
 Parameters = Mapping[str, Tensor]
 #: What the parameters of a network don't show.
 Description = Mapping[str, Any]
+#: Arrays of observations, or the parts by name, in order, where an observation has several.
+Observations = Tensor | Mapping[str, Tensor]
 
 # Gains that keep the variance of a unit normal through the activation.
 RELU_GAIN = 1.7139588594436646
@@ -27,6 +29,14 @@ GELU_GAIN = 1.7015043497085571
 
 # ε of the value rescaling h.
 RESCALING_EPSILON = 0.001
+
+
+def each_part(function: Callable[[Tensor], Tensor], observations: Observations) -> Observations:
+    """Applies a function to observations, or to each of their parts."""
+    if isinstance(observations, Mapping):
+        return {name: function(part) for name, part in observations.items()}
+    return function(observations)
+
 
 # ------------------------------------------------------------------------------------------------------------- layers
 
@@ -67,8 +77,13 @@ def scaled_activation(kind: str, x: Tensor) -> Tensor:
     return RELU_GAIN * F.relu(x)
 
 
-def encoder(p: Parameters, name: str, convolutions: Sequence[Sequence[int]], x: Tensor) -> Tensor:
-    """Convolutions `[channels, kernel, stride, padding = 0]` of images, linear layers of vectors; relu after each."""
+def encoder(p: Parameters, name: str, convolutions: Sequence[Sequence[int]], x: Observations) -> Tensor:
+    """Convolutions `[channels, kernel, stride, padding = 0]` of images, linear layers of vectors; relu after each.
+
+    The outputs of several parts follow one another.
+    """
+    if isinstance(x, Mapping):
+        return torch.cat([encoder(p, f"{name}.{part}", convolutions, x[part]) for part in x], dim=-1)
     if x.dim() == 2:
         i = 1
         while f"{name}.linear{i}.weight" in p:
@@ -88,21 +103,28 @@ def pixels(frames: Tensor, dtype: torch.dtype) -> Tensor:
     return frames.to(dtype) / 255
 
 
+def seen(frames: Tensor, dtype: torch.dtype) -> Tensor:
+    """Frames as the networks see them: bytes between 0 and 1, floats as they are."""
+    return pixels(frames, dtype) if frames.dtype == torch.uint8 else frames.to(dtype)
+
+
 def has_shortcut_convolution(stride: int, channels_in: int, channels_out: int) -> bool:
     """Whether a residual block changes the shape of its input."""
     return stride > 1 or channels_in != channels_out
 
 
-def nfnet_torso(p: Parameters, torso: Description, x: Tensor, keep: Tensor | None) -> Tensor:
+def nfnet_torso(
+    p: Parameters, torso: Description, x: Tensor, keep: Tensor | None, prefix: str = "torso"
+) -> Tensor:
     """Normalizer-free ResNet. x [F, C, H, W], keep [K, F] of 0/1 or None for all; returns [F, C H W]."""
     alpha = torso["alpha"]
-    kernel = p["torso.stem.weight"].shape[-1]
-    x = standardised_convolution(p, "torso.stem", x, stride=torso.get("stem_stride", 4), padding=kernel // 2)
+    kernel = p[prefix + ".stem.weight"].shape[-1]
+    x = standardised_convolution(p, prefix + ".stem", x, stride=torso.get("stem_stride", 4), padding=kernel // 2)
     index = 0
     for s, stage in enumerate(torso["stages"]):
         expected_std = 1.0
         for b in range(stage["blocks"]):
-            name = f"torso.stage{s}.block{b}"
+            name = f"{prefix}.stage{s}.block{b}"
             stride = stage["stride"] if b == 0 else 1
             a = scaled_activation(torso["activation"], x) / expected_std
 
@@ -128,13 +150,13 @@ def nfnet_torso(p: Parameters, torso: Description, x: Tensor, keep: Tensor | Non
     return scaled_activation(torso["activation"], x).flatten(1)
 
 
-def resnet_torso(p: Parameters, torso: Description, x: Tensor) -> Tensor:
+def resnet_torso(p: Parameters, torso: Description, x: Tensor, prefix: str = "torso") -> Tensor:
     """The same stages with layer norm; returns [F, C H W]."""
-    kernel = p["torso.stem.weight"].shape[-1]
-    x = convolution(p, "torso.stem", x, torso.get("stem_stride", 4), kernel // 2)
+    kernel = p[prefix + ".stem.weight"].shape[-1]
+    x = convolution(p, prefix + ".stem", x, torso.get("stem_stride", 4), kernel // 2)
     for s, stage in enumerate(torso["stages"]):
         for b in range(stage["blocks"]):
-            name = f"torso.stage{s}.block{b}"
+            name = f"{prefix}.stage{s}.block{b}"
             stride = stage["stride"] if b == 0 else 1
             a = F.relu(layer_norm(p, name + ".norm1", x))
             h = convolution(p, name + ".conv1", a, stride, 1)
@@ -142,23 +164,27 @@ def resnet_torso(p: Parameters, torso: Description, x: Tensor) -> Tensor:
             if has_shortcut_convolution(stride, x.shape[1], stage["channels"]):
                 x = convolution(p, name + ".shortcut", a, stride, 0)
             x = x + h
-    return F.relu(layer_norm(p, "torso.norm", x)).flatten(1)
+    return F.relu(layer_norm(p, prefix + ".norm", x)).flatten(1)
 
 
-def dqn_torso(p: Parameters, torso: Description, x: Tensor) -> Tensor:
+def dqn_torso(p: Parameters, torso: Description, x: Tensor, prefix: str = "torso") -> Tensor:
     """The convolutions of DQN and a linear layer; returns [F, output]."""
-    return F.relu(linear(p, "torso.linear", encoder(p, "torso", torso["convolutions"], x)))
+    return F.relu(linear(p, prefix + ".linear", encoder(p, prefix, torso["convolutions"], x)))
 
 
-def any_torso(p: Parameters, torso: Description, x: Tensor, keep: Tensor | None = None) -> Tensor:
-    """The described network for images [F, C, H, W], linear layers for vectors [F, n]."""
+def any_torso(
+    p: Parameters, torso: Description, x: Observations, keep: Tensor | None = None, prefix: str = "torso"
+) -> Tensor:
+    """The described network for images [F, C, H, W], linear layers for vectors [F, n]; one network per part."""
+    if isinstance(x, Mapping):
+        return torch.cat([any_torso(p, torso, part, keep, f"{prefix}.{name}") for name, part in x.items()], dim=-1)
     if x.dim() == 2:
-        return encoder(p, "torso", (), x)
+        return encoder(p, prefix, (), x)
     if torso["kind"] == "resnet":
-        return resnet_torso(p, torso, x)
+        return resnet_torso(p, torso, x, prefix)
     if torso["kind"] == "dqn":
-        return dqn_torso(p, torso, x)
-    return nfnet_torso(p, torso, x, keep)
+        return dqn_torso(p, torso, x, prefix)
+    return nfnet_torso(p, torso, x, keep, prefix)
 
 
 # ---------------------------------------------------------------------------------------------- core, features, heads
@@ -220,7 +246,9 @@ def dueling(p: Parameters, name: str, x: Tensor, policies: int) -> Tensor:
     return value + advantage - advantage.mean(dim=-1, keepdim=True)
 
 
-def rl_network(p: Parameters, network: Description, batch: Parameters, keep: Tensor | None) -> dict[str, Tensor]:
+def rl_network(
+    p: Parameters, network: Description, batch: Mapping[str, Any], keep: Tensor | None
+) -> dict[str, Tensor]:
     """The RL network on B sequences of T observations. keep [K, B] of 0/1, or None to keep every branch.
 
     Entry t of the arrays with T+1 entries is the step before observation t, which the network reads there. Observations
@@ -228,9 +256,9 @@ def rl_network(p: Parameters, network: Description, batch: Parameters, keep: Ten
     """
     dtype = p["features.linear.weight"].dtype
     observations = batch["observations"]
-    sequences, trace = observations.shape[:2]
-    frames = observations.flatten(0, 1)
-    frames = pixels(frames, dtype) if frames.dtype == torch.uint8 else frames.to(dtype)
+    parts = list(observations.values()) if isinstance(observations, Mapping) else [observations]
+    sequences, trace = parts[0].shape[:2]
+    frames = each_part(lambda x: seen(x.flatten(0, 1), dtype), observations)
     # One mask per sequence, for all its frames.
     keep_frames = None if keep is None else keep.to(dtype).repeat_interleave(trace, dim=1)
     torso = any_torso(p, network["torso"], frames, keep_frames).reshape(sequences, trace, -1)
@@ -281,24 +309,24 @@ def beta_ladder(policies: int, beta_im: float) -> list[float]:
 # -------------------------------------------------------------------------------------------------- intrinsic networks
 
 
-def action_embedding(p: Parameters, network: Description, x: Tensor) -> Tensor:
+def action_embedding(p: Parameters, network: Description, x: Observations) -> Tensor:
     """f(x), the controllable-state embedding."""
     encoded = encoder(p, "action_prediction", network["intrinsic_convolutions"], x)
     return linear(p, "action_prediction.embedding", encoded)
 
 
-def action_prediction(p: Parameters, network: Description, x: Tensor, x_next: Tensor) -> Tensor:
+def action_prediction(p: Parameters, network: Description, x: Observations, x_next: Observations) -> Tensor:
     """Logits of the action that led from one frame to the next."""
     pair = torch.cat([action_embedding(p, network, x), action_embedding(p, network, x_next)], dim=-1)
     return linear(p, "action_prediction.output", F.relu(linear(p, "action_prediction.hidden", pair)))
 
 
-def rnd_output(p: Parameters, network: Description, side: str, x: Tensor) -> Tensor:
+def rnd_output(p: Parameters, network: Description, side: str, x: Observations) -> Tensor:
     """ĝ(x) of the side `predictor`, g(x) of the side `target`."""
     return linear(p, f"rnd.{side}.output", encoder(p, f"rnd.{side}", network["intrinsic_convolutions"], x))
 
 
-def rnd_error(p: Parameters, network: Description, x: Tensor) -> Tensor:
+def rnd_error(p: Parameters, network: Description, x: Observations) -> Tensor:
     """||ĝ(x) - g(x)||²; g is frozen."""
     target = rnd_output(p, network, "target", x).detach()
     return ((rnd_output(p, network, "predictor", x) - target) ** 2).sum(dim=-1)

@@ -41,7 +41,8 @@ def open_checkpoint(run: str | Path, selector: Selector = "last") -> Checkpoint:
     """Opens a checkpoint of the run in this directory."""
     run = Path(run)
     if not (run / "run.json").is_file():
-        raise RunError(f"{run} is not a run: it has no run.json")
+        what = "it has no run.json" if run.is_dir() else "no such directory; a run's directory is like runs/pong"
+        raise RunError(f"{run} is not a run: {what}")
     path = _find(run, selector)
     manifest, agent = _json(path / "manifest.json"), _json(path / "agent.json")
     try:

@@ -11,6 +11,7 @@ import json
 import sys
 import time
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -56,43 +57,74 @@ class TensorboardSink:
 
 
 class WandbSink:
-    """Weights & Biases, and trackio, which has the same interface."""
+    """Weights & Biases."""
 
-    def __init__(self, module: Any, run: Path, project: str, config: dict[str, Any], id: str, offline: bool) -> None:
-        self.module = module
-        if module.__name__ == "wandb":
-            mode = "offline" if offline else "online"
-            self.run = module.init(
-                project=project, name=run.name, id=id, resume="allow", config=config, dir=str(run), mode=mode
-            )
-        else:
-            # trackio always writes to this machine.
-            self.run = module.init(project=project, name=run.name, resume="allow", config=flat(config))
+    def __init__(self, run: Path, project: str, config: dict[str, Any], id: str, offline: bool) -> None:
+        self.module: Any = importlib.import_module("wandb")
+        self.run = self.module.init(
+            project=project,
+            name=run.name,
+            id=id,
+            resume="allow",
+            config=config,
+            dir=str(run),
+            mode="offline" if offline else None,
+            # They would describe this process, not the training.
+            settings=self.module.Settings(x_disable_stats=True),
+        )
 
     def scalars(self, values: dict[str, float], frames: int) -> None:
-        self.module.log(values | {"frames": frames}, step=frames)
+        self.run.log(values, step=frames)
 
     def video(self, path: Path, frames: int) -> None:
-        self.module.log({"video": self.module.Video(str(path), format="gif")}, step=frames)
+        # A resumed run begins after its last step and drops what is logged before.
+        self.run.log({"video": self.module.Video(str(path))}, step=max(frames, self.run.step))
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+class TrackioSink:
+    """trackio, which always writes to this machine."""
+
+    def __init__(self, run: Path, project: str, config: dict[str, Any]) -> None:
+        self.module: Any = importlib.import_module("trackio")
+        self.run = self.module.init(
+            project=project,
+            name=run.name,
+            resume="allow",
+            config=flat(config),
+            auto_log_cpu=False,
+            auto_log_gpu=False,
+        )
+
+    def scalars(self, values: dict[str, float], frames: int) -> None:
+        self.run.log(values, step=frames)
+
+    def video(self, path: Path, frames: int) -> None:
+        self.run.log({"video": self.module.Video(str(path))}, step=frames)
 
     def close(self) -> None:
         self.module.finish()
 
 
 class MlflowSink:
-    """MLflow, in the files of `mlruns` or at MLFLOW_TRACKING_URI."""
+    """MLflow, offline in `track` in the run's directory, otherwise where MLflow is configured to store runs."""
 
     def __init__(self, run: Path, project: str, config: dict[str, Any], known: str | None, offline: bool) -> None:
-        self.mlflow = mlflow = importlib.import_module("mlflow")
+        self.mlflow: Any = importlib.import_module("mlflow")
         if offline:
-            mlflow.set_tracking_uri(f"sqlite:///{(run / 'track' / 'mlflow.db').resolve()}")
-        mlflow.set_experiment(project)
-        self.run = mlflow.start_run(run_id=known, run_name=run.name)
+            directory = (run / "track").resolve()
+            self.mlflow.set_tracking_uri(f"sqlite:///{directory / 'mlflow.db'}")
+            # By default, files would go to the working directory.
+            if self.mlflow.get_experiment_by_name(project) is None:
+                self.mlflow.create_experiment(project, artifact_location=(directory / "mlflow").as_uri())
+        self.mlflow.set_experiment(project)
+        self.run = self.mlflow.start_run(run_id=known, run_name=run.name)
         if known is None:
-            mlflow.log_params(flat(config))
+            self.mlflow.log_params(flat(config))
 
     def scalars(self, values: dict[str, float], frames: int) -> None:
-        # MLflow refuses characters such as brackets in names.
         self.mlflow.log_metrics(values, step=frames)
 
     def video(self, path: Path, frames: int) -> None:
@@ -123,30 +155,41 @@ def open_sink(tracker: str, run: Path, project: str, sent: dict[str, Any], offli
             sink = MlflowSink(run, project, config, sent.get("id"), offline)
             sent["id"] = sink.run.info.run_id
             return sink
+        if tracker == "trackio":
+            return TrackioSink(run, project, config)
         created = json.loads((run / "run.json").read_text())["created_unix"]
-        module = importlib.import_module(tracker)
-        return WandbSink(module, run, project, config, f"{run.name}-{created}", offline)
+        return WandbSink(run, project, config, f"{run.name}-{created}", offline)
     except ImportError as error:
         raise RunError(f"{tracker} is not installed ({error}); run `pip install {tracker}`") from error
+    except Exception as error:  # Each tracker has exceptions of its own, for instance without a login.
+        raise RunError(f"{tracker} cannot be opened: {error}") from error
 
 
-def send(run: Path, sink: Sink, sent: dict[str, Any]) -> int:
-    """Sends rows and videos that are not sent yet, and returns the number of rows.
+def new_rows(run: Path, sent: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yields the rows that are not sent yet.
 
     A row is new if it has more frames than the last one: a run that resumed from a checkpoint repeats some.
     """
+    return (row for row in rows(run) if row["frames"] > sent["frames"])
+
+
+def new_videos(run: Path, sent: dict[str, Any]) -> list[Path]:
+    """Returns the videos that are not sent yet."""
+    videos = sorted((run / "videos").glob("*"))
+    return [path for path in videos if path.suffix in (".gif", ".mp4") and path.name not in sent["videos"]]
+
+
+def send(run: Path, sink: Sink, sent: dict[str, Any]) -> int:
+    """Sends rows and videos that are not sent yet, and returns the number of rows."""
     count = 0
-    for row in rows(run):
+    for row in new_rows(run, sent):
         frames = int(row["frames"])
-        if frames > sent["frames"]:
-            values = {name: float(value) for name, value in row.items() if isinstance(value, (int, float))}
-            sink.scalars(values, frames)
-            sent["frames"] = frames
-            count += 1
-    for path in sorted((run / "videos").glob("*")):
-        if path.suffix in (".gif", ".mp4") and path.name not in sent["videos"]:
-            sink.video(path, sent["frames"])
-            sent["videos"].append(path.name)
+        sink.scalars({name: float(value) for name, value in row.items() if isinstance(value, (int, float))}, frames)
+        sent["frames"] = frames
+        count += 1
+    for path in new_videos(run, sent):
+        sink.video(path, sent["frames"])
+        sent["videos"].append(path.name)
     return count
 
 
@@ -170,6 +213,9 @@ def track(run: Path, tracker: str, project: str = "meme", follow: bool = False, 
     sent: dict[str, Any] = {"frames": -1, "videos": []}
     if record.is_file():
         sent = json.loads(record.read_text())
+    # Opening would leave an empty run at some trackers.
+    if not follow and next(new_rows(run, sent), None) is None and not new_videos(run, sent):
+        return 0
     record.parent.mkdir(exist_ok=True)
     sink = open_sink(tracker, run, project, sent, offline)
     count = 0

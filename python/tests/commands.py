@@ -10,11 +10,12 @@ from functools import cache
 from pathlib import Path
 
 BIN = Path(sys.executable).parent
+EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
 def ended(*arguments, **variables):
-    """Runs the installed command and returns how it ended."""
-    environment = {"PATH": str(BIN), "HOME": os.environ.get("HOME", "/tmp")} | variables
+    """Runs the installed command, which finds the example environments, and returns how it ended."""
+    environment = {"PATH": str(BIN), "HOME": os.environ.get("HOME", "/tmp"), "PYTHONPATH": str(EXAMPLES)} | variables
     return subprocess.run([BIN / "meme", *arguments], env=environment, capture_output=True, text=True)
 
 
@@ -25,19 +26,28 @@ def meme(*arguments):
     return done.stdout
 
 
+def observations(episode):
+    """The observations of a recorded episode, dictionaries of parts if there are several."""
+    parts = {name.partition(".")[2]: x for name, x in episode.items() if name.split(".")[0] == "observation"}
+    if "" in parts:
+        return list(parts[""])
+    return [{name: x[t] for name, x in parts.items()} for t in range(len(episode["action"]))]
+
+
 @cache
 def runs():
-    """Short runs of catch, pong and CartPole, and an episode of each that has pictures, for all tests."""
+    """Short runs of catch, pong, the compass and CartPole, and an episode of each that has pictures, for all tests."""
     directory = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, directory)
     for task, name, preset in (
         ("catch", "catch", "tiny"),
         ("pong", "pong", "cpu"),
+        ("gym:compass:Compass-v0", "compass", "tiny"),
         ("gym:CartPole-v1", "cart_pole", "tiny"),
     ):
         options = ["--frames", "3000", "--set", "replay.minimum_fill=10", "--runs", str(directory)]
         meme("train", task, "--name", name, "--preset", preset, *options)
-        if not task.startswith("gym:"):
+        if name != "cart_pole":
             data = str(directory / f"{name}.safetensors")
             meme("record", name, "--data", data, "--runs", str(directory))
     return directory

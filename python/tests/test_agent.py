@@ -1,15 +1,22 @@
 """Agents loaded from runs play as `meme` plays them."""
 
 import json
+import shutil
+import sys
+import tempfile
 import unittest
+from pathlib import Path
 
 import meme_rl
 import torch
-from meme_rl.agent import check_described
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from meme_rl.agent import _register, check_described
+from meme_rl.environment import EVALUATION_INDEX
+from meme_worker.seeding import episode_seed, mix
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from commands import meme, runs
+from commands import EXAMPLES, meme, observations, runs
 
 # Q in f32; PyTorch and the program sum in different orders.
 TOLERANCE = 1e-4
@@ -22,14 +29,15 @@ class Played(unittest.TestCase):
         cls.directory = runs()
 
     def test_an_episode_has_the_same_actions_and_values(self):
-        for name, steps in (("catch", 9), ("pong", 700)):
+        for name, steps in (("catch", 9), ("pong", 700), ("compass", 2)):
             agent = meme_rl.load(self.directory / name)
             episode = load_file(self.directory / f"{name}.safetensors")
             self.assertGreaterEqual(len(episode["action"]), steps)
             state, reward = None, 0.0
-            for t, observation in enumerate(episode["observation"]):
+            for t, observation in enumerate(observations(episode)):
                 rewards, first = None if state is None else [reward], None if state is None else [False]
-                decision = agent.decide(observation[None], state, rewards=rewards, first=first)
+                batch = {part: x[None] for part, x in observation.items()} if name == "compass" else observation[None]
+                decision = agent.decide(batch, state, rewards=rewards, first=first)
                 self.assertEqual(int(decision.action), int(episode["action"][t]), f"{name}, step {t}")
                 worst = (decision.q_values[0] - episode["q"][t]).abs().max().item()
                 self.assertLess(worst, TOLERANCE, f"{name}, step {t}")
@@ -52,6 +60,63 @@ class Played(unittest.TestCase):
         first, second = (meme_rl.evaluate(agent, env, episodes=3, seed=7) for _ in range(2))
         self.assertEqual(first.scores, second.scores)
         self.assertEqual(first.scores, [float(steps) for steps in first.steps])
+
+    def test_plays_vector_environments_in_every_autoreset_mode(self):
+        agent = meme_rl.load(self.directory / "cart_pole")
+        played = []
+        for mode in AutoresetMode:
+            parts = [lambda: meme_rl.make(self.directory / "cart_pole")] * 2
+            evaluation = meme_rl.evaluate(agent, SyncVectorEnv(parts, autoreset_mode=mode), episodes=5, seed=7)
+            # In CartPole each step pays 1; the step in which NEXT_STEP resets the environment pays nothing.
+            reset_step = int(mode == AutoresetMode.NEXT_STEP)
+            self.assertEqual(evaluation.scores, [float(steps - reset_step) for steps in evaluation.steps])
+            played.append(evaluation.scores)
+        self.assertEqual([len(scores) for scores in played], [5, 5, 5])
+        # The first episode of each environment, before a reset that depends on the mode.
+        self.assertEqual(played[0][:2], played[1][:2])
+        self.assertEqual(played[0][:2], played[2][:2])
+
+    def test_plays_an_environment_of_several_parts(self):
+        sys.path.insert(0, str(EXAMPLES))
+        run = self.directory / "compass"
+        agent, env = meme_rl.load(run), meme_rl.make(run)
+        self.assertEqual(agent.observation_parts, {"compass": (2,), "field": (7, 7, 3), "near": (2,)})
+        names = [name for name, _ in agent.named_parameters()]
+        for name in ("torso.field.stem.weight", "torso.compass.linear1.weight", "rnd.predictor.near.linear2.bias"):
+            self.assertIn(name, names)
+        # The seeds with which `meme eval` begins the episodes.
+        report = json.loads(meme("eval", "compass", "--episodes", "3", "--json", "--runs", str(self.directory)))
+        seed = mix(mix(agent.checkpoint.seed))
+        scores, state = [], None
+        for episode in range(3):
+            observation, _ = env.reset(seed=episode_seed(seed, EVALUATION_INDEX, episode) >> 33)
+            score, reward, ended = 0.0, 0.0, False
+            first = True
+            while not ended:
+                self.assertTrue(env.observation_space.contains(observation))
+                action, state = agent.act(observation, state, reward=reward, first=[first])
+                observation, reward, terminated, truncated, _ = env.step(action)
+                score, ended, first = score + reward, terminated or truncated, False
+            scores.append(score)
+        self.assertEqual(scores, report["scores"])
+        with self.assertRaisesRegex(ValueError, r"parts \['compass', 'field', 'near'\], got \['field'\]"):
+            agent.act({"field": observation["field"]})
+        with self.assertRaisesRegex(ValueError, "got Tensor"):
+            agent.act(torch.zeros(3))
+
+    def test_a_part_may_be_called_as_a_method_is(self):
+        module = torch.nn.Module()
+        _register(module, ["torso", "type", "linear1", "weight"], torch.ones(2))
+        _register(module, ["torso", "type", "linear1", "bias"], torch.zeros(1))
+        names = [name for name, _ in module.named_parameters()]
+        self.assertEqual(names, ["torso.type.linear1.weight", "torso.type.linear1.bias"])
+
+    def test_a_run_of_several_parts_is_resumed(self):
+        before = meme_rl.load(self.directory / "compass").checkpoint.frames
+        with tempfile.TemporaryDirectory() as copy:
+            shutil.copytree(self.directory / "compass", Path(copy) / "compass")
+            meme("train", "--resume", "compass", "--frames", str(before + 1000), "--runs", copy)
+            self.assertGreaterEqual(meme_rl.load(Path(copy) / "compass").checkpoint.frames, before + 1000)
 
     def test_names_and_values_are_those_of_the_checkpoint(self):
         agent = meme_rl.load(self.directory / "catch")
@@ -102,6 +167,7 @@ class Played(unittest.TestCase):
         run = self.directory / "catch"
         for wrong, message in (
             (lambda: meme_rl.load(self.directory), "is not a run: it has no run.json"),
+            (lambda: meme_rl.load("pong"), "pong is not a run: no such directory; a run's directory is like runs/pong"),
             (lambda: meme_rl.load(run, checkpoint=7), "has no checkpoint at 7 frames; it has "),
             (lambda: meme_rl.load(run, checkpoint="first"), "expected best, last or a number of frames"),
             (lambda: meme_rl.load(run, parameters="target"), "expected ema or online parameters"),

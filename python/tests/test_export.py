@@ -13,7 +13,7 @@ from meme_rl.novelty import DistanceMean, EpisodicNovelty, LifelongNovelty
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from commands import ended, meme, runs
+from commands import ended, meme, observations, runs
 
 
 def play(step, episode, about):
@@ -23,8 +23,10 @@ def play(step, episode, about):
     lifelong = LifelongNovelty(**novelty["rnd"])
     action, rewards, embedding, state = None, np.zeros((1, 4), np.float32), None, None
     actions = []
-    for t, observation in enumerate(episode["observation"]):
-        action, _, _, state, embedding, error = step(observation[None].numpy(), action, rewards, embedding, state)
+    parts = [part["name"] for part in json.loads(about["observation"])["parts"]]
+    for t, observation in enumerate(observations(episode)):
+        given = [x[None].numpy() for x in ([observation[name] for name in parts] or [observation])]
+        action, _, _, state, embedding, error = step(given, action, rewards, embedding, state)
         near = episodic.observe(torch.from_numpy(np.array(embedding[0])))
         far = lifelong.multiplier(float(error[0]))
         rewards = np.array([[float(episode["reward"][t]), near * far, far, near]], np.float32)
@@ -43,7 +45,7 @@ class Exported(unittest.TestCase):
     def export(self, name, format):
         path = Path(self.out.name) / f"{name}.{format}"
         printed = meme("export", name, "--format", format, "--out", str(path), "--runs", str(self.directory))
-        self.assertIn(f"wrote {path}: {name} at ", printed)
+        self.assertRegex(printed, rf"wrote {path}: (gym:compass:Compass-v0|{name}) at ")
         return path
 
     def first(self, name):
@@ -53,17 +55,18 @@ class Exported(unittest.TestCase):
         return state.action.numpy(), state.embedding.numpy(), state.recurrent.numpy()
 
     def test_onnxruntime_plays_an_episode_with_the_same_actions(self):
-        for name in ("catch", "pong"):
+        for name in ("catch", "pong", "compass"):
             session = onnxruntime.InferenceSession(self.export(name, "onnx"), providers=["CPUExecutionProvider"])
             about = session.get_modelmeta().custom_metadata_map
-            self.assertEqual(json.loads(about["environment"]), name)
+            self.assertIn(name, json.loads(about["environment"]))
             zeros = self.first(name)
 
             def step(observation, action, rewards, embedding, state):
                 action, embedding, state = (x if x is not None else y for x, y in zip((action, embedding, state), zeros))
-                values = (observation, action, rewards, embedding, state)
-                names = ("observation", "last_action", "last_rewards", "last_embedding", "state")
-                return session.run(None, dict(zip(names, values)))
+                values = (*observation, action, rewards, embedding, state)
+                parts = [f"observation.{part['name']}" for part in json.loads(about["observation"])["parts"]]
+                names = [*(parts or ["observation"]), "last_action", "last_rewards", "last_embedding", "state"]
+                return session.run(None, dict(zip(names, values, strict=True)))
 
             episode = load_file(self.directory / f"{name}.safetensors")
             self.assertEqual(play(step, episode, about), episode["action"].tolist(), name)
@@ -81,19 +84,22 @@ class Exported(unittest.TestCase):
             self.assertEqual([len(output) for output in outputs], [count, count])
 
     def test_torchscript_plays_an_episode_with_the_same_actions(self):
-        extra = {"metadata.json": ""}
-        module = torch.jit.load(str(self.export("catch", "torchscript")), _extra_files=extra)
-        zeros = self.first("catch")
+        for name in ("catch", "compass"):
+            extra = {"metadata.json": ""}
+            module = torch.jit.load(str(self.export(name, "torchscript")), _extra_files=extra)
+            zeros = self.first(name)
 
-        def step(observation, action, rewards, embedding, state):
-            action, embedding, state = (x if x is not None else y for x, y in zip((action, embedding, state), zeros))
-            given = [torch.as_tensor(x) for x in (observation, action, rewards, embedding, state)]
-            with torch.no_grad():
-                return [x.numpy() for x in module(*given)]
+            def step(observation, action, rewards, embedding, state):
+                remembered = zip((action, embedding, state), zeros)
+                action, embedding, state = (x if x is not None else y for x, y in remembered)
+                parts = tuple(map(torch.as_tensor, observation))
+                given = [torch.as_tensor(x) for x in (action, rewards, embedding, state)]
+                with torch.no_grad():
+                    return [x.numpy() for x in module(parts if len(parts) > 1 else parts[0], *given)]
 
-        episode = load_file(self.directory / "catch.safetensors")
-        about = json.loads(extra["metadata.json"])
-        self.assertEqual(play(step, episode, about), episode["action"].tolist())
+            episode = load_file(self.directory / f"{name}.safetensors")
+            about = json.loads(extra["metadata.json"])
+            self.assertEqual(play(step, episode, about), episode["action"].tolist(), name)
 
     def test_safetensors_hold_parameters_and_metadata(self):
         with safe_open(self.export("pong", "safetensors"), "pt") as file:

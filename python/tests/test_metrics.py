@@ -44,7 +44,10 @@ class Metrics(unittest.TestCase):
         frame = meme_rl.metrics(self.directory / "*")
         self.assertEqual(set(frame["run"]), {"catch", "second"})
         self.assertEqual(len(frame), 2 * len(list(rows(self.run_path))))
-        self.assertTrue(frame["frames"].is_monotonic_increasing or len(frame) > 1)
+        for _, run in frame.groupby("run"):
+            self.assertTrue(run["frames"].is_monotonic_increasing)
+        same = meme_rl.metrics(self.directory / "*", "polars")
+        self.assertEqual((same.height, set(same.columns)), (len(frame), set(frame.columns)))
         self.assertIn("actor/score", frame.columns)
         with self.assertRaisesRegex(meme_rl.RunError, "no run with metrics matches"):
             meme_rl.metrics(self.directory / "nothing*")
