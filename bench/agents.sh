@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares MEME, Agent57 and R2D2 on one GPU at equal network, environments, samples per insert and minutes, and draws the
-# figure and the table of docs/results/agents/. Needs one GPU with 10 GB and 16 cores.
+# Compares MEME, Agent57 and R2D2 on one GPU at equal network, environments, samples per insert and minutes, and draws
+# the figure and the table of docs/results/agents/. Needs one GPU with 10 GB and 16 cores.
 #
 # MINUTES=10            training time of each run
 # GAMES="breakout ..."  games (default: breakout montezuma_revenge)
