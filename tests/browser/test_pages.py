@@ -86,6 +86,7 @@ class Pages(unittest.TestCase):
 
     def shoot(self, browser, name):
         if SCREENSHOTS:
+            Path(SCREENSHOTS).mkdir(parents=True, exist_ok=True)
             browser.screenshot(Path(SCREENSHOTS) / f"{name}.png")
 
     def test_run_is_found_and_its_values_change_while_it_trains(self):
@@ -96,6 +97,8 @@ class Pages(unittest.TestCase):
         row = browser.run("return document.querySelector('#runs tbody tr').innerText")
         self.assertIn("catch-tiny-1", row)
         self.assertIn("running", row)
+        curve = "return document.querySelector('#runs .curve polyline').getAttribute('points').split(' ').length"
+        self.assertGreaterEqual(browser.run(curve), 10)
         browser.run("document.querySelector('#runs tbody a').click()")
         charts = "return document.querySelectorAll('#charts svg').length > 15"
         browser.wait_for(charts, "the charts of the run")
@@ -139,6 +142,30 @@ class Pages(unittest.TestCase):
         text = "return getComputedStyle(document.querySelector('#charts .m-text')).color"
         self.assertEqual(browser.run(text), "rgb(232, 232, 232)")
         self.shoot(browser, "watch-phone")
+
+    def test_page_left_open_does_not_grow(self):
+        browser = self.browser()
+        browser.open(self.url + "#catch-tiny-1")
+        browser.wait_for("return document.querySelectorAll('#charts svg').length > 15", "the charts of the run")
+        browser.devtools("Performance.enable")
+
+        def updated(times):
+            """Updates the page so often, with all charts drawn again; returns its memory and what is left of old charts."""
+            for _ in range(times // 20):
+                browser.run("return (async () => { for (let i = 0; i < 20; i++) { version = null; await update(); } })()")
+            browser.devtools("HeapProfiler.collectGarbage")
+            metrics = browser.devtools("Performance.getMetrics")["metrics"]
+            held = {metric["name"]: metric["value"] for metric in metrics}
+            walk = "const all = document.createTreeWalker(document); let n = 1; while (all.nextNode()) n++; return n"
+            return held["JSHeapUsedSize"], held["Nodes"] - browser.run(walk), held["JSEventListeners"]
+
+        heap, detached, listeners = updated(40)
+        # A week has 200 000 updates: one kilobyte per update would be 200 MB.
+        updates = 20_000 if os.environ.get("MEME_TEST_ALL") else 300
+        heap_after, detached_after, listeners_after = updated(updates)
+        self.assertLess(heap_after - heap, 1000 * updates)
+        self.assertLess(detached_after - detached, 50)
+        self.assertEqual(listeners_after, listeners)
 
     def test_no_parameter_leads_out_of_the_runs(self):
         for path in ("run", "charts", "video"):

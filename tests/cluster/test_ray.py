@@ -6,11 +6,13 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 import unittest
+from unittest import mock
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MEME = os.environ.get("MEME", str(ROOT / "target/release/meme"))
@@ -167,6 +169,60 @@ class RayTests(unittest.TestCase):
         self.assertEqual(process.wait(LONG), 0, self.log.read_text())
         saved = [int(path.name) for path in (run / "checkpoints").glob("*") if path.name.isdigit()]
         self.assertGreaterEqual(max(saved), self.frames(run))
+
+
+@unittest.skipIf(Cluster is None, "Ray is not installed")
+class LearnerTests(unittest.TestCase):
+    def statuses(self, replaces_a_lost_actor: bool) -> tuple[int, int]:
+        """Runs a program that finds its run in use at first; returns its last status and how often it was started."""
+        from meme_cluster import train
+
+        with tempfile.TemporaryDirectory() as directory:
+            started = pathlib.Path(directory, "started")
+            program = pathlib.Path(directory, "program")
+            program.write_text(f"""#!/bin/sh
+echo >> {started}
+if [ "$(wc -l < {started})" -gt 2 ]; then exit 0; fi
+echo "error: the run in {directory} is in use by process 1 on here" >&2
+exit 1
+""")
+            program.chmod(0o700)
+            with (mock.patch.object(train, "_replaces_a_lost_actor", return_value=replaces_a_lost_actor),
+                  mock.patch.object(train.ray.util, "get_node_ip_address", return_value="127.0.0.1")):
+                status = train.Learner([str(program)], "token").run()
+            return status, len(started.read_text().splitlines())
+
+    def test_replaced_learner_waits_until_the_lost_one_has_saved_the_run(self):
+        self.assertEqual(self.statuses(replaces_a_lost_actor=True), (0, 3))
+
+    def test_run_that_another_process_has_is_an_error(self):
+        self.assertEqual(self.statuses(replaces_a_lost_actor=False), (1, 1))
+
+
+@unittest.skipIf(Cluster is None, "Ray is not installed")
+class AddressTests(unittest.TestCase):
+    def error(self, python: str, address: str) -> str:
+        """Returns the last line of a command that must fail, in a directory that has a directory `ray`."""
+        command = [MEME, "cluster", "train", "--actors", "1x2", "--ray-address", address, "catch", "--preset", "tiny"]
+        variables = {**os.environ, "MEME_CLUSTER_PYTHON": python}
+        with tempfile.TemporaryDirectory() as directory:
+            pathlib.Path(directory, "ray").mkdir()
+            ended = subprocess.run(command, env=variables, cwd=directory, capture_output=True, text=True)
+        self.assertEqual(ended.returncode, 1, ended.stderr)
+        return ended.stderr.splitlines()[-1]
+
+    def test_absent_cluster_is_an_error_at_once(self):
+        with socket.socket() as taken:
+            # Nothing listens there.
+            taken.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            self.assertEqual(self.error(sys.executable, address),
+                             f"error: no Ray cluster at {address}: Connection refused")
+
+    def test_python_without_ray_is_named(self):
+        python = os.environ.get("MEME_PYTHON", str(ROOT / ".venv/bin/python"))
+        self.assertEqual(self.error(python, "auto"),
+                         f"error: {python} has no Ray; docs/cluster.md has the command that installs it")
 
 
 class KubeRayTests(unittest.TestCase):
