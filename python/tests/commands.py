@@ -34,6 +34,18 @@ def observations(episode):
     return [{name: x[t] for name, x in parts.items()} for t in range(len(episode["action"]))]
 
 
+def each_part(observation):
+    """The parts of an observation with their names; a single array has none."""
+    return observation.items() if isinstance(observation, dict) else [("", observation)]
+
+
+def is_greedy(action, episode, step):
+    """Whether an action is the recorded one, or one whose value is the same but for rounding: 100 times less than the
+    values themselves may differ."""
+    values, recorded = episode["q"][step], episode["action"][step]
+    return action == recorded or bool(values[recorded] - values[action] < 1e-6)
+
+
 @cache
 def runs():
     """Short runs of catch, pong, the compass and CartPole, and an episode of each that has pictures, for all tests."""
