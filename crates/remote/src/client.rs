@@ -168,7 +168,7 @@ impl Connection {
             Ok(Ok(Some(message))) => Ok(message),
             Ok(Ok(None)) => Err(Status::unavailable("it ended the connection")),
             Ok(Err(status)) => Err(status),
-            Err(_) => Err(Status::deadline_exceeded("it is silent")),
+            Err(_) => Err(Status::deadline_exceeded("it stopped answering")),
         }
     }
 
@@ -178,7 +178,7 @@ impl Connection {
         match handle.block_on(async { timeout(ANSWER, outbound.send(message)).await }) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(Status::unavailable("it ended the connection")),
-            Err(_) => Err(Status::deadline_exceeded("it takes no messages")),
+            Err(_) => Err(Status::deadline_exceeded("it stopped reading")),
         }
     }
 }

@@ -172,7 +172,7 @@ impl LinkState {
             Reply::Decisions(decisions) => {
                 read_decisions(&decisions, requests.requests.len(), self.embedding).map_err(lost)
             }
-            _ => Err(lost("the learner sent something else than decisions")),
+            _ => Err(lost("the learner sent something other than decisions")),
         });
         self.has_decided |= reply.is_ok();
         self.interrupted(reply)
@@ -184,7 +184,7 @@ impl LinkState {
             self.ask(Kind::ChoosePolicy(ChoosePolicy { reports, environment: environment as u32 })).and_then(|reply| {
                 match reply {
                     Reply::Policy(policy) => Ok(policy.policy as usize),
-                    _ => Err(lost("the learner sent something else than a policy")),
+                    _ => Err(lost("the learner sent something other than a policy")),
                 }
             });
         self.interrupted(reply)

@@ -139,14 +139,14 @@ impl Session {
                 }
             }
             if Instant::now() > deadline {
-                return Err(SessionEnd::Refused("it was silent for too long".to_owned()));
+                return Err(SessionEnd::Refused("it sent nothing for too long".to_owned()));
             }
             match self.receive(POLL)? {
                 Some(Kind::Act(act)) => return Ok(act),
                 Some(Kind::ChoosePolicy(choose)) => self.choose_policy(choose)?,
                 // The rest of a state that came too late.
                 Some(Kind::State(_)) | None => {}
-                Some(Kind::Hello(_)) => return Err(SessionEnd::Refused("it said hello twice".to_owned())),
+                Some(Kind::Hello(_)) => return Err(SessionEnd::Refused("it sent a second hello".to_owned())),
             }
         }
     }
@@ -187,7 +187,7 @@ impl Session {
                 }
                 Some(Kind::Act(act)) => drop(self.take(act)?),
                 Some(Kind::ChoosePolicy(choose)) => self.choose_policy(choose)?,
-                Some(Kind::Hello(_)) => return Err(SessionEnd::Refused("it said hello twice".to_owned())),
+                Some(Kind::Hello(_)) => return Err(SessionEnd::Refused("it sent a second hello".to_owned())),
                 None => {}
             }
         }
@@ -253,7 +253,7 @@ impl Session {
                 }
                 Ok(Err(_)) => return Err(SessionEnd::Gone),
                 Err(_) if began.elapsed() > ANSWER => {
-                    return Err(SessionEnd::Refused("it does not take its messages".to_owned()));
+                    return Err(SessionEnd::Refused("it stopped reading".to_owned()));
                 }
                 Err(_) => self.check()?,
             }

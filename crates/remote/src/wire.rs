@@ -52,7 +52,7 @@ fn read_operation(operation: &Operation) -> Result<WriteOperation, String> {
     let small = |number: u32, what: &str| u16::try_from(number).map_err(|_| format!("{what} {number} is too large"));
     let Operation { extrinsic, ngu, rnd, episodic, .. } = *operation;
     let rewards = StepRewards { extrinsic, ngu, rnd, episodic };
-    Ok(match Kind::try_from(operation.kind).map_err(|_| "an operation is of an unknown kind".to_owned())? {
+    Ok(match Kind::try_from(operation.kind).map_err(|_| "an operation has an unknown kind".to_owned())? {
         Kind::Begin => WriteOperation::Begin { policy: small(operation.policy, "policy")? },
         Kind::Append => WriteOperation::Append(WrittenStep {
             action: small(operation.action, "action")?,
@@ -118,7 +118,7 @@ pub fn read_decisions(decisions: &Decisions, count: usize, embedding: usize) -> 
         || preferences.len() != count * actions
         || actions == 0
     {
-        return Err("the learner sent another number of decisions than requested".to_owned());
+        return Err("the learner sent more or fewer decisions than requested".to_owned());
     }
     let all = preferences.iter().chain(embeddings).chain(rnd);
     if all.into_iter().any(|number| number.is_nan()) {

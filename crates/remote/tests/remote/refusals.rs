@@ -65,13 +65,13 @@ fn messages_that_no_actor_sends_are_refused_counted_and_reported_once() {
     assert_eq!(learner.refused(), refused + 1);
 
     let twice = vec![message(Kind::Hello(hello())), message(Kind::Hello(hello()))];
-    until("it can be joined", || answer(&learner.address(), twice.clone()).message() == "it said hello twice");
+    until("it can be joined", || answer(&learner.address(), twice.clone()).message() == "it sent a second hello");
     let act = Act { group: 7, ..Act::default() };
     let status = answer(&learner.address(), vec![message(Kind::Hello(hello())), message(Kind::Act(act))]);
     assert_eq!(status.message(), "group 7 with 0 environments is not one of 2 with 1");
     for (poison, expected) in [
-        (Operation { extrinsic: 3e38, ..append() }, "its reward 3e38 is not within ±1e12"),
-        (Operation { probability: 0.0, ..append() }, "its probability 0 of an action is not above 0"),
+        (Operation { extrinsic: 3e38, ..append() }, "a reward is 3e38, not within ±1e12"),
+        (Operation { probability: 0.0, ..append() }, "an action's probability is 0, not above 0"),
     ] {
         let mut poisoned = conversation();
         let appended = poisoned.iter_mut().find_map(|message| match &mut message.kind {

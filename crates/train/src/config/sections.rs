@@ -135,6 +135,13 @@ config_schema::section! {
     }
 }
 
+impl ActorsConfig {
+    /// Returns the number of groups of a worker with this many environments.
+    pub fn groups_of(&self, environments: usize) -> usize {
+        if environments.is_multiple_of(self.groups) { self.groups } else { 1 }
+    }
+}
+
 config_schema::section! {
     /// Inference server: chooses actions for many environments at a time.
     pub struct InferenceConfig {

@@ -96,7 +96,7 @@ impl RemoteEnvironment {
             let StepRewards { extrinsic, ngu, rnd, episodic } = rewards;
             let is_too_large = |reward: &f32| f64::from(reward.abs()) > LARGEST_REWARD;
             if let Some(reward) = [extrinsic, ngu, rnd, episodic].into_iter().find(is_too_large) {
-                return Err(peer(format!("its reward {reward:e} is not within ±{LARGEST_REWARD:e}")));
+                return Err(peer(format!("a reward is {reward:e}, not within ±{LARGEST_REWARD:e}")));
             }
         }
         match operation {
@@ -107,7 +107,7 @@ impl RemoteEnvironment {
             WriteOperation::Append(WrittenStep { action, probability, rewards, .. }) => {
                 // Only an episode's last observation has none.
                 if probability <= 0.0 {
-                    return Err(peer(format!("its probability {probability} of an action is not above 0")));
+                    return Err(peer(format!("an action's probability is {probability}, not above 0")));
                 }
                 if usize::from(action) >= actions {
                     return Err(peer(format!("action {action} is not one of {actions}")));
@@ -131,7 +131,8 @@ impl RemoteEnvironment {
 
 impl RemoteActor {
     /// The half of an actor with these environments, after a lease was made for them.
-    pub(crate) fn new(lease: Lease, client: InferenceClient, writers: Vec<Writer>, groups: usize) -> Self {
+    pub(crate) fn new(lease: Lease, writers: Vec<Writer>) -> Self {
+        let client = lease.run.inference.client(Role::Actor);
         let (observation, embedding) = (lease.spec().observation_bytes(), lease.embedding());
         let environment = |writer| RemoteEnvironment {
             writer,
@@ -143,7 +144,7 @@ impl RemoteActor {
         let environments: Vec<_> = writers.into_iter().map(environment).collect();
         let count = environments.len();
         Self {
-            group_size: count / groups.max(1),
+            group_size: count / lease.groups(),
             requests: ActRequests::new(ObservationRows::on_host(count, observation)),
             decoder: FrameDecoder::new(count, observation),
             playing: lease.begun_policies(),

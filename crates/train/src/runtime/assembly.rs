@@ -23,7 +23,7 @@ use crate::roles::messages::Role;
 use crate::roles::training_agent::{NeighbourDistances, TrainingAgent};
 use crate::run::checkpoint::contents::{self, AgentScalars, EvaluatorStates, TrainingState};
 use crate::runtime::published_parameters::{Embedding, PublishedParameters};
-use crate::runtime::remote_actors::{SavedRemoteActors, groups, remote_epsilon, remote_seed};
+use crate::runtime::remote_actors::{SavedRemoteActors, remote_epsilon, remote_seed};
 use crate::runtime::starting_point::{StartingPoint, transfer_message};
 
 /// The environment to play, and where its workers come from.
@@ -225,7 +225,7 @@ fn worker(task: &Task, config: &Config, first: u64, environments: usize) -> Work
         package: task.package.clone(),
         first_index: first,
         environments,
-        groups: groups(&config.actors, environments),
+        groups: config.actors.groups_of(environments),
         seed: seed_for(config.run.seed, Purpose::Environments),
         ale: config.env.ale_options(),
         frame_cap: None,
