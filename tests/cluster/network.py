@@ -90,13 +90,17 @@ def measure(run: pathlib.Path, seconds: float) -> dict:
     return result
 
 
-def train(game: str, preset: str, directory: pathlib.Path, name: str, seconds: float, remote: int, networks) -> dict:
+def train(game: str, preset: str, directory: pathlib.Path, name: str, seconds: float, remote: int, networks,
+          settings: list[str]) -> dict:
     """Trains for a while with local actors, or with all actors behind the network."""
     # With the preset's slack, actors run up to 1 700 frames ahead of the learner or behind it, as many as a measurement
     # of 20 s has; the speed over time does not depend on it.
+    # A round of evaluation takes about 10 s of 40, so it would slow down one measurement and not another: only the first
+    # round, before the measurement, is played.
     command = [MEME, "train", game, "--preset", preset, "--runs", str(directory), "--name", name,
                "--set", "metrics.interval_seconds=1", "--set", "replay.minimum_fill=50",
-               "--set", "replay.limiter_slack=32"]
+               "--set", "replay.limiter_slack=32", "--set", "evaluation.share=0.001"]
+    command += [word for setting in settings for word in ("--set", setting)]
     started = []
     with open(directory / f"{name}.log", "w") as log:
         def start(words: list[str], namespace: str | None = None):
@@ -138,6 +142,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--environments", type=int, default=8)
     parser.add_argument("--games", default="pong,breakout,seaquest")
+    parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a setting of all runs")
     parser.add_argument("--relay", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.relay:
@@ -157,11 +162,13 @@ def main() -> int:
             kinds = [("local", 0), ("remote", options.environments)]
             # Each comes first as often as the other, whatever else the machine does.
             for kind, remote in kinds if turn % 2 == 0 else reversed(kinds):
-                found = train(first, options.preset, directory, f"{kind}-{turn}", options.seconds, remote, networks)
+                found = train(first, options.preset, directory, f"{kind}-{turn}", options.seconds, remote, networks,
+                              options.set)
                 speeds[kind].append(found["frames_per_second"])
                 print(f"{first} {kind} {turn}: {found}", flush=True)
         for game in others:
-            print(game, train(game, options.preset, directory, game, options.seconds, options.environments, networks))
+            print(game, train(game, options.preset, directory, game, options.seconds, options.environments, networks,
+                              options.set))
         ratios = [remote / local for local, remote in zip(speeds["local"], speeds["remote"])]
         print(f"{first}: remote actors have {statistics.median(ratios):.1%} of the local frames/s (median of "
               f"{', '.join(f'{ratio:.1%}' for ratio in ratios)})")
