@@ -146,8 +146,11 @@ def registration_hint(name, module):
         return f" The module {module} does not register it."
     # Packages are often called like their environments: MiniGrid-Empty-5x5-v0 comes with minigrid.
     package = name.replace("/", "-").split("-")[0].lower()
+    package = {"babyai": "minigrid"}.get(package, package)
     if package.isidentifier() and importlib.util.find_spec(package) is not None:
         return f" Write gym:{package}:{name} to import {package} first."
+    if package == "minigrid":
+        return f" Install the package minigrid and write gym:minigrid:{name}."
     return f" If a package registers it, install that and write gym:MODULE:{name}."
 
 

@@ -203,6 +203,11 @@ fn names_missing_environments_and_modules() {
         "gym:NoSuchThing-v0 cannot be used: Environment `NoSuchThing` doesn't exist. If a package registers it, install \
          that and write gym:MODULE:NoSuchThing-v0."
     );
+    // Whether it is installed or not.
+    for name in ["MiniGrid-DoorKey-5x5-v0", "BabyAI-GoToRedBall-v0"] {
+        let refusal = refused(&format!("gym:{name}"));
+        assert!(refusal.contains(&format!("rite gym:minigrid:{name}")), "{refusal}");
+    }
     for (module, absent) in [("no_such_module", "no_such_module"), ("tests.no_such", "tests.no_such")] {
         let refusal = refused(&format!("gym:{module}:Thing-v0"));
         let begins = format!("gym:{module}:Thing-v0 cannot be used: no module {absent} in /");
