@@ -201,9 +201,16 @@ fn novelty(curves: &Curves, warnings: &mut Warnings) {
     }
     let metric = "actor/reward_rnd";
     let clip = curves.config.as_ref().map_or(f64::INFINITY, |config| config.intrinsic.rnd_clip);
-    let Some(multiplier) = recent(&curves.scalar(metric)) else { return };
+    let multipliers = curves.scalar(metric);
+    let Some(multiplier) = recent(&multipliers) else { return };
     let at_bound = match multiplier {
-        low if low <= 1.0 + NEAR => "lower bound, 1".to_owned(),
+        // It falls to 1 by itself once everything has been seen.
+        low if low <= 1.0 + NEAR => {
+            if multipliers.iter().any(|&(_, earlier)| earlier > 1.0 + NEAR) {
+                return;
+            }
+            "lower bound, 1, since the beginning".to_owned()
+        }
         high if high >= clip * (1.0 - NEAR) => format!("upper bound, {clip}"),
         _ => return,
     };
@@ -306,7 +313,7 @@ mod tests {
                 "policies 0, 1: the mean trace coefficient is 0.10, which cuts returns short",
                 "policy 3: the entropy is 0.0000 nats, so actions are deterministic",
                 "the intrinsic reward is 0",
-                "the RND multiplier is 1.000, at its lower bound, 1, so lifelong novelty has no effect",
+                "the RND multiplier is 1.000, at its lower bound, 1, since the beginning, so lifelong novelty has no effect",
                 "the learner spends 40 % of its time waiting for data",
             ]
         );
