@@ -319,6 +319,14 @@ mod tests {
         );
     }
 
+    #[test]
+    fn rnd_multiplier_that_falls_to_one_is_not_reported() {
+        let familiar = curves(|row, share| {
+            row.scalar("actor/reward_rnd", if share < 0.5 { 1.5 } else { 1.0 });
+        });
+        assert_eq!(sentences(&familiar), [""; 0]);
+    }
+
     /// As seen in a run whose policy changed only for a few updates after each new target network.
     #[test]
     fn random_play_is_reported_with_a_remedy() {
@@ -338,7 +346,7 @@ mod tests {
                 "policies 0, 2: the KL bound masks 95 % of the steps, so the policy barely changes; try a shorter \
                  agent.copies.target_period",
                 "policy 0: the entropy is 2.88 nats, that of random actions",
-                "the RND multiplier is 1.020, at its lower bound, 1, so lifelong novelty has no effect",
+                "the RND multiplier is 1.020, at its lower bound, 1, since the beginning, so lifelong novelty has no effect",
                 "the mean evaluator score, -21.00, is close to that of random play, -20.70",
                 "the mean actor score, -20.60, is close to that of random play, -20.70",
             ]
