@@ -24,7 +24,8 @@ BEGIN, END = "<!-- tables: made by bench/result.py -->", "<!-- end of tables -->
 EMPTY = f"""# Atari games
 Results of runs on Atari games. *Score* is the mean and standard deviation over greedy episodes with the averaged
 parameters of the last checkpoint; random and human scores and those of the paper's agents are means from published
-tables. The page of each run has its command, protocol and curves.
+tables. *Human-normalised* is (score - random) / (human - random): 1 is human level. The page of each run has its
+command, protocol and curves.
 
 {BEGIN}
 {END}
@@ -255,14 +256,15 @@ def update_tables(out):
 def tables(all_facts, directory):
     """The scores beside published ones, and how each run was made."""
     lines = [
-        "| game | run | score | with online parameters | random | human | " + " | ".join(OTHERS.values()) + " |",
-        "|---|---|---:|---:|---:|---:|" + "---:|" * len(OTHERS),
+        "| game | run | score | human-normalised | with online parameters | random | human | "
+        + " | ".join(OTHERS.values()) + " |",
+        "|---|---|---:|---:|---:|---:|---:|" + "---:|" * len(OTHERS),
     ]
     for facts in all_facts:
         game, evaluation = facts["game"], facts["evaluation"]
         others = [game["random"], game["human"], *(game[key]["mean"] for key in OTHERS)]
         cells = [game["rom"], f"[{facts['name']}]({directory}/{facts['name']}.md)"]
-        cells += [f"{evaluation['mean']:.2f}{deviation(evaluation)}", online(facts)]
+        cells += [f"{evaluation['mean']:.2f}{deviation(evaluation)}", f"{evaluation['human_normalised']:.2f}", online(facts)]
         cells += [f"{score:.1f}" for score in others]
         lines.append("| " + " | ".join(cells) + " |")
     heading = ["run", "frames", "updates", "time", "machine", "seed", "episodes", "commit"]

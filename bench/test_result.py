@@ -78,7 +78,7 @@ class Result(unittest.TestCase):
                 (out / f"{made['name']}.json").write_text(json.dumps(made))
             result.update_tables(out)
             index = out.with_suffix(".md")
-            row = "| pong | [breakout-1](games/breakout-1.md) | 31.25 ± 0.50 | unknown | -20.7 | 14.6 | 20.0 | 21.0 |"
+            row = "| pong | [breakout-1](games/breakout-1.md) | 31.25 ± 0.50 | 1.02 | unknown | -20.7 | 14.6 | 20.0 | 21.0 |"
             self.assertIn(row, index.read_text())
             index.write_text(index.read_text() + "What was learned.\n")
             (out / "breakout-1.json").unlink()
