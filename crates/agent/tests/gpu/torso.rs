@@ -138,10 +138,21 @@ fn other_widths_and_another_stem_agree() {
 
 #[test]
 fn quick_torso_agrees() {
-    let observation = ObservationSpec::array(vec![105, 80], ObservationKind::U8);
-    let case = Case { config: quick(), observation, steps: STEPS };
+    let case = Case { config: quick(), observation: gray(105, 80), steps: STEPS };
     compare_on(Device::Cpu, &case, None);
     compare_on(Device::Cpu, &case, Some(&keep(6)));
+}
+
+/// Their bytes take less shared memory than the sums of the stem's weight gradient.
+#[test]
+fn small_images_agree() {
+    for (height, width) in [(64, 64), (80, 80), (48, 48)] {
+        compare_on(Device::Cpu, &Case { config: quick(), observation: gray(height, width), steps: STEPS }, None);
+    }
+}
+
+fn gray(height: usize, width: usize) -> ObservationSpec {
+    ObservationSpec::array(vec![height, width], ObservationKind::U8)
 }
 
 /// Enough frames for cuDNN's own kernel for the gradient through a relu.

@@ -246,8 +246,9 @@ impl Pass {
         let count = frames as i32;
         let mut arguments: Vec<_> = pointers.iter().map(argument).collect();
         arguments.push(argument(&count));
-        let shared = 2 * plan.image_bytes() as usize;
         let threads = 4 * plan.spec.stem.outputs as usize;
+        // Two images, and then in the same place the sums of 64 taps per channel, which small images are smaller than.
+        let shared = (2 * plan.image_bytes() as usize).max(64 * 4 * plan.spec.stem.outputs as usize);
         let kernel = plan.module.kernel("stem_weight_gradient", shared)?;
         // SAFETY: the tensors have the sizes that the kernel was compiled for; the first block has an identity
         // shortcut.
