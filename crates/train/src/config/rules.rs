@@ -50,6 +50,11 @@ impl Rules {
         self.require(!run.lockstep || run.device != Device::Cuda, ["run.lockstep", "run.device"], || {
             "run.lockstep is true, which is repeatable only on the CPU; run.device must be cpu or auto, not cuda".into()
         });
+        let pauses = evaluation.evaluators == 0 || evaluation.share < 1.0;
+        self.require(!run.lockstep || pauses, ["run.lockstep", "evaluation.share"], || {
+            "evaluation.share is 1, but with run.lockstep actors only play while evaluators rest; it must be below 1"
+                .into()
+        });
         self.require(env.frame_cap > env.noop_max, ["env.frame_cap", "env.noop_max"], || {
             let (cap, noops) = (env.frame_cap, env.noop_max);
             format!("env.frame_cap is {cap}; it must be above env.noop_max, {noops}, or the agent never acts")

@@ -192,6 +192,15 @@ fn structs_can_hold_every_value_in_range() {
     }
 }
 
+/// Otherwise a new evaluation would begin with each step, and no actor would ever play.
+#[test]
+fn evaluators_of_a_lockstep_run_have_to_rest() {
+    let lockstep = ["run.lockstep=true", "evaluation.share=1.0"];
+    assert!(problems(&sources(&lockstep))[0].contains("evaluation.share is 1, but with run.lockstep"));
+    assert!(sources(&[lockstep[0], lockstep[1], "evaluation.evaluators=0"]).load().is_ok());
+    assert!(sources(&[lockstep[0]]).load().is_ok());
+}
+
 /// Quadratic work would take hours.
 #[test]
 fn hundreds_of_thousands_of_unknown_keys_are_all_counted() {
