@@ -9,6 +9,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import torch
+
 BIN = Path(sys.executable).parent
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -37,6 +39,13 @@ def observations(episode):
 def each_part(observation):
     """The parts of an observation with their names; a single array has none."""
     return observation.items() if isinstance(observation, dict) else [("", observation)]
+
+
+def tensors(observation):
+    """An observation as a batch of one."""
+    if isinstance(observation, dict):
+        return {name: torch.as_tensor(x)[None] for name, x in observation.items()}
+    return torch.as_tensor(observation)[None]
 
 
 def is_greedy(action, episode, step):
