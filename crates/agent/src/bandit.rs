@@ -116,13 +116,13 @@ impl Arm {
 ///
 /// After an episode of arm a with return r: N ← γN + 1\[a\], X ← γX + r·1\[a\], Z ← γZ + r²·1\[a\].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Bandit {
+pub struct DiscountedUcb {
     parameters: BanditParameters,
     /// Statistics of each arm.
     pub arms: Vec<Arm>,
 }
 
-impl Bandit {
+impl DiscountedUcb {
     /// A bandit of `arms` unknown arms.
     pub fn new(arms: usize, parameters: BanditParameters) -> Self {
         Self { parameters, arms: vec![Arm::default(); arms] }
@@ -224,13 +224,13 @@ mod tests {
     /// Uniforms that never explore, for ε < 1.
     const EXPLOIT: [f64; 2] = [0.999, 0.0];
 
-    fn bandit(arms: usize, discount: f64, epsilon: f64) -> Bandit {
-        Bandit::new(arms, BanditParameters { discount, bonus: 1.0, epsilon, ..BanditParameters::default() })
+    fn bandit(arms: usize, discount: f64, epsilon: f64) -> DiscountedUcb {
+        DiscountedUcb::new(arms, BanditParameters { discount, bonus: 1.0, epsilon, ..BanditParameters::default() })
     }
 
     #[test]
     fn tries_every_arm_once_first() {
-        let mut bandit = Bandit::new(16, BanditParameters::default());
+        let mut bandit = DiscountedUcb::new(16, BanditParameters::default());
         let first: Vec<usize> = (0..16)
             .map(|episode| {
                 let arm = bandit.choose([0.0, 0.99]);
@@ -296,9 +296,9 @@ mod tests {
 
     #[test]
     fn recovers_after_the_best_arm_changes() {
-        let mut bandit = Bandit::new(16, BanditParameters::default());
+        let mut bandit = DiscountedUcb::new(16, BanditParameters::default());
         let mut random = Random::seed_from_u64(11);
-        let mut play = |bandit: &mut Bandit, best: usize, episodes: usize| {
+        let mut play = |bandit: &mut DiscountedUcb, best: usize, episodes: usize| {
             let mut chosen = 0;
             for _ in 0..episodes {
                 let arm = bandit.choose([random.random::<f64>(), random.random::<f64>()]);
@@ -320,14 +320,14 @@ mod tests {
 
     /// Play as in a run: 16 policies and 128 concurrent episodes, so that every return arrives late.
     struct Play {
-        bandit: Bandit,
+        bandit: DiscountedUcb,
         random: Random,
         running: std::collections::VecDeque<usize>,
     }
 
     impl Play {
         fn new(seed: u64) -> Self {
-            let bandit = Bandit::new(16, BanditParameters::default());
+            let bandit = DiscountedUcb::new(16, BanditParameters::default());
             Self { bandit, random: Random::seed_from_u64(seed), running: std::collections::VecDeque::new() }
         }
 
@@ -481,13 +481,13 @@ mod tests {
 
     #[test]
     fn a_saved_bandit_continues_exactly() {
-        let mut bandit = Bandit::new(16, BanditParameters::default());
+        let mut bandit = DiscountedUcb::new(16, BanditParameters::default());
         let mut random = Random::seed_from_u64(2);
         for _ in 0..100 {
             let arm = bandit.choose([random.random::<f64>(), random.random::<f64>()]);
             bandit.update(arm, random.sample::<f64, _>(StandardNormal)).unwrap();
         }
-        let copy: Bandit = serde_json::from_str(&serde_json::to_string(&bandit).unwrap()).unwrap();
+        let copy: DiscountedUcb = serde_json::from_str(&serde_json::to_string(&bandit).unwrap()).unwrap();
         assert_eq!(copy, bandit);
     }
 }

@@ -1,6 +1,7 @@
 //! Why the agent could not be built, fed, trained, saved or loaded.
 
 use config_schema::Problem;
+use config_schema::text::list_first;
 
 /// Result of everything in this crate that can fail.
 pub type Result<T> = std::result::Result<T, AgentError>;
@@ -128,13 +129,9 @@ impl From<tch::TchError> for AgentError {
     }
 }
 
-/// Problems that a message names; the others are counted.
-const NAMED: usize = 10;
+/// Maximum number of problems that a message names; the others are counted.
+const MAX_NAMED: usize = 10;
 
 fn list<T: std::fmt::Display>(problems: &[T]) -> String {
-    let named = problems.iter().take(NAMED).map(T::to_string).collect::<Vec<_>>().join("; ");
-    match problems.len().saturating_sub(NAMED) {
-        0 => named,
-        more => format!("{named}; and {more} more"),
-    }
+    list_first(problems, MAX_NAMED, "; ")
 }

@@ -28,6 +28,16 @@ pub fn shown(value: &Value) -> String {
     })
 }
 
+/// Lists the first items and counts the rest: `a; b; and 3 more`.
+pub fn list_first(items: impl IntoIterator<Item = impl ToString>, limit: usize, separator: &str) -> String {
+    let mut items = items.into_iter();
+    let mut listed: Vec<String> = items.by_ref().take(limit).map(|item| item.to_string()).collect();
+    if let more @ 1.. = items.count() {
+        listed.push(format!("and {more} more"));
+    }
+    listed.join(separator)
+}
+
 fn list(entries: &[Value], text: fn(&Value) -> String) -> String {
     format!("[{}]", entries.iter().map(text).collect::<Vec<_>>().join(", "))
 }

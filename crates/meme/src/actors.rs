@@ -10,7 +10,7 @@ use remote::tls::{Fingerprint, Trust};
 use remote::{ActorOptions, ActorPool, ConnectOptions, Token};
 use train::run::stop::Stop;
 
-use crate::{console, install, options};
+use crate::{advice, console, install, options};
 
 /// Arguments of `meme actors`.
 #[derive(Args)]
@@ -70,7 +70,7 @@ pub fn run(args: &ActorsArgs) -> Result<()> {
     }
     let cores = available_parallelism().map_or(1, usize::from);
     let options = ActorOptions {
-        connect: ConnectOptions { address: args.connect.clone(), token, trust },
+        connect: ConnectOptions { address: args.connect.clone(), token, trust, advice: advice::of_tls },
         environments: args.environments.unwrap_or(4 * cores),
         patience: args.patience.map(Duration::from_secs),
     };

@@ -7,6 +7,7 @@ use std::error::Error;
 
 use agent::AgentError;
 use envs::{EnvError, NameHint};
+use remote::TlsMismatch;
 use train::TrainError;
 use train::run::checkpoint::CheckpointError;
 use train::run::{DirectoryError, LockError};
@@ -103,6 +104,14 @@ fn of_gpu(error: &torch_ext::Error) -> Option<&'static str> {
                  sizes in agent.network if you raised them",
         ),
         _ => None,
+    }
+}
+
+/// Returns the advice for a connection to a learner that uses TLS otherwise than this machine.
+pub fn of_tls(mismatch: TlsMismatch) -> &'static str {
+    match mismatch {
+        TlsMismatch::PerhapsRequired => "if it uses TLS, add --fingerprint or --ca",
+        TlsMismatch::NotUsed => "if it printed no fingerprint, leave out --fingerprint and --ca",
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use train::config::{self, Config, ConfigError, Difference, Effective, Origin, PRESETS, Problem, Sources};
+use train::config::{self, Config, ConfigError, ConfigProblem, Difference, EffectiveConfig, Origin, PRESETS, Sources};
 
 use crate::config_page::page;
 use crate::output;
@@ -69,12 +69,12 @@ impl ConfigArgs {
 }
 
 /// Loads a config; errors name the options that its values came from.
-pub fn load(sources: &Sources) -> Result<Effective> {
+pub fn load(sources: &Sources) -> Result<EffectiveConfig> {
     sources.load().map_err(with_options)
 }
 
 /// Loads changes to a config, like [`load`].
-pub fn load_over(changes: &Sources, base: &Config) -> Result<Effective> {
+pub fn load_over(changes: &Sources, base: &Config) -> Result<EffectiveConfig> {
     changes.load_over(base).map_err(with_options)
 }
 
@@ -86,7 +86,7 @@ fn with_options(error: ConfigError) -> anyhow::Error {
 }
 
 /// Lists the first problems and counts the rest.
-fn problem_lines(problems: &[Problem]) -> Vec<String> {
+fn problem_lines(problems: &[ConfigProblem]) -> Vec<String> {
     let mut lines: Vec<String> = problems.iter().take(MOST_PROBLEMS).map(problem_line).collect();
     if let more @ 1.. = problems.len().saturating_sub(MOST_PROBLEMS) {
         lines.push(format!("and {more} more"));
@@ -94,7 +94,7 @@ fn problem_lines(problems: &[Problem]) -> Vec<String> {
     lines
 }
 
-fn problem_line(Problem { origin, fault }: &Problem) -> String {
+fn problem_line(ConfigProblem { origin, fault }: &ConfigProblem) -> String {
     format!("{}: {fault}", origin_text(origin))
 }
 
@@ -170,7 +170,7 @@ fn show(args: &ShowArgs) -> Result<()> {
     output::print_json(&ShownConfig { config: &effective.config, origins: origins(&effective) })
 }
 
-fn origins(effective: &Effective) -> BTreeMap<&'static str, String> {
+fn origins(effective: &EffectiveConfig) -> BTreeMap<&'static str, String> {
     config::fields()
         .map(|field| (field.path.as_str(), effective.origin(&field.path)))
         .filter(|(_, origin)| **origin != Origin::Default)

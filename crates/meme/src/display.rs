@@ -131,11 +131,11 @@ impl ProgressDisplay for TrainDisplay {
         });
     }
 
-    fn say(&mut self, sentence: &str) {
-        self.progress().message(sentence);
+    fn message(&mut self, text: &str) {
+        self.progress().message(text);
     }
 
-    fn warn(&mut self, sentence: &str) {
-        self.progress().warn(sentence);
+    fn warn(&mut self, text: &str) {
+        self.progress().warn(text);
     }
 }

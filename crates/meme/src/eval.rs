@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 use train::config::{ActionSet, Config};
 use train::number_format::{fixed, rounded};
-use train::roles::evaluation::{Evaluation, FIRST_INDEX};
+use train::roles::evaluation::{Evaluation, EvaluationOptions, FIRST_INDEX};
 
 use crate::console::ProgressLine;
 use crate::options;
@@ -148,11 +148,12 @@ pub fn run(args: &EvalArgs) -> Result<()> {
         run.config.env.sticky_probability = STICKY;
     }
     let OpenedRun { task, config, checkpoint, seed, .. } = &run;
-    let source = match args.parameters {
+    let parameters = match args.parameters {
         ParameterChoice::Ema => ParameterSource::Ema,
         ParameterChoice::Online => ParameterSource::Online,
     };
-    let evaluation = Evaluation::new(task, config, checkpoint, source, *seed, args.episodes as usize);
+    let options = EvaluationOptions { task, config, checkpoint, parameters, seed: *seed };
+    let evaluation = Evaluation::new(options, args.episodes as usize);
     let mut evaluation = run.context(evaluation)?;
     play(&mut evaluation, args.episodes)?;
     output::print_report(args.json, &report(&run, &evaluation, args), text)

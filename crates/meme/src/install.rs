@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use envs::{EnvId, WorkerConfig};
-use train::runtime::assembly::Task;
+use train::environments::Task;
 
 /// Where the Python packages lie below an installation: a checkout or bundle, or Python's own packages.
 const PACKAGES: [&str; 2] = ["python", ""];

@@ -14,6 +14,9 @@ use train::runtime::remote_actors::RemoteActors;
 
 use crate::{actors, console, options};
 
+/// How the message begins that says where actors connect; `python/meme_cluster/train.py` recognises it.
+const ACCEPTING: &str = "accepting actors: meme actors --connect";
+
 /// Arguments about actors on other machines.
 #[derive(Args)]
 #[command(next_help_heading = "Actors on other machines")]
@@ -77,13 +80,13 @@ impl ListenArgs {
             None if is_open => {
                 let path = keep.join("token");
                 connect.push(format!("--token-file {}", path.display()));
-                Some(Token::keep(&path)?)
+                Some(Token::read_or_create(&path)?)
             }
             None => None,
         };
         let identity = match (&self.actors_certificate, &self.actors_key) {
             (Some(certificate), Some(key)) => Some(Identity::read(certificate, key)?),
-            _ if is_open => Some(Identity::keep(&keep)?),
+            _ if is_open => Some(Identity::read_or_create(&keep)?),
             _ => None,
         };
         if let Some(identity) = &identity {
@@ -100,9 +103,17 @@ impl ListenArgs {
             address => address.to_string(),
         };
         let connect = connect.join(" ");
-        console::message(
-            format_args!("accepting actors: meme actors --connect {address} {connect}").to_string().trim_end(),
-        );
+        console::message(format_args!("{ACCEPTING} {address} {connect}").to_string().trim_end());
         Ok(Some(Listening { actors, _listener: listener }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meme_cluster_recognises_the_message() {
+        assert!(include_str!("../../../python/meme_cluster/train.py").contains(ACCEPTING));
     }
 }

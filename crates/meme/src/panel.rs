@@ -5,8 +5,8 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Gauge, Paragraph, Sparkline, Widget};
-use train::number_format::fixed;
-use train::runtime::status::{RunStatus, duration};
+use train::number_format::{duration, fixed};
+use train::runtime::status::RunStatus;
 
 use crate::output::grouped;
 

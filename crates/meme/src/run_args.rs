@@ -6,9 +6,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use envs::EnvId;
 use train::config::{Config, Device};
+use train::environments::Task;
 use train::run::checkpoint::{Checkpoint, CheckpointSelector};
 use train::run::{DirectoryError, RunFiles};
-use train::runtime::assembly::Task;
 
 use crate::{console, install, options};
 
@@ -175,7 +175,7 @@ mod tests {
         make_run(root, "first");
         assert_eq!(rejection("second"), format!("there is no run `second` in {shown}; there are: first"));
         assert_eq!(rejection("a/second"), format!("no directory a/second; the runs in {shown} are: first"));
-        assert_eq!(rejection(""), "a run can't be named \"\": it is empty");
+        assert_eq!(rejection(""), "a run cannot be named \"\": it is empty");
         let whole = format!("{shown} is not a run: it has no run.json; the runs in {shown} are: first");
         assert_eq!(rejection(root.to_str().unwrap()), whole);
     }
@@ -201,7 +201,7 @@ mod tests {
         }
         fs::remove_file(run.config_file()).unwrap();
         let message = run_config(&run).unwrap_err().to_string();
-        let begins = format!("{config}: can't be read: No such file or directory (os error 2); restore the file");
+        let begins = format!("{config}: cannot be read: No such file or directory (os error 2); restore the file");
         assert!(message.starts_with(&begins), "{message}");
         fs::write(run.description_file(), "").unwrap();
         let message = run_config(&run).unwrap_err().to_string();

@@ -13,15 +13,16 @@ use clap::Args;
 use envs::EnvId;
 use serde::Serialize;
 use train::config::{Config, Device, Difference, Sources};
+use train::device::device;
+use train::environments::Task;
 use train::run::checkpoint::{CheckpointSelector, InvalidSelector};
 use train::run::history::{HistoryEntry, HistoryEvent, SettingChange};
 use train::run::stop::Stop;
 use train::run::{ExistingRun, OpenedRun, RunDescription, RunDirectory, RunFiles};
-use train::runtime::assembly::Task;
 use train::runtime::resume::{self, Resumption};
 use train::runtime::starting_point::StartingPoint;
 use train::runtime::status::RunStatus;
-use train::runtime::trainer;
+use train::runtime::trainer::{self, TrainingSetup};
 
 use crate::config::{self, ConfigArgs};
 use crate::console::{self, ProgressLine};
@@ -123,7 +124,7 @@ impl TrainArgs {
         };
         envs::check_ram(&plan.task.environment, &plan.config.env.ram)?;
         self.listen.check(&plan.config)?;
-        let device = trainer::device(&plan.config)?;
+        let device = device(&plan.config)?;
         set_threads(&plan.config)?;
         // A config file may change all sizes.
         if self.config.config.is_none()
@@ -212,7 +213,7 @@ pub fn run(args: &TrainArgs) -> Result<()> {
     let outcome = watching.and_then(|_| plan.start(args, &directory, &opened, weights, &stop));
     // A run that failed before anything was trained leaves no directory.
     if outcome.is_err()
-        && let Err(error) = directory.take_back(&opened)
+        && let Err(error) = directory.undo_open(&opened)
     {
         console::warn(format_args!("cannot remove the files of the failed start: {error}"));
     }
@@ -248,7 +249,7 @@ impl TrainPlan {
             OpenedRun::Resumed => {
                 let known = run_config(&directory.files)?;
                 let warn = &mut |message: &str| console::warn(message);
-                let resumption = resume::resume(directory, &self.preset, &known, &self.config, warn)?;
+                let resumption = resume::plan_resume(directory, &self.preset, &known, &self.config, warn)?;
                 let (changes, from) = match resumption {
                     Resumption::Finished(status) => return Ok(*status),
                     Resumption::Continues { changes, from } => (changes, from),
@@ -293,7 +294,8 @@ impl TrainPlan {
         let progress = Arc::new(Mutex::new(ProgressLine::new()));
         let announcing = announce_stop(stop, &progress)?;
         let mut display = TrainDisplay::new(Arc::clone(&progress), &self.runs, &self.name);
-        let outcome = trainer::train(&self.task, &self.config, directory, from, stop, &mut display, remote);
+        let setup = TrainingSetup { task: &self.task, config: &self.config, directory, from, remote };
+        let outcome = trainer::train(setup, stop, &mut display);
         if stop.is_requested() {
             // The announcement comes before the summary. A panic of that thread has been printed already.
             let _ = announcing.join();

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Handle};
 use tonic::{Code, Status};
 use train::config::Config;
-use train::roles::actor::{Actor, SavedActor};
+use train::environments::Task;
+use train::roles::actor::{Actor, ActorSnapshot};
 use train::run::host;
 use train::run::stop::Stop;
-use train::runtime::assembly::{RemotePlaces, Task, remote_actor};
+use train::runtime::remote_actors::RemoteActorSpec;
 
 use crate::client::{ConnectOptions, Connection, reason};
-use crate::limits::{ANSWER, NAME, RETRY, STARTS};
+use crate::limits::{ANSWER_TIMEOUT, MAX_NAME_LENGTH, MAX_RETRY_PAUSE, MAX_START_ATTEMPTS, MIN_RETRY_PAUSE};
 use crate::link::{GroupLink, Interruption, Link};
 use crate::proto::actor_message::Kind;
 use crate::proto::learner_message::Kind as Reply;
@@ -40,9 +41,9 @@ pub struct ActorPool<'a> {
     options: &'a ActorOptions,
     task: &'a MakeTask<'a>,
     stop: &'a Stop,
-    say: &'a (dyn Fn(&str) + Sync),
+    message: &'a (dyn Fn(&str) + Sync),
     handle: Handle,
-    /// Tells this process from others.
+    /// Distinguishes this process from others.
     id: String,
     /// Whether the run is finished, or this machine is of no use to it.
     done: AtomicBool,
@@ -53,8 +54,8 @@ pub struct ActorPool<'a> {
 struct PoolState {
     /// Why the actors gave up.
     failure: Option<String>,
-    /// What was last said about a lost learner; all workers lose it together.
-    said: String,
+    /// The last message about a lost learner; all workers lose it together.
+    last_message: String,
     /// The run that was played for.
     run: String,
     workers: usize,
@@ -78,7 +79,7 @@ impl<'a> ActorPool<'a> {
         options: &'a ActorOptions,
         task: &'a MakeTask<'a>,
         stop: &'a Stop,
-        say: &'a (dyn Fn(&str) + Sync),
+        message: &'a (dyn Fn(&str) + Sync),
     ) -> Result<(), RemoteError> {
         options.connect.check()?;
         let mut builder = Builder::new_multi_thread();
@@ -90,7 +91,7 @@ impl<'a> ActorPool<'a> {
             options,
             task,
             stop,
-            say,
+            message,
             handle: runtime.handle().clone(),
             id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
             done: AtomicBool::new(false),
@@ -134,7 +135,7 @@ impl<'a> ActorPool<'a> {
     fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, number: usize, wanted: usize) {
         let mut wanted = wanted;
         let mut has_joined = false;
-        let (mut pause, mut lost, mut not_started) = (RETRY[0], Instant::now(), 0);
+        let (mut pause, mut lost, mut not_started) = (MIN_RETRY_PAUSE, Instant::now(), 0);
         while !self.is_over() {
             let mut joined = None;
             let attempt = catch_unwind(AssertUnwindSafe(|| {
@@ -150,44 +151,44 @@ impl<'a> ActorPool<'a> {
                 (wanted, has_joined) = (environments, true);
                 match attempt {
                     Attempt::NotStarted(_) => not_started += 1,
-                    _ => (pause, not_started) = (RETRY[0], 0),
+                    _ => (pause, not_started) = (MIN_RETRY_PAUSE, 0),
                 }
             }
             match attempt {
                 Attempt::Finished => return self.done.store(true, Ordering::SeqCst),
                 Attempt::Stopped => return,
                 Attempt::Failed(why) => return self.fail(why),
-                Attempt::NotStarted(why) if not_started == STARTS => return self.fail(why),
+                Attempt::NotStarted(why) if not_started == MAX_START_ATTEMPTS => return self.fail(why),
                 Attempt::Lost(why) | Attempt::NotStarted(why) => {
-                    if pause == RETRY[0] {
+                    if pause == MIN_RETRY_PAUSE {
                         lost = Instant::now();
                     }
                     if self.options.patience.is_some_and(|patience| lost.elapsed() > patience) {
                         return self.fail(format!("gave up after {:.0} s: {why}", lost.elapsed().as_secs_f64()));
                     }
-                    self.say_once(&format!("{why}; trying again"));
+                    self.message_once(&format!("{why}; trying again"));
                     self.stop.wait(pause);
-                    pause = (pause * 2).min(RETRY[1]);
+                    pause = (pause * 2).min(MAX_RETRY_PAUSE);
                 }
             }
         }
     }
 
-    /// Says something, unless a worker has just said the same.
-    fn say_once(&self, text: &str) {
+    /// Shows a message, unless a worker has just shown the same one.
+    fn message_once(&self, text: &str) {
         let mut state = self.state();
-        if state.said != text {
-            state.said = text.to_owned();
-            (self.say)(text);
+        if state.last_message != text {
+            state.last_message = text.to_owned();
+            (self.message)(text);
         }
     }
 
-    /// Joins the run and plays until something ends that. Tells `joined` how many environments it got.
+    /// Joins the run and plays until something ends that. Passes to `joined` how many environments it got.
     fn attempt(&self, number: usize, wanted: usize, joined: &mut dyn FnMut(usize)) -> Attempt {
         let hello = Hello {
             version: VERSION.to_owned(),
             actor: format!("{}-{number}", self.id),
-            host: host().chars().take(NAME).collect(),
+            host: host().chars().take(MAX_NAME_LENGTH).collect(),
             environments: u32::try_from(wanted).unwrap_or(u32::MAX),
             run: self.state().run.clone(),
         };
@@ -207,20 +208,20 @@ impl<'a> ActorPool<'a> {
             Ok(task) => task,
             Err(error) => return Attempt::Failed(error),
         };
-        let places = RemotePlaces {
+        let spec = RemoteActorSpec {
             first: welcome.first as usize,
             environments: welcome.environments as usize,
             capacity: welcome.capacity as usize,
             index: welcome.index,
-            embedding: welcome.embedding as usize,
+            embedding_length: welcome.embedding_length as usize,
             droppable_blocks: welcome.droppable_blocks as usize,
         };
-        joined(places.environments);
-        self.say_joined(&welcome);
-        let link = Link::new(connection, places.embedding);
-        let made = remote_actor(&task, &config, places, saved, &link);
+        joined(spec.environments);
+        self.announce(&welcome);
+        let link = Link::new(connection, spec.embedding_length);
+        let made = spec.build(&task, &config, saved, &link);
         let played = made.and_then(|mut actor| {
-            link.expect(places.environments, actor.spec().observation_bytes())?;
+            link.expect(spec.environments, actor.spec().observation_bytes())?;
             self.play_on(&link, &mut actor)
         });
         match (played, link.take_interruption()) {
@@ -233,24 +234,24 @@ impl<'a> ActorPool<'a> {
         }
     }
 
-    fn say_joined(&self, welcome: &Welcome) {
+    fn announce(&self, welcome: &Welcome) {
         let Welcome { run, environment, environments, resumes, .. } = welcome;
         let mut state = self.state();
-        state.said.clear();
+        state.last_message.clear();
         let how = if *resumes { "continuing" } else { "playing" };
         let other = if state.run.is_empty() || state.run == *run { "" } else { ", another run than before" };
         state.run.clone_from(run);
         drop(state);
-        (self.say)(&format!("{how} {environments} environments of {environment} for run {run}{other}"));
+        (self.message)(&format!("{how} {environments} environments of {environment} for run {run}{other}"));
     }
 
     /// Plays until an error, which the link may explain, or until a stop is requested.
     fn play_on(&self, link: &Link, actor: &mut Actor) -> train::Result<()> {
-        let mut tell = |event| link.tell(event);
+        let mut report = |event| link.report(event);
         loop {
             for group in 0..actor.groups() {
-                actor.wait(group, &mut tell)?;
-                actor.absorb(group, link, &mut tell)?;
+                actor.wait(group, &mut report)?;
+                actor.absorb(group, link, &mut report)?;
                 while let Err(error) = actor.decide(group, &mut GroupLink { link, group }) {
                     match link.take_interruption() {
                         Some(Interruption::Save) => self.save(link, actor)?,
@@ -270,10 +271,10 @@ impl<'a> ActorPool<'a> {
 
     /// Sends the state of all environments, once they stand still.
     fn save(&self, link: &Link, actor: &mut Actor) -> train::Result<()> {
-        let mut tell = |event| link.tell(event);
+        let mut report = |event| link.report(event);
         for group in 0..actor.groups() {
-            actor.wait(group, &mut tell)?;
-            actor.absorb(group, link, &mut tell)?;
+            actor.wait(group, &mut report)?;
+            actor.absorb(group, link, &mut report)?;
         }
         let mut sent = Ok(());
         for group in 0..actor.groups() {
@@ -281,19 +282,19 @@ impl<'a> ActorPool<'a> {
             sent = sent.and_then(|()| link.record(group, &operations));
         }
         // Memory is all that it needs.
-        let state = postcard::to_stdvec(&actor.save()).unwrap_or_default();
+        let state = postcard::to_stdvec(&actor.snapshot()).unwrap_or_default();
         let sent = sent.and_then(|()| link.send_state(&state));
         sent.map_err(|status| {
             link.interrupt(Interruption::Lost(status));
-            train::TrainError::Gone { role: "the learner" }
+            train::TrainError::ConnectionLost
         })
     }
 
     /// Waits for the welcome, and for the state to continue from.
-    fn welcomed(&self, connection: &mut Connection) -> Result<(Welcome, Option<SavedActor>), Attempt> {
+    fn welcomed(&self, connection: &mut Connection) -> Result<(Welcome, Option<ActorSnapshot>), Attempt> {
         let lost = |what: &str| Attempt::Lost(what.to_owned());
         let mut next =
-            || connection.receive(ANSWER).map(|message| message.kind).map_err(|status| self.refused(&status));
+            || connection.receive(ANSWER_TIMEOUT).map(|message| message.kind).map_err(|status| self.refused(&status));
         let welcome = match next()? {
             Some(Reply::Welcome(welcome)) => welcome,
             Some(Reply::Goodbye(goodbye)) if goodbye.finished => return Err(Attempt::Finished),

@@ -16,11 +16,20 @@ use tonic::transport::{Endpoint, Uri};
 use tonic::{Request, Status, Streaming};
 
 use crate::RemoteError;
-use crate::limits::{ANSWER, HANDSHAKE, KEEPALIVE, KEEPALIVE_ANSWER, MESSAGE};
+use crate::limits::{ANSWER_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_MESSAGE_BYTES};
 use crate::proto::actors_client::ActorsClient;
 use crate::proto::{ActorMessage, LearnerMessage};
 use crate::tls::Trust;
 use crate::token::Token;
+
+/// How the two ends disagree about TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsMismatch {
+    /// The learner ended a connection without TLS, which it may require.
+    PerhapsRequired,
+    /// The learner does not use TLS.
+    NotUsed,
+}
 
 /// How to reach the learner.
 #[derive(Clone, Debug)]
@@ -31,6 +40,8 @@ pub struct ConnectOptions {
     pub token: Option<Token>,
     /// How to recognise the learner; without it the connection is not encrypted.
     pub trust: Option<Trust>,
+    /// What the user can do about a mismatch, for messages.
+    pub advice: fn(TlsMismatch) -> &'static str,
 }
 
 /// One stream of messages in each direction.
@@ -55,7 +66,7 @@ impl ConnectOptions {
     pub(crate) fn open(&self, handle: &Handle, hello: ActorMessage) -> Result<Connection, Status> {
         let opening = async {
             let channel = self.channel().await?;
-            let mut client = ActorsClient::new(channel).max_decoding_message_size(MESSAGE);
+            let mut client = ActorsClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
             let (outbound, messages) = mpsc::channel(8);
             let gone = || Status::unavailable("it ended the connection");
             outbound.send(hello).await.map_err(|_| gone())?;
@@ -66,7 +77,7 @@ impl ConnectOptions {
             let opened = client.play(request).await.map_err(|status| self.explained(status))?;
             Ok::<_, Status>((outbound, opened.into_inner()))
         };
-        let opened = handle.block_on(async { timeout(ANSWER, opening).await });
+        let opened = handle.block_on(async { timeout(ANSWER_TIMEOUT, opening).await });
         let (outbound, inbound) = opened.map_err(|_| Status::deadline_exceeded("it did not answer in time"))??;
         Ok(Connection { outbound, inbound, handle: handle.clone() })
     }
@@ -77,7 +88,7 @@ impl ConnectOptions {
         if is_reply || self.trust.is_some() || find::<io::Error>(&status).is_some() {
             return status;
         }
-        Status::unavailable("it ended the connection; if it uses TLS, add --fingerprint or --ca")
+        Status::unavailable(format!("it ended the connection; {}", (self.advice)(TlsMismatch::PerhapsRequired)))
     }
 
     async fn channel(&self) -> Result<tonic::transport::Channel, Status> {
@@ -85,9 +96,9 @@ impl ConnectOptions {
         let uri = format!("http://{}", self.address);
         let endpoint = Endpoint::from_shared(uri).map_err(|error| unavailable(error.to_string()))?;
         let endpoint = endpoint
-            .connect_timeout(HANDSHAKE)
-            .http2_keep_alive_interval(KEEPALIVE)
-            .keep_alive_timeout(KEEPALIVE_ANSWER)
+            .connect_timeout(HANDSHAKE_TIMEOUT)
+            .http2_keep_alive_interval(KEEPALIVE_INTERVAL)
+            .keep_alive_timeout(KEEPALIVE_TIMEOUT)
             .keep_alive_while_idle(true)
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20);
@@ -100,7 +111,19 @@ impl ConnectOptions {
         };
         let address = self.address.clone();
         let connector = tower::service_fn(move |_: Uri| connect(address.clone(), tls.clone()));
-        endpoint.connect_with_connector(connector).await.map_err(|error| not_connected(&error))
+        endpoint.connect_with_connector(connector).await.map_err(|error| self.not_connected(&error))
+    }
+
+    /// Why there is no connection. `PermissionDenied` if the learner is another one than the options say.
+    fn not_connected(&self, error: &(dyn Error + 'static)) -> Status {
+        match find::<rustls::Error>(error) {
+            Some(rustls::Error::General(why)) => Status::permission_denied(why),
+            Some(error @ rustls::Error::InvalidCertificate(_)) => Status::permission_denied(error.to_string()),
+            Some(rustls::Error::InvalidMessage(_)) => {
+                Status::unavailable(format!("it does not use TLS; {}", (self.advice)(TlsMismatch::NotUsed)))
+            }
+            _ => Status::unavailable(io_reason(error).unwrap_or_else(|| "it ended the connection".to_owned())),
+        }
     }
 }
 
@@ -115,21 +138,9 @@ async fn connect(address: String, tls: Option<TlsConnector>) -> io::Result<Tokio
     let Some(tls) = tls else { return Ok(TokioIo::new(Box::new(stream))) };
     let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host).trim_matches(['[', ']']);
     let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-    let handshake = timeout(HANDSHAKE, tls.connect(name, stream)).await;
+    let handshake = timeout(HANDSHAKE_TIMEOUT, tls.connect(name, stream)).await;
     let stream = handshake.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     Ok(TokioIo::new(Box::new(stream)))
-}
-
-/// Why there is no connection. `PermissionDenied` if the learner is another one than the options say.
-fn not_connected(error: &(dyn Error + 'static)) -> Status {
-    match find::<rustls::Error>(error) {
-        Some(rustls::Error::General(why)) => Status::permission_denied(why),
-        Some(error @ rustls::Error::InvalidCertificate(_)) => Status::permission_denied(error.to_string()),
-        Some(rustls::Error::InvalidMessage(_)) => {
-            Status::unavailable("it does not use TLS; if it printed no fingerprint, leave out --fingerprint and --ca")
-        }
-        _ => Status::unavailable(io_reason(error).unwrap_or_else(|| "it ended the connection".to_owned())),
-    }
 }
 
 /// What a status says, without the words of the protocol if the connection is lost.
@@ -175,7 +186,7 @@ impl Connection {
     /// Sends a message.
     pub fn send(&mut self, message: ActorMessage) -> Result<(), Status> {
         let Self { outbound, handle, .. } = self;
-        match handle.block_on(async { timeout(ANSWER, outbound.send(message)).await }) {
+        match handle.block_on(async { timeout(ANSWER_TIMEOUT, outbound.send(message)).await }) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(Status::unavailable("it ended the connection")),
             Err(_) => Err(Status::deadline_exceeded("it stopped reading")),

@@ -15,7 +15,7 @@ mod token;
 mod wire;
 
 pub use actor::{ActorOptions, ActorPool};
-pub use client::ConnectOptions;
+pub use client::{ConnectOptions, TlsMismatch};
 pub use server::{ListenOptions, Listener};
 pub use token::Token;
 
@@ -55,13 +55,6 @@ pub enum RemoteError {
     #[error("{0}")]
     Refused(String),
     /// A file cannot be used.
-    #[error("{path} can't be {done}: {cause}")]
-    File {
-        /// The file.
-        path: std::path::PathBuf,
-        /// What failed.
-        done: &'static str,
-        /// The system's error.
-        cause: std::io::Error,
-    },
+    #[error(transparent)]
+    File(#[from] train::run::FileError),
 }

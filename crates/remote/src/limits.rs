@@ -2,38 +2,40 @@
 
 use std::time::Duration;
 
-/// Largest message: the observations of hundreds of Atari environments.
-pub const MESSAGE: usize = 16 << 20;
-/// Largest part of a saved state.
-pub const STATE_PART: usize = 1 << 20;
-/// Largest saved state of one environment besides its episodic memory.
-pub const ENVIRONMENT_STATE: usize = 64 << 20;
-/// Most connections at a time.
-pub const CONNECTIONS: usize = 512;
-/// Most streams of a connection: one per worker.
-pub const STREAMS: u32 = 256;
-/// Largest list of HTTP headers.
-pub const HEADERS: u32 = 16 << 10;
-/// Longest name of an actor or a machine.
-pub const NAME: usize = 200;
+/// Maximum size of a message: the observations of hundreds of Atari environments.
+pub const MAX_MESSAGE_BYTES: usize = 16 << 20;
+/// Maximum size of a part of a saved state.
+pub const MAX_STATE_PART_BYTES: usize = 1 << 20;
+/// Maximum size of the saved state of one environment besides its episodic memory.
+pub const MAX_ENVIRONMENT_STATE_BYTES: usize = 64 << 20;
+/// Maximum number of connections at a time.
+pub const MAX_CONNECTIONS: usize = 512;
+/// Maximum number of streams of a connection: one per worker.
+pub const MAX_STREAMS: u32 = 256;
+/// Maximum size of the list of HTTP headers.
+pub const MAX_HEADER_BYTES: u32 = 16 << 10;
+/// Maximum length of the name of an actor or a machine.
+pub const MAX_NAME_LENGTH: usize = 200;
 
 /// Time for the handshakes of a new connection, and for its first message.
-pub const HANDSHAKE: Duration = Duration::from_secs(15);
+pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(15);
 /// Time between two signs of life of a connection on which nothing else happens.
-pub const KEEPALIVE: Duration = Duration::from_secs(5);
+pub const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
 /// Time that the other end has to answer one.
-pub const KEEPALIVE_ANSWER: Duration = Duration::from_secs(10);
-/// How often the learner's end tells an actor that it has to wait.
-pub const WAITING: Duration = Duration::from_secs(5);
-/// How long an actor waits for a message of the learner, which comes at least every `WAITING`.
-pub const ANSWER: Duration = Duration::from_secs(30);
+pub const KEEPALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the learner's end reminds an actor to keep waiting.
+pub const WAITING_INTERVAL: Duration = Duration::from_secs(5);
+/// How long an actor waits for a message of the learner, which comes at least every `WAITING_INTERVAL`.
+pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a checkpoint waits for an actor's state. Training stands still meanwhile.
-pub const SAVE: Duration = Duration::from_secs(3);
+pub const SAVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the end of a session waits until the other end has taken its last message.
-pub const FAREWELL: Duration = Duration::from_secs(2);
+pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often a waiting thread looks whether the run stops.
-pub const POLL: Duration = Duration::from_millis(50);
-/// How many times in a row an actor's environments may fail to start before it gives up.
-pub const STARTS: usize = 3;
-/// Pause before an actor connects again, at first and at most.
-pub const RETRY: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
+pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Consecutive failures of an actor's environments to start after which it gives up.
+pub const MAX_START_ATTEMPTS: usize = 3;
+/// First pause before an actor connects again; each further one is twice as long.
+pub const MIN_RETRY_PAUSE: Duration = Duration::from_millis(250);
+/// Longest pause before an actor connects again.
+pub const MAX_RETRY_PAUSE: Duration = Duration::from_secs(5);

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use replay::FrameEncoder;
 use tonic::Status;
-use train::roles::bandit::Policies;
+use train::roles::bandit::PolicySource;
 use train::roles::inference::Decide;
 use train::roles::messages::{ActRequests, Decision, Role};
 use train::roles::step_writer::WriteOperation;
@@ -12,12 +12,12 @@ use train::runtime::events::Event;
 use train::{Result, TrainError};
 
 use crate::client::Connection;
-use crate::limits::ANSWER;
+use crate::limits::ANSWER_TIMEOUT;
 use crate::proto::actor_message::Kind;
 use crate::proto::learner_message::Kind as Reply;
 use crate::proto::{Act, ChoosePolicy, EnvironmentStep, PolicyReport, StatePart};
 use crate::session::state_parts;
-use crate::wire::{operation, read_decisions};
+use crate::wire::{decode_decisions, encode_operation};
 
 /// Why there are no decisions.
 #[derive(Debug)]
@@ -36,22 +36,22 @@ pub struct Link(RefCell<LinkState>);
 struct LinkState {
     connection: Connection,
     encoder: Option<FrameEncoder>,
-    embedding: usize,
+    embedding_length: usize,
     /// Whether there were decisions.
     has_decided: bool,
     reports: Vec<PolicyReport>,
-    /// What the next message tells besides.
+    /// Reports to send with the next message.
     pending: Act,
     interruption: Option<Interruption>,
 }
 
 impl Link {
     /// A link over a connection that was welcomed.
-    pub fn new(connection: Connection, embedding: usize) -> Self {
+    pub fn new(connection: Connection, embedding_length: usize) -> Self {
         Self(RefCell::new(LinkState {
             connection,
             encoder: None,
-            embedding,
+            embedding_length,
             has_decided: false,
             reports: Vec::new(),
             pending: Act::default(),
@@ -80,8 +80,8 @@ impl Link {
         self.0.borrow_mut().interruption = Some(interruption);
     }
 
-    /// Tells the learner of an event, with the next message.
-    pub fn tell(&self, event: Event) {
+    /// Reports an event to the learner, with the next message.
+    pub fn report(&self, event: Event) {
         let pending = &mut self.0.borrow_mut().pending;
         match event {
             // Its length is fixed, so this cannot fail.
@@ -96,7 +96,7 @@ impl Link {
     pub fn record(&self, group: usize, operations: &[Vec<WriteOperation>]) -> std::result::Result<(), Status> {
         let mut state = self.0.borrow_mut();
         let environments = operations.iter().map(|own| EnvironmentStep {
-            operations: own.iter().map(operation).collect(),
+            operations: own.iter().map(encode_operation).collect(),
             ..EnvironmentStep::default()
         });
         let environments = environments.collect();
@@ -116,7 +116,7 @@ impl LinkState {
     /// Waits for an answer, while the learner says that it is still there.
     fn answer(&mut self) -> std::result::Result<Reply, Interruption> {
         loop {
-            let message = self.connection.receive(ANSWER).map_err(Interruption::Lost)?;
+            let message = self.connection.receive(ANSWER_TIMEOUT).map_err(Interruption::Lost)?;
             match message.kind {
                 Some(Reply::Waiting(_)) => {}
                 Some(Reply::Save(_)) => return Err(Interruption::Save),
@@ -135,12 +135,12 @@ impl LinkState {
     fn interrupted<T>(&mut self, outcome: std::result::Result<T, Interruption>) -> Result<T> {
         outcome.map_err(|interruption| {
             self.interruption = Some(interruption);
-            TrainError::Gone { role: "the learner" }
+            TrainError::ConnectionLost
         })
     }
 
     fn decide(&mut self, group: usize, requests: &ActRequests) -> Result<Vec<Decision>> {
-        let encoder = self.encoder.as_mut().ok_or(TrainError::Gone { role: "the learner" })?;
+        let encoder = self.encoder.as_mut().ok_or(TrainError::ConnectionLost)?;
         let mut environments: Vec<EnvironmentStep> = Vec::with_capacity(requests.operations.len());
         let mut last = None;
         for request in &requests.requests {
@@ -156,7 +156,7 @@ impl LinkState {
             }
             let operations = requests.operations.get(environments.len()).map(Vec::as_slice).unwrap_or_default();
             environments.push(EnvironmentStep {
-                operations: operations.iter().map(operation).collect(),
+                operations: operations.iter().map(encode_operation).collect(),
                 first: request.first,
                 ended: ended.is_some(),
                 policy: request.policy as u32,
@@ -170,7 +170,7 @@ impl LinkState {
         let act = Act { group: group as u32, environments, frames: frames.bytes, streams, ..pending };
         let reply = self.ask(Kind::Act(act)).and_then(|reply| match reply {
             Reply::Decisions(decisions) => {
-                read_decisions(&decisions, requests.requests.len(), self.embedding).map_err(lost)
+                decode_decisions(&decisions, requests.requests.len(), self.embedding_length).map_err(lost)
             }
             _ => Err(lost("the learner sent something other than decisions")),
         });
@@ -195,7 +195,7 @@ fn lost(what: impl ToString) -> Interruption {
     Interruption::Lost(Status::internal(what.to_string()))
 }
 
-impl Policies for Link {
+impl PolicySource for Link {
     fn choose(&self, _: Role, environment: usize) -> Result<usize> {
         self.0.borrow_mut().choose(environment)
     }

@@ -22,7 +22,10 @@ use train::runtime::remote_actors::{JoinError, RemoteActors};
 
 use crate::client::find;
 use crate::counted::Counted;
-use crate::limits::{CONNECTIONS, FAREWELL, HANDSHAKE, HEADERS, KEEPALIVE, KEEPALIVE_ANSWER, MESSAGE, NAME, STREAMS};
+use crate::limits::{
+    FAREWELL_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONNECTIONS, MAX_HEADER_BYTES,
+    MAX_MESSAGE_BYTES, MAX_NAME_LENGTH, MAX_STREAMS,
+};
 use crate::proto::actor_message::Kind;
 use crate::proto::actors_server::{Actors, ActorsServer};
 use crate::proto::learner_message::Kind as Reply;
@@ -66,7 +69,7 @@ impl Listener {
         let mut builder = Builder::new_multi_thread();
         let runtime =
             builder.worker_threads(2).thread_name("remote").enable_all().build().map_err(RemoteError::Runtime)?;
-        let sessions = Arc::new(Semaphore::new(CONNECTIONS));
+        let sessions = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let service = ActorsService {
             actors: Arc::clone(&actors),
             token: options.token.clone(),
@@ -94,13 +97,14 @@ impl Drop for Listener {
         let Some(runtime) = self.runtime.take() else { return };
         // Sessions have said goodbye once all of their permits are back; give the messages a moment to leave.
         let sessions = &self.sessions;
-        let _ = runtime.block_on(async { timeout(FAREWELL, sessions.acquire_many(CONNECTIONS as u32)).await.is_ok() });
+        let _ = runtime
+            .block_on(async { timeout(FAREWELL_TIMEOUT, sessions.acquire_many(MAX_CONNECTIONS as u32)).await.is_ok() });
         runtime.shutdown_timeout(Duration::from_millis(200));
     }
 }
 
 async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, service: ActorsService) {
-    let connections = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         let Ok((stream, peer)) = listener.accept().await else {
@@ -122,7 +126,7 @@ async fn connection(stream: TcpStream, peer: SocketAddr, acceptor: Option<TlsAcc
     let _ = stream.set_nodelay(true);
     let stream = Counted::new(stream, Arc::clone(&actors));
     let Some(acceptor) = acceptor else { return serve(stream, peer, service).await };
-    match timeout(HANDSHAKE, acceptor.accept(stream)).await {
+    match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => serve(stream, peer, service).await,
         Ok(Err(error)) => actors.refuse("tls", &format!("no TLS connection from {}: {error}", peer.ip())),
         Err(_) => actors.refuse("tls", &format!("{} did not finish the TLS handshake", peer.ip())),
@@ -134,19 +138,20 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, pee
     let actors = Arc::clone(&service.actors);
     let greeted = Arc::new(AtomicBool::new(false));
     let greeting = GreetedService { service, greeted: Arc::clone(&greeted) };
-    let server = ActorsServer::new(greeting).max_decoding_message_size(MESSAGE).max_encoding_message_size(usize::MAX);
+    let server =
+        ActorsServer::new(greeting).max_decoding_message_size(MAX_MESSAGE_BYTES).max_encoding_message_size(usize::MAX);
     let routes = TowerToHyperService::new(Routes::new(server).prepare());
     let mut http = http2::Builder::new(TokioExecutor::new());
     http.timer(TokioTimer::new())
-        .keep_alive_interval(KEEPALIVE)
-        .keep_alive_timeout(KEEPALIVE_ANSWER)
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(HEADERS)
+        .keep_alive_interval(KEEPALIVE_INTERVAL)
+        .keep_alive_timeout(KEEPALIVE_TIMEOUT)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEADER_BYTES)
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20);
     let serving = http.serve_connection(TokioIo::new(stream), routes);
     tokio::pin!(serving);
-    let ended = match timeout(HANDSHAKE, &mut serving).await {
+    let ended = match timeout(HANDSHAKE_TIMEOUT, &mut serving).await {
         Ok(ended) => ended,
         Err(_) if greeted.load(Ordering::Relaxed) => serving.await,
         Err(_) => return actors.refuse("silent", &format!("{} connected and sent nothing", peer.ip())),
@@ -196,7 +201,7 @@ impl Actors for GreetedService {
 impl ActorsService {
     /// Takes the first message of a stream and starts its session.
     async fn begin(&self, mut messages: Streaming<ActorMessage>) -> Result<Response<Replies>, Status> {
-        let hello = match timeout(HANDSHAKE, messages.message()).await {
+        let hello = match timeout(HANDSHAKE_TIMEOUT, messages.message()).await {
             Ok(Ok(Some(ActorMessage { kind: Some(Kind::Hello(hello)) }))) => hello,
             Ok(Ok(_)) => return Err(self.refuse("hello", "its first message is not a hello")),
             Ok(Err(status)) => {
@@ -207,11 +212,11 @@ impl ActorsService {
         };
         let Hello { version, actor, host, environments, .. } = hello;
         if version != VERSION {
-            let version: String = version.chars().filter(|c| !c.is_control()).take(NAME).collect();
+            let version: String = version.chars().filter(|c| !c.is_control()).take(MAX_NAME_LENGTH).collect();
             let what = format!("the learner runs meme {VERSION}, the actor meme {version}; use the same version");
             return Err(self.refuse("version", &what));
         }
-        let is_name = |name: &str| (1..=NAME).contains(&name.len()) && !name.contains(char::is_control);
+        let is_name = |name: &str| (1..=MAX_NAME_LENGTH).contains(&name.len()) && !name.contains(char::is_control);
         if !is_name(&actor) || !is_name(&host) {
             return Err(self.refuse("hello", "its name is not valid"));
         }
@@ -241,7 +246,7 @@ impl ActorsService {
             run: self.run.clone(),
             saved: None,
         };
-        let (service, host) = (self.clone(), host);
+        let service = self.clone();
         let run = move || {
             service.run(session, &replies, &host);
             drop(permit);
@@ -252,11 +257,11 @@ impl ActorsService {
         }
     }
 
-    /// Runs a session to its end, and tells the actor why it ended.
+    /// Runs a session to its end, and sends the actor why it ended.
     fn run(&self, mut session: Session, replies: &mpsc::Sender<Result<LearnerMessage, Status>>, host: &str) {
         let end = session.serve();
         let handle = session.handle.clone();
-        // First, so that the actor finds its places free when it connects again.
+        // First, so that the actor finds its environments free when it connects again.
         drop(session);
         let last = match end {
             SessionEnd::Stopping => Ok(Reply::Goodbye(Goodbye { finished: self.actors.is_finished() }).into()),
@@ -267,7 +272,7 @@ impl ActorsService {
             }
         };
         // An actor that does not take it notices that the stream has ended.
-        let _ = handle.block_on(async { timeout(FAREWELL, replies.send(last)).await });
+        let _ = handle.block_on(async { timeout(FAREWELL_TIMEOUT, replies.send(last)).await });
     }
 
     /// Passes messages on to the session, until one end is gone.
@@ -290,7 +295,7 @@ impl ActorsService {
         Status::failed_precondition(what)
     }
 
-    /// Counts a message that does not decode; a lost connection is none.
+    /// Counts a message that does not decode; a lost connection does not count.
     fn refuse_malformed(&self, status: &Status) {
         if matches!(status.code(), Code::Internal | Code::OutOfRange | Code::InvalidArgument | Code::Unimplemented) {
             self.actors.refuse("malformed", status.message());

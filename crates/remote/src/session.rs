@@ -2,45 +2,46 @@
 
 use std::time::{Duration, Instant};
 
-use replay::ReplayError;
 use tokio::runtime::Handle;
 use tokio::sync::mpsc::{Receiver, Sender};
 use tokio::time::timeout;
 use tonic::Status;
-use train::TrainError;
 use train::roles::messages::Position;
-use train::roles::remote_actor::{RemoteActor, RemoteError};
+use train::roles::remote_actor_proxy::{RemoteActorError, RemoteActorProxy};
 
 use crate::VERSION;
-use crate::limits::{ANSWER, ENVIRONMENT_STATE, NAME, POLL, SAVE, STATE_PART, WAITING};
+use crate::limits::{
+    ANSWER_TIMEOUT, MAX_ENVIRONMENT_STATE_BYTES, MAX_NAME_LENGTH, MAX_STATE_PART_BYTES, POLL_INTERVAL, SAVE_TIMEOUT,
+    WAITING_INTERVAL,
+};
 use crate::proto::actor_message::Kind;
 use crate::proto::learner_message::Kind as Reply;
 use crate::proto::{Act, ActorMessage, ChoosePolicy, LearnerMessage, Policy, Save, StatePart, Waiting, Welcome};
-use crate::wire::{GroupUpdate, decisions, read_act};
+use crate::wire::{GroupUpdate, decode_act, encode_decisions};
 
 /// Why a session ended.
 pub enum SessionEnd {
     /// The run stops.
     Stopping,
-    /// The connection is lost, or another one of the same actor has taken its place.
+    /// The connection is lost, or another one of the same actor has replaced it.
     Gone,
     /// The actor sent something that no actor sends, or nothing for too long.
     Refused(String),
 }
 
-impl From<RemoteError> for SessionEnd {
-    fn from(error: RemoteError) -> Self {
+impl From<RemoteActorError> for SessionEnd {
+    fn from(error: RemoteActorError) -> Self {
         match error {
-            RemoteError::Peer(what) => Self::Refused(what),
+            RemoteActorError::Peer(what) => Self::Refused(what),
             // Training itself reports what failed.
-            RemoteError::Learner(TrainError::Replay(ReplayError::Stopped)) | RemoteError::Learner(_) => Self::Stopping,
+            RemoteActorError::Learner(_) => Self::Stopping,
         }
     }
 }
 
 /// One worker's environments on another machine.
 pub struct Session {
-    pub actor: RemoteActor,
+    pub actor: RemoteActorProxy,
     pub inbound: Receiver<ActorMessage>,
     pub outbound: Sender<Result<LearnerMessage, Status>>,
     pub handle: Handle,
@@ -61,18 +62,18 @@ impl Session {
 
     fn welcome(&mut self) -> Result<(), SessionEnd> {
         let lease = self.actor.lease();
-        let places = lease.environments();
+        let environments = lease.environments();
         let welcome = Welcome {
             version: VERSION.to_owned(),
             run: self.run.clone(),
             config: lease.config().to_toml().map_err(|error| SessionEnd::Refused(error.to_string()))?,
             environment: lease.spec().name.clone(),
-            first: places.start as u32,
-            environments: places.len() as u32,
+            first: environments.start as u32,
+            environments: environments.len() as u32,
             index: lease.index(),
             capacity: lease.capacity() as u32,
             resumes: lease.state().is_some(),
-            embedding: lease.embedding() as u32,
+            embedding_length: lease.embedding_length() as u32,
             droppable_blocks: lease.droppable_blocks() as u32,
         };
         let state = lease.state().map(<[u8]>::to_vec);
@@ -102,14 +103,14 @@ impl Session {
                 continue;
             }
             let decided = self.actor.decide(update.group, &update.updates, frames)?;
-            self.send(Reply::Decisions(decisions(&decided)))?;
+            self.send(Reply::Decisions(encode_decisions(&decided)))?;
             self.flush()?;
         }
     }
 
     /// Takes everything of a message but its observations.
     fn take(&mut self, act: Act) -> Result<GroupUpdate, SessionEnd> {
-        let mut update = read_act(act).map_err(SessionEnd::Refused)?;
+        let mut update = decode_act(act).map_err(SessionEnd::Refused)?;
         self.actor.record(update.group, &update.updates)?;
         for report in std::mem::take(&mut update.episodes) {
             self.actor.report_episode(report)?;
@@ -118,7 +119,7 @@ impl Session {
             .report_positions(std::mem::take(&mut update.positions).into_iter().map(Position::from_bits).collect());
         for fault in &update.faults {
             // One line of it, in case it is not ours.
-            let line: String = fault.chars().filter(|c| !c.is_control()).take(NAME).collect();
+            let line: String = fault.chars().filter(|c| !c.is_control()).take(MAX_NAME_LENGTH).collect();
             self.actor.report_fault(&line);
         }
         Ok(update)
@@ -128,20 +129,20 @@ impl Session {
     fn next_act(&mut self) -> Result<Act, SessionEnd> {
         let limits = self.actor.lease().config().env.limits();
         // A worker that has to be replaced takes this long.
-        let deadline = Instant::now() + limits.step + 2 * limits.start_up + ANSWER;
+        let deadline = Instant::now() + limits.step + 2 * limits.start_up + ANSWER_TIMEOUT;
         let mut pause_began = None;
         loop {
             if let Some(pause) = self.actor.lease().wanted_pause().filter(|&pause| self.saved != Some(pause)) {
                 let began = *pause_began.get_or_insert_with(Instant::now);
-                if began.elapsed() > SAVE {
-                    self.actor.save(pause, None);
+                if began.elapsed() > SAVE_TIMEOUT {
+                    self.actor.send_snapshot(pause, None);
                     self.saved = Some(pause);
                 }
             }
             if Instant::now() > deadline {
                 return Err(SessionEnd::Refused("it sent nothing for too long".to_owned()));
             }
-            match self.receive(POLL)? {
+            match self.receive(POLL_INTERVAL)? {
                 Some(Kind::Act(act)) => return Ok(act),
                 Some(Kind::ChoosePolicy(choose)) => self.choose_policy(choose)?,
                 // The rest of a state that came too late.
@@ -163,19 +164,19 @@ impl Session {
     fn save(&mut self, pause: u64) -> Result<(), SessionEnd> {
         self.send(Reply::Save(Save {}))?;
         let state = self.receive_state()?;
-        self.actor.save(pause, state);
+        self.actor.send_snapshot(pause, state);
         self.saved = Some(pause);
         self.wait_out(pause)
     }
 
     fn receive_state(&mut self) -> Result<Option<Vec<u8>>, SessionEnd> {
         let lease = self.actor.lease();
-        let memory = lease.config().intrinsic.memory_capacity * (4 * lease.embedding() + 64);
-        let most = lease.environments().len() * (ENVIRONMENT_STATE + memory);
+        let memory = lease.config().intrinsic.memory_capacity * (4 * lease.embedding_length() + 64);
+        let most = lease.environments().len() * (MAX_ENVIRONMENT_STATE_BYTES + memory);
         let began = Instant::now();
         let mut state = Vec::new();
-        while began.elapsed() < SAVE {
-            match self.receive(POLL)? {
+        while began.elapsed() < SAVE_TIMEOUT {
+            match self.receive(POLL_INTERVAL)? {
                 Some(Kind::State(StatePart { part, last })) => {
                     if state.len() + part.len() > most {
                         return Err(SessionEnd::Refused(format!("its state has more than {most} bytes")));
@@ -197,7 +198,7 @@ impl Session {
     fn wait_out(&mut self, pause: u64) -> Result<(), SessionEnd> {
         while self.actor.lease().wanted_pause() == Some(pause) {
             self.check()?;
-            self.actor.wait_out_pause(pause, WAITING);
+            self.actor.wait_out_pause(pause, WAITING_INTERVAL);
             self.send(Reply::Waiting(Waiting {}))?;
         }
         Ok(())
@@ -205,15 +206,15 @@ impl Session {
 
     /// Inserts sequences into replay, however long that takes, unless a pause begins.
     fn flush(&mut self) -> Result<(), SessionEnd> {
-        let mut said = Instant::now();
-        while !self.actor.flush(POLL)? {
+        let mut sent = Instant::now();
+        while !self.actor.flush(POLL_INTERVAL)? {
             self.check()?;
             if self.actor.lease().wanted_pause().is_some() {
                 // The rest is saved with the writers.
                 return Ok(());
             }
-            if said.elapsed() > WAITING {
-                said = Instant::now();
+            if sent.elapsed() > WAITING_INTERVAL {
+                sent = Instant::now();
                 self.send(Reply::Waiting(Waiting {}))?;
             }
         }
@@ -246,13 +247,13 @@ impl Session {
     fn send(&mut self, reply: Reply) -> Result<(), SessionEnd> {
         let began = Instant::now();
         loop {
-            match self.handle.block_on(async { timeout(POLL, self.outbound.reserve()).await }) {
+            match self.handle.block_on(async { timeout(POLL_INTERVAL, self.outbound.reserve()).await }) {
                 Ok(Ok(permit)) => {
                     permit.send(Ok(reply.into()));
                     return Ok(());
                 }
                 Ok(Err(_)) => return Err(SessionEnd::Gone),
-                Err(_) if began.elapsed() > ANSWER => {
+                Err(_) if began.elapsed() > ANSWER_TIMEOUT => {
                     return Err(SessionEnd::Refused("it stopped reading".to_owned()));
                 }
                 Err(_) => self.check()?,
@@ -261,11 +262,12 @@ impl Session {
     }
 }
 
-/// Splits a state into messages.
+/// Splits a state into messages, of which there is at least one.
 pub fn state_parts(state: &[u8]) -> impl Iterator<Item = StatePart> + '_ {
-    let parts = state.chunks(STATE_PART).count().max(1);
-    (0..parts).map(move |number| StatePart {
-        part: state.chunks(STATE_PART).nth(number).unwrap_or_default().to_vec(),
-        last: number + 1 == parts,
+    let mut rest = Some(state);
+    std::iter::from_fn(move || {
+        let (part, after) = rest?.split_at(rest?.len().min(MAX_STATE_PART_BYTES));
+        rest = Some(after).filter(|after| !after.is_empty());
+        Some(StatePart { part: part.to_vec(), last: rest.is_none() })
     })
 }

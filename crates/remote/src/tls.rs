@@ -11,8 +11,9 @@ use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, S
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 
+use train::run::{FileError, write_private};
+
 use crate::RemoteError;
-use crate::token::{file, write_private};
 
 /// The protocol that both ends speak.
 const HTTP2: &[u8] = b"h2";
@@ -72,14 +73,14 @@ impl Identity {
     /// Reads a certificate chain and its key from PEM files.
     pub fn read(certificate: &Path, key: &Path) -> Result<Self, RemoteError> {
         let unusable = |path: &Path, why: String| RemoteError::Tls(format!("{}: {why}", path.display()));
-        let text = fs::read(certificate).map_err(file(certificate, "read"))?;
+        let text = fs::read(certificate).map_err(FileError::at("read", certificate))?;
         let chain = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
         let chain = chain.map_err(|error| unusable(certificate, error.to_string()))?;
         let Some(first) = chain.first() else {
             return Err(unusable(certificate, "it has no certificate".to_owned()));
         };
         let fingerprint = Fingerprint::of(first);
-        let text = fs::read(key).map_err(file(key, "read"))?;
+        let text = fs::read(key).map_err(FileError::at("read", key))?;
         let secret = PrivateKeyDer::from_pem_slice(&text).map_err(|error| unusable(key, error.to_string()))?;
         let builder = ServerConfig::builder_with_provider(Arc::new(provider::default_provider()));
         let builder =
@@ -90,12 +91,12 @@ impl Identity {
         Ok(Self { config: Arc::new(config), fingerprint })
     }
 
-    /// Reads the self-signed pair in a directory, which is made if there is none.
-    pub fn keep(folder: &Path) -> Result<Self, RemoteError> {
+    /// Reads the self-signed pair in a directory, which is created if there is none.
+    pub fn read_or_create(folder: &Path) -> Result<Self, RemoteError> {
         let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
         if !certificate.exists() || !key.exists() {
             let made = rcgen::generate_simple_self_signed(["meme".to_owned()]);
-            let made = made.map_err(|error| RemoteError::Tls(format!("cannot make a certificate: {error}")))?;
+            let made = made.map_err(|error| RemoteError::Tls(format!("cannot create a certificate: {error}")))?;
             write_private(&key, &made.signing_key.serialize_pem())?;
             write_private(&certificate, &made.cert.pem())?;
         }
@@ -115,7 +116,7 @@ pub enum Trust {
 impl Trust {
     /// Trusts the authority whose certificate is in a PEM file.
     pub fn read(path: &Path) -> Result<Self, RemoteError> {
-        let pem = fs::read(path).map_err(file(path, "read"))?;
+        let pem = fs::read(path).map_err(FileError::at("read", path))?;
         if !matches!(CertificateDer::pem_slice_iter(&pem).next(), Some(Ok(_))) {
             return Err(RemoteError::Tls(format!("{} has no certificate in PEM form", path.display())));
         }
@@ -199,8 +200,8 @@ mod tests {
     #[test]
     fn self_signed_pair_is_kept() {
         let scratch = tempfile::tempdir().unwrap();
-        let first = Identity::keep(scratch.path()).unwrap();
-        let again = Identity::keep(scratch.path()).unwrap();
+        let first = Identity::read_or_create(scratch.path()).unwrap();
+        let again = Identity::read_or_create(scratch.path()).unwrap();
         assert_eq!(first.fingerprint, again.fingerprint);
         let text = first.fingerprint.to_string();
         assert_eq!(text.parse::<Fingerprint>().unwrap(), first.fingerprint);

@@ -1,14 +1,13 @@
 //! The secret that actors show to join a run.
 
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::{fs, io};
 
 use ring::digest::{SHA256, digest};
 use tonic::metadata::Ascii;
 use tonic::metadata::MetadataValue;
+use train::run::{FileError, write_private};
 
 use crate::RemoteError;
 
@@ -25,10 +24,10 @@ impl fmt::Debug for Token {
 impl Token {
     /// Reads a token from a file, without the white space around it.
     pub fn read(path: &Path) -> Result<Self, RemoteError> {
-        let text = fs::read_to_string(path).map_err(file(path, "read"))?;
+        let text = fs::read_to_string(path).map_err(FileError::at("read", path))?;
         Self::new(text.trim()).ok_or_else(|| {
-            let cause = std::io::Error::other("expected 16 to 200 visible ASCII characters");
-            RemoteError::File { path: path.to_owned(), done: "used as a token", cause }
+            let cause = io::Error::other("expected 16 to 200 visible ASCII characters");
+            FileError::at("used as a token", path)(cause).into()
         })
     }
 
@@ -38,13 +37,14 @@ impl Token {
         is_valid.then(|| Self(text.to_owned()))
     }
 
-    /// Reads the token in a file, which is made with a new one if there is none. Only its owner can read it.
-    pub fn keep(path: &Path) -> Result<Self, RemoteError> {
+    /// Reads the token in a file, which is created with a new one if there is none. Only its owner can read it.
+    pub fn read_or_create(path: &Path) -> Result<Self, RemoteError> {
         if path.exists() {
             return Self::read(path);
         }
         let mut bytes = [0; 24];
-        getrandom::fill(&mut bytes).map_err(|error| file(path, "made")(std::io::Error::other(error.to_string())))?;
+        getrandom::fill(&mut bytes)
+            .map_err(|error| FileError::at("created", path)(io::Error::other(error.to_string())))?;
         let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         write_private(path, &text)?;
         Ok(Self(text))
@@ -66,21 +66,6 @@ impl Token {
     }
 }
 
-pub(crate) fn file(path: &Path, done: &'static str) -> impl FnOnce(std::io::Error) -> RemoteError {
-    let path = path.to_owned();
-    move |cause| RemoteError::File { path, done, cause }
-}
-
-/// Writes a file that only its owner can read.
-pub(crate) fn write_private(path: &Path, text: &str) -> Result<(), RemoteError> {
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).map_err(file(folder, "created"))?;
-    }
-    let mut options = OpenOptions::new();
-    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);
-    opened.and_then(|mut opened| opened.write_all(text.as_bytes())).map_err(file(path, "written"))
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
@@ -91,8 +76,8 @@ mod tests {
     fn token_is_kept_and_only_it_is_accepted() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("remote/token");
-        let token = Token::keep(&path).unwrap();
-        assert_eq!(Token::keep(&path).unwrap().0, token.0);
+        let token = Token::read_or_create(&path).unwrap();
+        assert_eq!(Token::read_or_create(&path).unwrap().0, token.0);
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(token.is_shown_by(token.header().as_ref()));
         let other = Token::new("another token?").is_none() && Token::new("another-token-of-20").is_some();

@@ -3,7 +3,7 @@
 use agent::acting::StepRewards;
 use replay::EncodedFrames;
 use train::roles::messages::{Decision, EpisodeReport};
-use train::roles::remote_actor::EnvironmentUpdate;
+use train::roles::remote_actor_proxy::EnvironmentUpdate;
 use train::roles::step_writer::{WriteOperation, WrittenStep};
 
 use crate::proto::operation::Kind;
@@ -22,8 +22,8 @@ impl From<learner_message::Kind> for LearnerMessage {
     }
 }
 
-/// Writes an operation.
-pub fn operation(operation: &WriteOperation) -> Operation {
+/// Encodes an operation.
+pub fn encode_operation(operation: &WriteOperation) -> Operation {
     let of_rewards = |kind: Kind, rewards: &StepRewards| Operation {
         kind: kind.into(),
         extrinsic: rewards.extrinsic,
@@ -47,8 +47,8 @@ pub fn operation(operation: &WriteOperation) -> Operation {
     }
 }
 
-/// Reads an operation.
-fn read_operation(operation: &Operation) -> Result<WriteOperation, String> {
+/// Decodes an operation.
+fn decode_operation(operation: &Operation) -> Result<WriteOperation, String> {
     let small = |number: u32, what: &str| u16::try_from(number).map_err(|_| format!("{what} {number} is too large"));
     let Operation { extrinsic, ngu, rnd, episodic, .. } = *operation;
     let rewards = StepRewards { extrinsic, ngu, rnd, episodic };
@@ -76,12 +76,12 @@ pub struct GroupUpdate {
     pub faults: Vec<String>,
 }
 
-/// Reads an `Act`.
-pub fn read_act(act: Act) -> Result<GroupUpdate, String> {
+/// Decodes an `Act`.
+pub fn decode_act(act: Act) -> Result<GroupUpdate, String> {
     let update = |step: EnvironmentStep| {
         let EnvironmentStep { operations, first, ended, policy, kept_blocks, ended_kept_blocks } = step;
         let kept_blocks = [kept_blocks, ended_kept_blocks];
-        let operations = operations.iter().map(read_operation).collect::<Result<_, _>>()?;
+        let operations = operations.iter().map(decode_operation).collect::<Result<_, _>>()?;
         Ok(EnvironmentUpdate { operations, first, ended, policy: policy as usize, kept_blocks })
     };
     let episode = |bytes: &Vec<u8>| postcard::from_bytes(bytes).map_err(|_| "an episode is malformed".to_owned());
@@ -100,8 +100,8 @@ pub fn read_act(act: Act) -> Result<GroupUpdate, String> {
     })
 }
 
-/// Writes decisions, without what only the learner's machine needs.
-pub fn decisions(decisions: &[Decision]) -> Decisions {
+/// Encodes decisions, without what only the learner's machine needs.
+pub fn encode_decisions(decisions: &[Decision]) -> Decisions {
     Decisions {
         preferences: decisions.iter().flat_map(|decision| decision.preferences.iter().copied()).collect(),
         embeddings: decisions.iter().flat_map(|decision| decision.embedding.iter().copied()).collect(),
@@ -109,12 +109,12 @@ pub fn decisions(decisions: &[Decision]) -> Decisions {
     }
 }
 
-/// Reads decisions, of which there must be `count`.
-pub fn read_decisions(decisions: &Decisions, count: usize, embedding: usize) -> Result<Vec<Decision>, String> {
+/// Decodes decisions, of which there must be `count`.
+pub fn decode_decisions(decisions: &Decisions, count: usize, embedding_length: usize) -> Result<Vec<Decision>, String> {
     let Decisions { preferences, embeddings, rnd } = decisions;
     let actions = preferences.len() / count.max(1);
     if rnd.len() != count
-        || embeddings.len() != count * embedding
+        || embeddings.len() != count * embedding_length
         || preferences.len() != count * actions
         || actions == 0
     {
@@ -127,7 +127,7 @@ pub fn read_decisions(decisions: &Decisions, count: usize, embedding: usize) -> 
     let decision = |i: usize| Decision {
         preferences: preferences[i * actions..(i + 1) * actions].to_vec(),
         q: Vec::new(),
-        embedding: embeddings[i * embedding..(i + 1) * embedding].to_vec(),
+        embedding: embeddings[i * embedding_length..(i + 1) * embedding_length].to_vec(),
         rnd: rnd[i],
         state: None,
         version: 0,

@@ -103,7 +103,7 @@ impl ReplayConfig {
     /// The least memory limit that can be kept: all indices, and one incompressible sequence per shard.
     pub(crate) fn least_memory(&self) -> u64 {
         let steps = (self.layout.trace.div_ceil(self.layout.period) * self.layout.period) as u64;
-        let step = tiles::most_bytes(self.layout.observation_bytes) as u64 + self.step_bytes();
+        let step = tiles::max_bytes(self.layout.observation_bytes) as u64 + self.step_bytes();
         // One sixteenth for zstd, which enlarges incompressible data slightly, and the overhead of each chunk.
         let sequence = (self.sequence_bytes() + steps * step) * 17 / 16 + steps * 256;
         // All shards have the same share of the limit, and the first has the largest index.
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn forecasts_the_papers_capacity() {
-        let config = ReplayConfig::paper(210 * 160, 2048);
+        let config = ReplayConfig::paper_sized(210 * 160, 2048);
         assert_eq!(
             config.forecast().to_string(),
             "200000 sequences are about 16.00 million steps: 5.60 GB at 150 bytes per frame (most games), 43.20 GB at \
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn forecasts_a_small_capacity_with_a_limit() {
-        let mut config = ReplayConfig::paper(100, 8);
+        let mut config = ReplayConfig::paper_sized(100, 8);
         config.capacity = 1_000;
         config.memory_limit = Some(64 << 20);
         config.check().unwrap();

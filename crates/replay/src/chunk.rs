@@ -42,16 +42,7 @@ impl Chunk {
     }
 }
 
-/// A context that compresses as replay does.
-pub(crate) fn compression() -> Result<CCtx<'static>> {
-    let mut context = CCtx::create();
-    for parameter in PARAMETERS {
-        context.set_parameter(parameter).map_err(|code| compress_error(0, code))?;
-    }
-    Ok(context)
-}
-
-/// Compresses chunks with reused memory.
+/// Compresses with reused memory.
 pub(crate) struct Compressor {
     context: CCtx<'static>,
     plain: Vec<u8>,
@@ -60,35 +51,43 @@ pub(crate) struct Compressor {
 
 impl Compressor {
     pub(crate) fn new() -> Result<Self> {
-        Ok(Self { context: compression()?, plain: Vec::new(), compressed: Vec::new() })
+        let mut context = CCtx::create();
+        for parameter in PARAMETERS {
+            context.set_parameter(parameter).map_err(|code| compress_error(0, code))?;
+        }
+        Ok(Self { context, plain: Vec::new(), compressed: Vec::new() })
     }
 
     pub(crate) fn chunk(&mut self, frames: &Tiles, columns: &ChunkColumns) -> Result<Chunk> {
-        self.plain.clear();
-        frames.streams().iter().for_each(|stream| self.plain.extend_from_slice(stream));
-        let compressed_frames = self.compress()?;
+        let (streams, compressed) = self.tiles(frames)?;
+        let frames = compressed.into();
         self.plain.clear();
         columns.write(&mut self.plain);
         Ok(Chunk {
             steps: columns.action.len() as u32,
-            streams: frames.streams().each_ref().map(|stream| stream.len() as u32),
-            frames: compressed_frames,
-            columns: self.compress()?,
+            streams,
+            frames,
+            columns: self.compress()?.into(),
             uses: AtomicU32::new(0),
         })
     }
 
-    fn compress(&mut self) -> Result<Box<[u8]>> {
+    /// Compresses the streams of tiles one after another; returns their lengths and the compressed bytes.
+    pub(crate) fn tiles(&mut self, tiles: &Tiles) -> Result<([u32; STREAMS], &[u8])> {
+        self.plain.clear();
+        tiles.streams().iter().for_each(|stream| self.plain.extend_from_slice(stream));
+        Ok((tiles.streams().each_ref().map(|stream| stream.len() as u32), self.compress()?))
+    }
+
+    fn compress(&mut self) -> Result<&[u8]> {
         let bytes = self.plain.len();
-        let most = zstd_safe::compress_bound(bytes);
-        if self.compressed.len() < most {
-            self.compressed.resize(most, 0);
+        let bound = zstd_safe::compress_bound(bytes);
+        if self.compressed.len() < bound {
+            self.compressed.resize(bound, 0);
         }
-        let length = self
-            .context
-            .compress2(&mut self.compressed[..], &self.plain)
-            .map_err(|code| compress_error(bytes, code))?;
-        Ok(self.compressed[..length].into())
+        let written = self.context.compress2(&mut self.compressed[..], &self.plain);
+        let length = written.map_err(|code| compress_error(bytes, code))?;
+        Ok(&self.compressed[..length])
     }
 }
 
@@ -110,7 +109,7 @@ impl Decompressor {
             context: DCtx::create(),
             layout: *layout,
             // Untouched zeroed memory is not resident, so the worst case costs nothing until it happens.
-            streams: vec![0; layout.period * tiles::most_bytes(layout.observation_bytes)],
+            streams: vec![0; layout.period * tiles::max_bytes(layout.observation_bytes)],
             columns: vec![0; ChunkColumns::bytes(layout.period, layout)],
         }
     }

@@ -109,8 +109,9 @@ pub struct ReplayConfig {
 }
 
 impl ReplayConfig {
-    /// Returns the paper's configuration for these sizes, without a memory limit.
-    pub fn paper(observation_bytes: usize, state: usize) -> Self {
+    /// Returns a configuration for tests and benchmarks: the paper's, but sampling starts after 1 000 sequences and
+    /// memory is not limited.
+    pub fn paper_sized(observation_bytes: usize, state: usize) -> Self {
         let mut config = ReplaySection::default().config_for(observation_bytes, 32, state, 0);
         config.memory_limit = None;
         config.rate_limiter.min_fill = 1_000;
@@ -144,7 +145,7 @@ impl ReplayConfig {
                  some steps would never be learned from"
             )
         })?;
-        let most = u32::MAX as usize / tiles::most_bytes(observation_bytes);
+        let most = u32::MAX as usize / tiles::max_bytes(observation_bytes);
         expect(period <= most, "layout.period", period, || {
             format!("at most {most}: that many observations are stored together, in at most 4 GiB")
         })?;
@@ -215,14 +216,14 @@ mod tests {
     use super::*;
 
     fn refused(change: impl FnOnce(&mut ReplayConfig)) -> String {
-        let mut config = ReplayConfig::paper(210 * 160, 2048);
+        let mut config = ReplayConfig::paper_sized(210 * 160, 2048);
         change(&mut config);
         config.check().unwrap_err().to_string()
     }
 
     #[test]
     fn accepts_the_papers_values() {
-        ReplayConfig::paper(210 * 160, 2048).check().unwrap();
+        ReplayConfig::paper_sized(210 * 160, 2048).check().unwrap();
     }
 
     #[test]
@@ -245,7 +246,7 @@ mod tests {
 
     #[test]
     fn splits_the_capacity_over_the_shards() {
-        let mut config = ReplayConfig::paper(4, 4);
+        let mut config = ReplayConfig::paper_sized(4, 4);
         config.capacity = 13;
         config.shards = 5;
         let slots: Vec<usize> = (0..5).map(|shard| config.shard_capacity(shard)).collect();

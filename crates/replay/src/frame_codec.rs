@@ -3,11 +3,11 @@
 //! Both ends keep the last observation of each environment. A message holds the changes since then, compressed
 //! together.
 
-use zstd_safe::{CCtx, DCtx};
+use zstd_safe::DCtx;
 
-use crate::chunk::compression;
+use crate::chunk::Compressor;
 use crate::error::{ReplayError, Result};
-use crate::tiles::{STREAMS, TileReader, Tiles, most_bytes};
+use crate::tiles::{STREAMS, TileReader, Tiles, max_bytes};
 
 /// Observations, encoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,15 +22,14 @@ pub struct EncodedFrames {
 pub struct FrameEncoder {
     before: Vec<Vec<u8>>,
     tiles: Tiles,
-    context: CCtx<'static>,
-    plain: Vec<u8>,
+    compressor: Compressor,
 }
 
 impl FrameEncoder {
     /// An encoder for this many environments.
     pub fn new(environments: usize, observation_bytes: usize) -> Result<Self> {
         let before = vec![vec![0; observation_bytes]; environments];
-        Ok(Self { before, tiles: Tiles::default(), context: compression()?, plain: Vec::new() })
+        Ok(Self { before, tiles: Tiles::default(), compressor: Compressor::new()? })
     }
 
     /// Adds an observation of an environment to the message.
@@ -46,16 +45,9 @@ impl FrameEncoder {
 
     /// Returns the message with all observations that were added since the last one.
     pub fn finish(&mut self) -> Result<EncodedFrames> {
-        self.plain.clear();
-        self.tiles.streams().iter().for_each(|stream| self.plain.extend_from_slice(stream));
-        let streams = self.tiles.streams().each_ref().map(|stream| stream.len() as u32);
+        let (streams, compressed) = self.compressor.tiles(&self.tiles)?;
+        let bytes = compressed.to_vec();
         self.tiles.clear();
-        let mut bytes = vec![0; zstd_safe::compress_bound(self.plain.len())];
-        let length = self.context.compress2(&mut bytes[..], &self.plain).map_err(|code| ReplayError::Compress {
-            bytes: self.plain.len(),
-            reason: zstd_safe::get_error_name(code),
-        })?;
-        bytes.truncate(length);
         Ok(EncodedFrames { streams, bytes })
     }
 }
@@ -86,7 +78,7 @@ impl FrameDecoder {
         let damaged = |reason: &str| ReplayError::DamagedFrames { reason: reason.to_owned() };
         let observation = self.before.first().map_or(0, Vec::len);
         let length = frames.streams.iter().map(|&length| length as usize).sum::<usize>();
-        if length > environments.len() * most_bytes(observation) {
+        if length > environments.len() * max_bytes(observation) {
             return Err(damaged("too many tiles"));
         }
         self.plain.resize(length, 0);

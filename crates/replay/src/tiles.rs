@@ -29,7 +29,7 @@ const REGION: usize = size_of::<Region>();
 type Region = [[u8; TILE]; 8];
 
 /// The most bytes of one frame in all streams together.
-pub(crate) const fn most_bytes(observation_bytes: usize) -> usize {
+pub(crate) const fn max_bytes(observation_bytes: usize) -> usize {
     let regions = observation_bytes.div_ceil(REGION);
     map_bytes(observation_bytes) + MARKS * regions + observation_bytes.next_multiple_of(TILE)
 }
@@ -237,7 +237,7 @@ mod tests {
                     let size = |tiles: &Tiles| lengths(tiles).iter().sum::<u32>() as usize;
                     let before_it = size(&tiles);
                     tiles.push(&mut before, frame);
-                    assert!(size(&tiles) - before_it <= most_bytes(length));
+                    assert!(size(&tiles) - before_it <= max_bytes(length));
                     assert_eq!(&before, frame);
                 }
                 let bytes = tiles.streams().concat();

@@ -288,7 +288,7 @@ mod tests {
     const START: SequenceStart<'static> = SequenceStart { state: &[0.5, -0.5], parameter_version: 7 };
 
     fn writer(trace: usize, period: usize) -> Writer {
-        let mut config = ReplayConfig::paper(4, 2);
+        let mut config = ReplayConfig::paper_sized(4, 2);
         config.layout = Layout { observation_bytes: 4, embedding: 1, state: 2, trace, period };
         Writer::new(&Replay::new(config).unwrap(), 3)
     }

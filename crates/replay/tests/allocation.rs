@@ -37,7 +37,7 @@ unsafe impl GlobalAlloc for Counting {
 static COUNTING: Counting = Counting;
 
 fn config() -> ReplayConfig {
-    let mut config = ReplayConfig::paper(1, 1);
+    let mut config = ReplayConfig::paper_sized(1, 1);
     config.layout = Layout { observation_bytes: 2_000, embedding: 32, state: 256, trace: 40, period: 20 };
     config.shards = 4;
     config.capacity = 400;

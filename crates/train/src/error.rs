@@ -8,6 +8,7 @@ use replay::ReplayError;
 
 use crate::run::checkpoint::CheckpointError;
 use crate::run::{DirectoryError, FileError, MetricsError};
+use crate::runtime::thread_role::ThreadRole;
 
 /// Why training cannot continue.
 #[derive(Debug, thiserror::Error)]
@@ -69,25 +70,31 @@ pub enum TrainError {
         reason: String,
     },
     /// A thread could not be started.
-    #[error("cannot start the thread for {role}: {cause}")]
+    #[error("cannot start the {role} thread: {cause}")]
     Thread {
-        /// Its purpose.
-        role: &'static str,
+        /// Its role.
+        role: ThreadRole,
         /// The system's error.
         cause: std::io::Error,
     },
     /// A thread panicked; its message was printed.
-    #[error("the thread for {role} panicked")]
+    #[error("the {role} thread panicked")]
     Panicked {
-        /// Its purpose.
-        role: &'static str,
+        /// Its role.
+        role: ThreadRole,
     },
     /// A thread has ended.
-    #[error("the thread for {role} has ended")]
-    Gone {
-        /// Its purpose.
-        role: &'static str,
+    #[error("the {role} thread has ended")]
+    ThreadEnded {
+        /// Its role.
+        role: ThreadRole,
     },
+    /// A remote actor has lost its learner.
+    #[error("the connection to the learner is lost")]
+    ConnectionLost,
+    /// A batch was learned from before it was drawn.
+    #[error("the batch is not loaded")]
+    BatchNotLoaded,
     /// The error that inference gave to other requests of the same batch.
     #[error("{0}")]
     Inference(String),

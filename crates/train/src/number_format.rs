@@ -38,6 +38,16 @@ pub fn rounded(number: f64) -> f64 {
     format!("{number:.11e}").parse().unwrap_or(number) + 0.0
 }
 
+/// Returns a time as text, in the unit that fits.
+pub fn duration(seconds: f64) -> String {
+    let minutes = (seconds / 60.0) as u64;
+    match minutes {
+        0 => format!("{seconds:.0} s"),
+        1..100 => format!("{minutes} min"),
+        _ => format!("{} h", minutes / 60),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

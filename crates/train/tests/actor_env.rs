@@ -15,7 +15,7 @@ use half::f16;
 use replay::{Layout, RateLimiterConfig, Replay, ReplayConfig, Sampler, SequenceBatch, Writer};
 use train::config::IntrinsicConfig;
 use train::roles::actor_env::{EnvActor, EnvActorSpec, Exploration};
-use train::roles::bandit::CentralBandit;
+use train::roles::bandit::SharedBandit;
 use train::roles::messages::{ActRequest, Decision, EpisodeReport, NoveltySums, Position, PreviousStep, Role};
 
 const LAYOUT: Layout = Layout { observation_bytes: 1, embedding: 2, state: 2, trace: 4, period: 2 };
@@ -28,12 +28,13 @@ fn intrinsic() -> IntrinsicConfig {
 
 fn replay() -> Arc<Replay> {
     let rate_limiter = RateLimiterConfig { samples_per_insert: 1.0, min_fill: 1, slack: f64::INFINITY };
-    let config = ReplayConfig { layout: LAYOUT, shards: 1, capacity: 100, rate_limiter, ..ReplayConfig::paper(1, 2) };
+    let config =
+        ReplayConfig { layout: LAYOUT, shards: 1, capacity: 100, rate_limiter, ..ReplayConfig::paper_sized(1, 2) };
     Replay::new(config).unwrap()
 }
 
-fn bandit() -> CentralBandit {
-    CentralBandit::new(4, 16, &BanditParameters::default(), 7)
+fn bandit() -> SharedBandit {
+    SharedBandit::new(4, 16, &BanditParameters::default(), 7)
 }
 
 #[test]
@@ -83,7 +84,7 @@ fn novelties(observations: &[u8]) -> Vec<StepRewards> {
 
 struct Game {
     env_actor: EnvActor,
-    bandit: CentralBandit,
+    bandit: SharedBandit,
     replay: Arc<Replay>,
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use support::{files, sources, train_watched};
 use tempfile::tempdir;
 use train::run::stop::Stop;
-use train::run::{Row, Rows, Value};
+use train::run::{MetricValue, Row, Rows};
 use train::runtime::status::RunStatus;
 
 /// Least number of frames of a short training.
@@ -92,7 +92,7 @@ fn values_stay_small_without_rewards() {
     let (status, rows, whole) = train("gym:skulls:Skulls-v0", &settings, 22_000, f64::INFINITY);
     assert_eq!(status.actor_score, Some(0.0));
     let values = rows.iter().rev().find_map(|row| match row.values.get("policy/q_mean") {
-        Some(Value::Vector(values)) => Some(values.clone()),
+        Some(MetricValue::Vector(values)) => Some(values.clone()),
         _ => None,
     });
     let values = values.unwrap();

@@ -209,7 +209,7 @@ fn trained_agent_plays_with_the_f_that_acted() {
         let checkpoint = Checkpoint::open(&path).unwrap();
         let trained = TrainedAgent::read(&checkpoint, &config, &observation, actions, Device::Cpu).unwrap();
         let mut weights = NamedTensors::new();
-        trained.published.embedding().unwrap().export(&mut weights).unwrap();
+        trained.published.embedding_network().unwrap().export(&mut weights).unwrap();
         assert!(f_of(&weights) == held, "{}", path.display());
     }
 }

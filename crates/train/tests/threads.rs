@@ -26,7 +26,7 @@ use train::runtime::published_parameters::PublishedParameters;
 use train::runtime::starting_point::StartingPoint;
 use train::runtime::status::RunStatus;
 use train::runtime::threads::Threads;
-use train::runtime::{AfterCopy, TrainingRuntime};
+use train::runtime::{AfterSnapshot, TrainingRuntime};
 
 /// Settings of a run that ends long before learning begins, however late it notices that it should end.
 const NO_LEARNING: [&str; 2] = ["replay.capacity=10000", "replay.minimum_fill=10000"];
@@ -89,14 +89,14 @@ fn resumed_run_holds_the_f_that_acted() {
         assert!(resumed.published.version > 0, "nothing was learned");
         assert_eq!(begun, f(&resumed));
         // Held until it is due.
-        resumed.published = resumed.agent.learner_loop.publish().unwrap();
+        resumed.published = resumed.agent.learner_loop.publish_parameters().unwrap();
         assert_eq!(begun, f(&resumed));
 
         // Due, but not published yet: the next publication replaces it, not the resume.
         config.intrinsic.embedding_every = 1;
         let mut resumed = assembly(&config, Some(&checkpoint));
         assert_eq!(begun, f(&resumed));
-        resumed.published = resumed.agent.learner_loop.publish().unwrap();
+        resumed.published = resumed.agent.learner_loop.publish_parameters().unwrap();
         let (version, newest) = f(&resumed);
         assert_eq!(version, resumed.published.version);
         assert_ne!(newest, begun.1);
@@ -260,7 +260,7 @@ fn failed_or_panicked_actor_ends_the_run_even_during_a_copy() {
         last: "it is tired".to_owned(),
     };
     let panics = || panic!("this panic belongs to the test");
-    let cases: [(Failure, &str); 2] = [(gave_up, "it is tired"), (panics, "the thread for an actor panicked")];
+    let cases: [(Failure, &str); 2] = [(gave_up, "it is tired"), (panics, "the actor thread panicked")];
     for (fail, expected) in cases {
         for copying in [false, true] {
             let sentence = within_patience(move || {
@@ -273,14 +273,14 @@ fn failed_or_panicked_actor_ends_the_run_even_during_a_copy() {
                 let mut runtime = Threads::start(assembly, &config, None).unwrap();
                 loop {
                     let outcome = if copying {
-                        runtime.copy(AfterCopy::Continue, &mut |_| {}).map(drop)
+                        runtime.snapshot(AfterSnapshot::Continue, &mut |_| {}).map(drop)
                     } else {
                         runtime.advance(&mut |_| {})
                     };
                     if let Err(error) = outcome {
                         if let TrainError::Environment(_) = error {
                             // The others, and this actor except for its episode, can still be saved.
-                            runtime.copy(AfterCopy::StayPaused, &mut |_| {}).unwrap();
+                            runtime.snapshot(AfterSnapshot::StayPaused, &mut |_| {}).unwrap();
                         }
                         return error.to_string();
                     }

@@ -16,7 +16,7 @@ use train::run::checkpoint::Checkpoint;
 use train::run::stop::Stop;
 use train::runtime::starting_point::StartingPoint;
 use train::runtime::status::RunStatus;
-use train::runtime::trainer;
+use train::runtime::trainer::{self, TrainingSetup};
 
 /// One test at a time: a worker process does not show which test started it.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -134,15 +134,15 @@ fn all_failures_of_an_abandoned_worker_are_reported() {
         };
         let directory = open(scratch.path(), run, name, &config);
         let mut listener = Listener { said: Vec::new(), seen };
-        let error =
-            trainer::train(&task(name), &config, &directory, StartingPoint::Nothing, &Stop::new(), &mut listener, None)
-                .unwrap_err();
+        let (task, from) = (&task(name), StartingPoint::Nothing);
+        let setup = TrainingSetup { task, config: &config, directory: &directory, from, remote: None };
+        let error = trainer::train(setup, &Stop::new(), &mut listener).unwrap_err();
         fs::remove_file(&sick).unwrap();
         assert!(error.to_string().contains("after 3 failures in a row"), "{error}");
         // The first failure in full, the second in the count at the end; the third is the error.
         let [first, summary] = &listener.said[..] else { panic!("{:?}", listener.said) };
         assert!(first.contains("exited with code 7"), "{first}");
-        assert_eq!(summary, "the same fault was repaired 2 times");
+        assert_eq!(summary, "recovered from the same fault 2 times");
     }
 }
 

@@ -25,7 +25,7 @@ config_schema::section! {
         table returns: ReturnsConfig;
         table loss: LossConfig;
         table optimizer: OptimizerConfig;
-        table intrinsic: IntrinsicConfig;
+        table intrinsic: IntrinsicTrainingConfig;
         table copies: CopiesConfig;
         table network: NetworkConfig;
     }
@@ -270,7 +270,7 @@ config_schema::choice! {
 
 config_schema::section! {
     /// Training of the networks of the intrinsic reward.
-    pub struct IntrinsicConfig {
+    pub struct IntrinsicTrainingConfig {
         /// Number of steps at the end of each sampled sequence that both networks train on, as in NGU.
         steps: usize = 5, integer(1, 65_536).unit("agent steps").silent();
         table action_prediction: ActionPredictionConfig;

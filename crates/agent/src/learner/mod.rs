@@ -133,7 +133,7 @@ pub struct Learner {
     /// On a GPU.
     streams: Option<Arc<LearnerStreams>>,
     /// Number of finished updates.
-    updates: u64,
+    finished_updates: u64,
     /// The update that was begun and not finished.
     pending: Option<PendingUpdate>,
     /// Draws the stochastic-depth masks.
@@ -183,7 +183,7 @@ impl Learner {
             target: TargetNetwork::new(target),
             ema,
             streams: LearnerStreams::new(device)?,
-            updates: 0,
+            finished_updates: 0,
             pending: None,
             random,
         })
@@ -191,7 +191,7 @@ impl Learner {
 
     /// Number of updates, including the pending one.
     pub fn updates(&self) -> u64 {
-        self.updates + u64::from(self.pending.is_some())
+        self.finished_updates + u64::from(self.pending.is_some())
     }
 
     /// A copy of the parameters for acting, including the pending update.

@@ -59,7 +59,7 @@ impl Learner {
             export(&mut optimizer, "second_moment.", second)?;
         }
         let scalars = LearnerScalars {
-            updates: self.updates,
+            updates: self.finished_updates,
             optimizer_steps: trainings.map(|training| training.optimizer.steps),
             td_scales: self.td_scales.clone(),
             rnd_errors: self.rnd_errors.clone(),
@@ -117,7 +117,7 @@ impl Learner {
             moments.extend([("first_moment.", first), ("second_moment.", second)]);
         }
         import(optimizer, &mut moments)?;
-        learner.updates = scalars.updates;
+        learner.finished_updates = scalars.updates;
         learner.td_scales = scalars.td_scales.clone();
         learner.rnd_errors = scalars.rnd_errors.clone();
         learner.random = scalars.random.clone();

@@ -175,7 +175,7 @@ impl Learner {
         let (f, rnd) = (&mut self.action_prediction, &mut self.rnd);
         let share = 1.0 - self.config.copies.ema_decay;
         let whole = Gate { apply, scale: None };
-        let update = self.updates + 1;
+        let update = self.finished_updates + 1;
         tch::no_grad(|| {
             for (part, clip) in self.networks.agent.parts().into_iter().zip(clips) {
                 let (average, gate) = (Some((&mut self.ema, share)), Gate { apply, scale: Some(clip) });
@@ -209,7 +209,7 @@ impl Learner {
         for training in [&mut self.agent, &mut self.action_prediction, &mut self.rnd] {
             training.optimizer.steps += 1;
         }
-        self.updates = received.report.update;
+        self.finished_updates = received.report.update;
         for (scale, td) in self.td_scales.iter_mut().zip(&received.td) {
             for (policy, (&moments, _)) in
                 td.moments.iter().zip(&td.steps).enumerate().filter(|(_, (_, steps))| **steps > 0.0)

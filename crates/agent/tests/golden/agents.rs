@@ -1,7 +1,7 @@
 //! R2D2, NGU and Agent57 as their presets make them, on small networks: forward pass, gradients, priorities and ten updates.
 
 use agent::batch::BatchTensors;
-use agent::config::IntrinsicConfig;
+use agent::config::IntrinsicTrainingConfig;
 use agent::learner::{Learner, ParameterSource};
 use agent::{AgentConfig, ObservationKind, ObservationSpec};
 use serde_json::Value;
@@ -26,7 +26,7 @@ fn config(case: &Case) -> AgentConfig {
     config.network.head_hidden = get(network, "hidden");
     config.network.intrinsic.convolutions = convolutions(&network["convolutions"]);
     // f and RND take no part: their input may be anything.
-    config.intrinsic = IntrinsicConfig { steps: 1, ..config.intrinsic };
+    config.intrinsic = IntrinsicTrainingConfig { steps: 1, ..config.intrinsic };
     config.optimizer.learning_rate = get(settings, "learning_rate");
     config.optimizer.clip_norm = get(settings, "clip_norm");
     config.copies.target_period = get(settings, "target_period");

@@ -1,7 +1,7 @@
 //! Properties that hold for every input, tested on seeded random ones.
 
 use agent::Random;
-use agent::bandit::{Bandit, BanditParameters};
+use agent::bandit::{BanditParameters, DiscountedUcb};
 use agent::intrinsic::{EpisodicMemory, EpisodicNovelty, Kernel, multiplier_of_error, nearest_by_scan, ngu_reward};
 use agent::loss::mixture_weight;
 use agent::moments::{BatchMoments, Moments};
@@ -339,7 +339,7 @@ fn the_bandit_stays_finite_and_tries_every_arm_for_any_returns() {
     let mut random = Random::seed_from_u64(8);
     for scale in [0.0, 1e-9, 1.0, 1e6, 1e99] {
         for arms in [1, 2, 16] {
-            let mut bandit = Bandit::new(arms, BanditParameters::default());
+            let mut bandit = DiscountedUcb::new(arms, BanditParameters::default());
             for _ in 0..2_000 {
                 let arm = bandit.choose([random.random::<f64>(), random.random::<f64>()]);
                 bandit.update(arm, scale * (2.0 * random.random::<f64>() - 1.0)).unwrap();

@@ -158,7 +158,7 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
 
 /// The paper's replay, with a rate limiter that never blocks.
 fn config(args: &ReplayArgs, observation_bytes: usize) -> ReplayConfig {
-    let mut config = ReplayConfig::paper(observation_bytes, 2 * 1024);
+    let mut config = ReplayConfig::paper_sized(observation_bytes, 2 * 1024);
     config.layout.trace = args.trace;
     config.layout.period = args.trace / 2;
     config.rate_limiter = RateLimiterConfig { samples_per_insert: 1.0, min_fill: 1, slack: f64::INFINITY };

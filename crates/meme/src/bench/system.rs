@@ -9,11 +9,13 @@ use clap::Args;
 use envs::EnvId;
 use serde::Serialize;
 use train::config::{Config, Device};
+use train::device::device;
 use train::run::stop::Stop;
 use train::run::{ExistingRun, RunDescription, RunDirectory};
+use train::runtime::starting_point::StartingPoint;
 use train::runtime::status::RunStatus;
 use train::runtime::timesheet::TimeShare;
-use train::runtime::trainer::{self, ProgressDisplay};
+use train::runtime::trainer::{self, ProgressDisplay, TrainingSetup};
 use train::runtime::usage::ResourceUsage;
 
 use super::{BenchDevice, text};
@@ -139,7 +141,7 @@ pub fn run(args: &SystemArgs) -> Result<()> {
     );
     config.run.frames = ENDLESS;
     set_threads(&config)?;
-    if let Some(warning) = preset_warning(&environment, &preset, trainer::device(&config)?) {
+    if let Some(warning) = preset_warning(&environment, &preset, device(&config)?) {
         console::warn(warning);
     }
     let scratch = tempfile::tempdir().context("cannot create a temporary directory")?;
@@ -156,7 +158,9 @@ pub fn run(args: &SystemArgs) -> Result<()> {
         progress: ProgressLine::new(),
         readings: Vec::new(),
     };
-    let outcome = trainer::rehearse(&install::task(environment)?, &config, &directory, &stop, &mut bench);
+    let (task, from) = (&install::task(environment)?, StartingPoint::Nothing);
+    let setup = TrainingSetup { task, config: &config, directory: &directory, from, remote: None };
+    let outcome = trainer::rehearse(setup, &stop, &mut bench);
     bench.progress.clear();
     outcome?;
     text::print(
@@ -259,8 +263,8 @@ impl ProgressDisplay for SystemBench {
         });
     }
 
-    fn say(&mut self, sentence: &str) {
-        self.progress.message(sentence);
+    fn message(&mut self, text: &str) {
+        self.progress.message(text);
     }
 }
 

@@ -9,7 +9,7 @@ use envs::EnvId;
 use envs::games::Game;
 use train::config::{ActionSet, Config};
 use train::run::history::{self, HistoryEntry};
-use train::run::{MetricsError, Row, Rows, RunFiles, Value};
+use train::run::{MetricValue, MetricsError, Row, Rows, RunFiles};
 
 use crate::chart::{Mark, Points};
 use crate::console;
@@ -109,7 +109,7 @@ impl Curves {
     pub fn vector(&self, metric: &str) -> Vec<Points> {
         let mut curves: Vec<Points> = Vec::new();
         for row in &self.rows {
-            let Some(Value::Vector(values)) = row.values.get(metric) else { continue };
+            let Some(MetricValue::Vector(values)) = row.values.get(metric) else { continue };
             curves.resize(curves.len().max(values.len()), Vec::new());
             for (curve, &value) in curves.iter_mut().zip(values) {
                 curve.push((row.frames as f64, value));
@@ -172,7 +172,7 @@ fn check_single_run(file: &Path, rows: &[Row]) -> Result<()> {
     let mut first = BTreeMap::new();
     for row in rows {
         for (metric, value) in &row.values {
-            let Value::Vector(values) = value else { continue };
+            let MetricValue::Vector(values) = value else { continue };
             let (count, frames) = *first.entry(metric).or_insert((values.len(), row.frames));
             if values.len() != count {
                 bail!(

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use envs::EnvId;
 use envs::games::Game;
 use train::config::Config;
-use train::run::{EVALUATION_SCORE, Row, Rows, RunDescription, RunFiles, Value};
+use train::run::{EVALUATION_SCORE, MetricValue, Row, Rows, RunDescription, RunFiles};
 
 use crate::chart::{Points, value_at};
 use crate::output::grouped;
@@ -132,7 +132,7 @@ impl ReportedRun {
 fn means<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<f64> {
     let mut sums: Vec<(f64, f64)> = Vec::new();
     for row in rows {
-        let Some(Value::Vector(values)) = row.values.get(TRACE) else { continue };
+        let Some(MetricValue::Vector(values)) = row.values.get(TRACE) else { continue };
         sums.resize(sums.len().max(values.len()), (0.0, 0.0));
         for ((sum, count), value) in sums.iter_mut().zip(values).filter(|(_, value)| value.is_finite()) {
             (*sum, *count) = (*sum + value, *count + 1.0);

@@ -61,7 +61,7 @@ impl SweepRun {
     /// The settings as `--set` takes them.
     pub fn set(&self) -> Result<Vec<String>> {
         let written = |(path, value): (&String, &Value)| {
-            let value = toml::Value::try_from(value).with_context(|| format!("{path} can't be {value}"))?;
+            let value = toml::Value::try_from(value).with_context(|| format!("{path} cannot be {value}"))?;
             Ok(format!("{path}={value}"))
         };
         self.settings.iter().map(written).collect()
@@ -258,7 +258,7 @@ mod tests {
         let mut outside = manifest("a", 1);
         outside.runs[0].name = "../../elsewhere".into();
         directory.write(&outside).unwrap();
-        assert!(directory.open().unwrap_err().to_string().contains("can't be named"));
+        assert!(directory.open().unwrap_err().to_string().contains("cannot be named"));
     }
 
     #[test]

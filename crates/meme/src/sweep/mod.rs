@@ -30,6 +30,7 @@ use crate::output;
 use crate::run_args::RUNS;
 
 /// Exit status of `meme sweep run` after a stop signal: the run is saved, and another attempt continues it.
+/// `python/meme_cluster/sweep.py` has the same number.
 const INTERRUPTED: u8 = 75;
 
 /// Arguments of `meme sweep`.
@@ -304,5 +305,14 @@ impl Summary {
         }
         console::message(format_args!("all {count} runs of sweep {name} finished"));
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn meme_cluster_knows_the_exit_status() {
+        let line = format!("\nINTERRUPTED = {}\n", super::INTERRUPTED);
+        assert!(include_str!("../../../../python/meme_cluster/sweep.py").contains(&line));
     }
 }

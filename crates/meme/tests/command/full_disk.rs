@@ -48,7 +48,8 @@ fn start_without_space_for_the_runs_files_leaves_nothing_behind() {
     let runs = Runs::new();
     // No space for the lock, then space for the lock but not for the config.
     for (limit, file) in [("0", "lock"), ("1", "config.toml")] {
-        let expected = format!("error: {} can't be written: File too large (os error 27)\n", runs.file(file).display());
+        let expected =
+            format!("error: {} cannot be written: File too large (os error 27)\n", runs.file(file).display());
         let Ended { status, said, .. } = train(&runs, "100", limit);
         assert_eq!((status.code(), said), (Some(1), expected.clone()));
         assert_eq!(fs::read_dir(runs.directory()).unwrap().count(), 0);

@@ -277,7 +277,7 @@ fn frame_budget_may_shrink_to_more_than_what_is_played() {
     assert_eq!(
         refuses(&runs, &["--frames", "100"]),
         format!(
-            "error: run run has played {played} frames already, so it can't end at 100; use a higher --frames to \
+            "error: run run has played {played} frames already, so it cannot end at 100; use a higher --frames to \
              train longer"
         )
     );
@@ -285,7 +285,7 @@ fn frame_budget_may_shrink_to_more_than_what_is_played() {
     let Ended { said, .. } = trains(&runs, &["--frames", &fewer]);
     assert!(said.contains(&format!(", up to {fewer} frames instead of {FOREVER}\n")), "{said}");
     assert!(fs::read_to_string(runs.file("config.toml.1")).unwrap().contains("frames = 1_000_000_000"));
-    assert!(refuses(&runs, &["--frames", "100"]).contains("so it can't end at 100"));
+    assert!(refuses(&runs, &["--frames", "100"]).contains("so it cannot end at 100"));
 }
 
 #[test]
@@ -391,7 +391,9 @@ fn removed_files_are_written_again() {
     process.send("INT");
     let Ended { status, said, .. } = process.end();
     assert!(status.success(), "{said}");
-    assert!(said.contains("warning: removed during training and written again: config.toml, run.json\n"));
+    for file in ["config.toml", "run.json"] {
+        assert!(said.contains(&format!("warning: {file} was removed during training; wrote it again\n")), "{said}");
+    }
     assert!(runs.rows().len() > 3);
     let more = runs.budget(100);
     let Ended { said, .. } = works(&mut runs.meme(&["train", "--resume", "run", "--frames", &more]));

@@ -7,14 +7,14 @@ use remote::proto::actor_message::Kind;
 use remote::proto::actors_client::ActorsClient;
 use remote::proto::{Act, ActorMessage, Hello, Operation};
 use remote::tls::{Identity, Trust};
-use remote::{ActorOptions, ActorPool, ConnectOptions, ListenOptions, Token, VERSION};
+use remote::{ActorOptions, ActorPool, ListenOptions, Token, VERSION};
 use tonic::transport::Endpoint;
 use tonic::{Code, Status};
+use train::environments::Task;
 use train::run::stop::Stop;
-use train::runtime::assembly::Task;
 
 use crate::fuzz::{append, conversation};
-use crate::support::{Actors, Learner, config, on_loopback, task, until};
+use crate::support::{Actors, Learner, config, connect_to, on_loopback, task, until};
 
 /// The answer to these messages of a client without token or TLS.
 fn answer(address: &str, messages: Vec<ActorMessage>) -> Status {
@@ -109,14 +109,14 @@ fn other_addresses_need_a_token_and_tls() {
     let error = remote::Listener::start(open, actors).map(drop).unwrap_err();
     assert_eq!(error.to_string(), "0.0.0.0:0 can be reached by other machines, so it needs a token and TLS");
 
-    let identity = Identity::keep(scratch.path()).unwrap();
+    let identity = Identity::read_or_create(scratch.path()).unwrap();
     let token = Token::new("a-token-of-some-length").unwrap();
     let trust = Some(Trust::Fingerprint(identity.fingerprint));
     let options =
         ListenOptions { address, token: Some(token.clone()), identity: Some(identity), run: "run".to_owned() };
     let learner = Learner::start(scratch.path(), &config(&["run.frames=1000000000"]), options);
     let address = format!("127.0.0.1:{}", learner.listener.address().port());
-    let with = |token: Option<Token>, trust: Option<Trust>| ConnectOptions { address: address.clone(), token, trust };
+    let with = |token: Option<Token>, trust: Option<Trust>| connect_to(address.clone(), token, trust);
     let actors = Actors::start(with(Some(token.clone()), trust.clone()), 2);
     until("they play", || learner.steps() > 50);
 
@@ -124,13 +124,13 @@ fn other_addresses_need_a_token_and_tls() {
         let refused = Actors::start(with(wrong, trust.clone()), 2).end().unwrap_err();
         assert_eq!(refused.to_string(), format!("the learner at {address} refused: wrong or missing token"));
     }
-    let other = Identity::keep(&scratch.path().join("other")).unwrap();
+    let other = Identity::read_or_create(&scratch.path().join("other")).unwrap();
     let unknown = Actors::start(with(Some(token.clone()), Some(Trust::Fingerprint(other.fingerprint))), 2);
     let expected = format!("the learner at {address} is not trusted: the certificate has the fingerprint ");
     let refused = unknown.end().unwrap_err().to_string();
     assert!(refused.starts_with(&expected), "{refused}");
     let plain = Actors::start(with(Some(token.clone()), None), 2);
-    let expected = "if it uses TLS, add --fingerprint or --ca";
+    let expected = "it ended the connection; trust it";
     until("it is refused", || plain.said.lock().unwrap().iter().any(|said| said.contains(expected)));
     plain.stop.request();
     plain.end().unwrap();
@@ -147,7 +147,7 @@ fn other_addresses_need_a_token_and_tls() {
 fn authority_without_a_certificate_is_refused_at_once() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("token");
-    Token::keep(&path).unwrap();
+    Token::read_or_create(&path).unwrap();
     let refused = Trust::read(&path).unwrap_err();
     assert_eq!(refused.to_string(), format!("{} has no certificate in PEM form", path.display()));
 }
@@ -156,7 +156,7 @@ fn authority_without_a_certificate_is_refused_at_once() {
 fn machine_that_cannot_run_the_environment_gives_up() {
     let scratch = tempfile::tempdir().unwrap();
     let learner = Learner::start(scratch.path(), &config(&["run.frames=1000000000"]), on_loopback());
-    let connect = ConnectOptions { address: learner.address(), token: None, trust: None };
+    let connect = connect_to(learner.address(), None, None);
     let options = ActorOptions { connect, environments: 2, patience: None };
     let without_python = |_: &str| Ok(Task { python: "/bin/false".into(), ..task("pong") });
     let refused = ActorPool::play(&options, &without_python, &Stop::new(), &|_| {}).unwrap_err();

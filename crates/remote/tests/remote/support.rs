@@ -5,15 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use remote::{ActorOptions, ActorPool, ConnectOptions, ListenOptions, Listener, RemoteError};
+use remote::tls::Trust;
+use remote::{ActorOptions, ActorPool, ConnectOptions, ListenOptions, Listener, RemoteError, TlsMismatch, Token};
 use train::config::{Config, Sources};
+use train::environments::Task;
 use train::run::stop::Stop;
 use train::run::{ExistingRun, RunDescription, RunDirectory};
-use train::runtime::assembly::Task;
 use train::runtime::remote_actors::RemoteActors;
 use train::runtime::resume;
 use train::runtime::status::RunStatus;
-use train::runtime::trainer::{self, ProgressDisplay};
+use train::runtime::trainer::{self, ProgressDisplay, TrainingSetup};
 
 /// How long to wait for something that should take a moment, however busy the machine is.
 const LONG: Duration = Duration::from_secs(180);
@@ -74,8 +75,8 @@ struct Said(Arc<Mutex<Vec<String>>>);
 
 impl ProgressDisplay for Said {
     fn status(&mut self, _: &RunStatus) {}
-    fn say(&mut self, sentence: &str) {
-        self.0.lock().unwrap().push(sentence.to_owned());
+    fn message(&mut self, text: &str) {
+        self.0.lock().unwrap().push(text.to_owned());
     }
 }
 
@@ -94,8 +95,9 @@ impl Learner {
                 let text = config.to_toml().unwrap();
                 let (directory, _) = RunDirectory::open(&root, "run", ExistingRun::Resume, description, &text).unwrap();
                 let from = resume::newest_checkpoint(&directory, &config, &mut |_| {})?;
-                let task = task("catch");
-                trainer::train(&task, &config, &directory, from.into(), &stop, &mut display, Some(actors))
+                let (task, from, remote) = (&task("catch"), from.into(), Some(actors));
+                let setup = TrainingSetup { task, config: &config, directory: &directory, from, remote };
+                trainer::train(setup, &stop, &mut display)
             }
         };
         Self { actors, listener, stop, said, thread: thread::spawn(train) }
@@ -158,10 +160,19 @@ impl Actors {
     }
 
     pub fn plain(learner: &Learner, environments: usize) -> Self {
-        Self::start(ConnectOptions { address: learner.address(), token: None, trust: None }, environments)
+        Self::start(connect_to(learner.address(), None, None), environments)
     }
 
     pub fn end(self) -> Result<(), RemoteError> {
         self.thread.join().unwrap()
     }
+}
+
+/// Options of an actor that connects to this address.
+pub fn connect_to(address: String, token: Option<Token>, trust: Option<Trust>) -> ConnectOptions {
+    let advice = |mismatch| match mismatch {
+        TlsMismatch::PerhapsRequired => "trust it",
+        TlsMismatch::NotUsed => "do not trust it",
+    };
+    ConnectOptions { address, token, trust, advice }
 }

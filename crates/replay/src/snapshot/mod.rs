@@ -22,8 +22,8 @@ use crate::writer::WriterState;
 const MAGIC: &[u8; 8] = b"MEMEREPL";
 const VERSION: u32 = 4;
 
-/// Sequences that a shard may have received in all: far more than ever will be.
-const MOST_INSERTED: u64 = 1 << 60;
+/// Maximum number of sequences that a shard may have received in all: far more than ever will be.
+const MAX_INSERTED: u64 = 1 << 60;
 
 /// Why a snapshot was refused.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +47,7 @@ pub enum SnapshotError {
     #[error("the replay snapshot is damaged: its hash is wrong")]
     Hash,
     /// Reading failed.
-    #[error("the replay snapshot can't be read: {0}")]
+    #[error("the replay snapshot cannot be read: {0}")]
     Read(io::Error),
     /// The file continues after its last record.
     #[error("the replay snapshot continues after its end")]
@@ -179,7 +179,7 @@ fn read_head(file: &mut impl Read) -> Parsed<()> {
 fn read_shard<R: Read>(records: &mut RecordReader<R>, config: &ReplayConfig, index: usize) -> Parsed<Shard> {
     let (oldest, count): (u64, usize) = records.get()?;
     let impossible = |what, value: String| Err(SnapshotError::Content { what, value });
-    if oldest > MOST_INSERTED {
+    if oldest > MAX_INSERTED {
         return impossible("number of a sequence", oldest.to_string());
     }
     if count > config.shard_capacity(index) {
@@ -209,7 +209,7 @@ mod tests {
     use crate::{Layout, RateLimiterConfig, ReplayError, Sampler, SequenceBatch, SequenceStart, Step, Writer};
 
     fn config() -> ReplayConfig {
-        let mut config = ReplayConfig::paper(1, 1);
+        let mut config = ReplayConfig::paper_sized(1, 1);
         config.layout = Layout { observation_bytes: 9, embedding: 0, state: 1, trace: 4, period: 2 };
         (config.shards, config.capacity) = (1, 8);
         config.rate_limiter = RateLimiterConfig { samples_per_insert: 1.0, min_fill: 1, slack: f64::INFINITY };

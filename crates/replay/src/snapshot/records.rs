@@ -117,7 +117,7 @@ impl<R: Read> RecordReader<R> {
         self.file.read_exact(&mut length).map_err(unreadable)?;
         self.hash.update(&length);
         let length = u32::from_le_bytes(length) as usize;
-        check("length of a record", length, length <= most_record(&self.layout))?;
+        check("length of a record", length, length <= max_record_bytes(&self.layout))?;
         self.record.resize(length, 0);
         self.file.read_exact(&mut self.record).map_err(unreadable)?;
         self.hash.update(&self.record);
@@ -171,7 +171,7 @@ impl<R: Read> RecordReader<R> {
         let steps = chunk.steps as usize;
         check("number of steps of a chunk", steps, (1..=self.layout.period).contains(&steps))?;
         let plain = chunk.streams.iter().map(|&length| length as usize).sum();
-        check("size of a chunk's tiles", plain, plain <= steps * tiles::most_bytes(self.layout.observation_bytes))?;
+        check("size of a chunk's tiles", plain, plain <= steps * tiles::max_bytes(self.layout.observation_bytes))?;
         let (frames, columns) = (chunk.frames.len(), chunk.columns.len());
         check("size of a chunk's frames", frames, frames <= zstd_safe::compress_bound(plain))?;
         let plain = ChunkColumns::bytes(steps, &self.layout);
@@ -203,7 +203,7 @@ impl<R: Read> RecordReader<R> {
         check("size of a frame", frame.len(), frame.len() == self.layout.observation_bytes)?;
         let steps = (*observations % self.layout.period as u64) as usize;
         let bytes: usize = tiles.streams().iter().map(Vec::len).sum();
-        check("size of an open chunk's tiles", bytes, bytes <= steps * tiles::most_bytes(frame.len()))?;
+        check("size of an open chunk's tiles", bytes, bytes <= steps * tiles::max_bytes(frame.len()))?;
         let actions = columns.action.len();
         check("number of actions of an open chunk", actions, actions == steps)?;
         for column in columns.scalars() {
@@ -233,8 +233,8 @@ fn unreadable(error: io::Error) -> SnapshotError {
 }
 
 /// The longest valid record: an open chunk of incompressible frames, with varints at their longest, or a sequence.
-fn most_record(layout: &Layout) -> usize {
-    let frames = (layout.period + 1) * (tiles::most_bytes(layout.observation_bytes) + 64);
+fn max_record_bytes(layout: &Layout) -> usize {
+    let frames = (layout.period + 1) * (tiles::max_bytes(layout.observation_bytes) + 64);
     2 * (frames + ChunkColumns::bytes(layout.period + 1, layout) + 4 * layout.state) + 4_096
 }
 

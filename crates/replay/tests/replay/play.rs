@@ -36,7 +36,7 @@ pub const UNLIMITED: RateLimiterConfig =
 
 /// Small sizes, one shard, no limiter.
 pub fn small_config() -> ReplayConfig {
-    let mut config = ReplayConfig::paper(12, 4);
+    let mut config = ReplayConfig::paper_sized(12, 4);
     config.layout = Layout { observation_bytes: 12, embedding: 3, state: 4, trace: 6, period: 3 };
     config.shards = 1;
     config.capacity = 50;

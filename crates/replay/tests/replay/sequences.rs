@@ -5,7 +5,7 @@ use replay::{Layout, Replay, ReplayConfig, Sampler, Writer};
 
 fn random_config(chance: &mut Chance) -> ReplayConfig {
     let trace = 2 + chance.below(30);
-    let mut config = ReplayConfig::paper(1, 1);
+    let mut config = ReplayConfig::paper_sized(1, 1);
     config.layout = Layout {
         observation_bytes: 1 + chance.below(200),
         embedding: chance.below(5),

@@ -6,7 +6,7 @@ use serde::de::IntoDeserializer;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 use toml::{Spanned, Value};
 
-use super::problem::Fault;
+use super::problem::ConfigFault;
 
 /// A value as it was written, not yet checked against any field.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,26 +20,26 @@ pub struct Entry {
 }
 
 /// Returns the values of a TOML text, or every syntax error with its line.
-pub fn read_text(text: &str) -> Result<Vec<Entry>, Vec<(usize, Fault)>> {
+pub fn read_text(text: &str) -> Result<Vec<Entry>, Vec<(usize, ConfigFault)>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if !errors.is_empty() {
         let mut faults: Vec<_> = errors.iter().map(|error| syntax_fault(text, error)).collect();
         faults.sort_by_key(|(line, _)| *line);
         return Err(faults);
     }
-    let mut split = Split::new(text);
-    split.table("", table.into_inner());
+    let mut found = EntryCollector::new(text);
+    found.table("", table.into_inner());
     // Tables are sorted by key; people read from top to bottom.
-    split.entries.sort_by_key(|entry| entry.line);
-    if split.faults.is_empty() { Ok(split.entries) } else { Err(split.faults) }
+    found.entries.sort_by_key(|entry| entry.line);
+    if found.faults.is_empty() { Ok(found.entries) } else { Err(found.faults) }
 }
 
 /// Returns the value of a setting, or the values of its inline table.
-pub fn read_setting(setting: &str) -> Result<Vec<Entry>, Fault> {
-    let (path, text) = setting.split_once('=').ok_or(Fault::NotASetting)?;
+pub fn read_setting(setting: &str) -> Result<Vec<Entry>, ConfigFault> {
+    let (path, text) = setting.split_once('=').ok_or(ConfigFault::NotASetting)?;
     let (path, text) = (path.trim(), text.trim());
     if path.is_empty() || text.is_empty() {
-        return Err(Fault::NotASetting);
+        return Err(ConfigFault::NotASetting);
     }
     let value = match DeValue::parse(text) {
         Ok(value) => value,
@@ -49,23 +49,21 @@ pub fn read_setting(setting: &str) -> Result<Vec<Entry>, Fault> {
         }
         Err(error) => return Err(syntax_fault(text, &error).1),
     };
-    let mut split = Split::new(text);
-    split.value(one_line(path), value);
-    split.faults.pop().map_or(Ok(split.entries), |(_, fault)| Err(fault))
+    let mut found = EntryCollector::new(text);
+    found.value(one_line(path), value);
+    found.faults.pop().map_or(Ok(found.entries), |(_, fault)| Err(fault))
 }
 
-/// The values of a text, split so far, and those that cannot be represented.
-struct Split {
-    /// Where each line begins, after the first.
+/// The values found so far, and those that cannot be represented.
+struct EntryCollector {
     starts: Vec<usize>,
     entries: Vec<Entry>,
-    faults: Vec<(usize, Fault)>,
+    faults: Vec<(usize, ConfigFault)>,
 }
 
-impl Split {
+impl EntryCollector {
     fn new(text: &str) -> Self {
-        let starts = text.match_indices('\n').map(|(end, _)| end + 1).collect();
-        Self { starts, entries: Vec::new(), faults: Vec::new() }
+        Self { starts: line_starts(text), entries: Vec::new(), faults: Vec::new() }
     }
 
     fn table(&mut self, section: &str, table: DeTable<'_>) {
@@ -76,14 +74,14 @@ impl Split {
     }
 
     fn value(&mut self, path: String, value: Spanned<DeValue<'_>>) {
-        let line = self.starts.partition_point(|&start| start <= value.span().start) + 1;
+        let line = line_at(&self.starts, value.span().start);
         match value.into_inner() {
             // An empty table stays a value, so that an unknown one is reported.
             DeValue::Table(table) if !table.is_empty() => self.table(&path, table),
             value => match Value::deserialize(ValueDeserializer::from(Spanned::new(0..0, value)).into_deserializer()) {
                 Ok(value) => self.entries.push(Entry { path, value, line }),
                 // TOML allows integers beyond 64 bits; values can't hold them.
-                Err(error) => self.faults.push((line, Fault::Syntax(format!("{path}: {}", message(&error))))),
+                Err(error) => self.faults.push((line, ConfigFault::Syntax(format!("{path}: {}", message(&error))))),
             },
         }
     }
@@ -95,17 +93,23 @@ fn shown_key(key: &str) -> String {
     if plain { key.to_owned() } else { format!("{key:?}") }
 }
 
-fn syntax_fault(text: &str, error: &toml::de::Error) -> (usize, Fault) {
-    let line = line_at(text, error.span().map_or(0, |span| span.start));
-    (line, Fault::Syntax(message(error)))
+fn syntax_fault(text: &str, error: &toml::de::Error) -> (usize, ConfigFault) {
+    let line = line_at(&line_starts(text), error.span().map_or(0, |span| span.start));
+    (line, ConfigFault::Syntax(message(error)))
 }
 
 fn message(error: &toml::de::Error) -> String {
     shortened(&one_line(error.message()))
 }
 
-fn line_at(text: &str, byte: usize) -> usize {
-    text.bytes().take(byte).filter(|&b| b == b'\n').count() + 1
+/// Returns where each line begins, after the first.
+fn line_starts(text: &str) -> Vec<usize> {
+    text.match_indices('\n').map(|(end, _)| end + 1).collect()
+}
+
+/// Returns the line of a byte, counted from 1.
+fn line_at(starts: &[usize], byte: usize) -> usize {
+    starts.partition_point(|&start| start <= byte) + 1
 }
 
 #[cfg(test)]
@@ -134,7 +138,7 @@ mod tests {
     fn every_syntax_error_is_reported_with_its_line() {
         let faults = read_text("a = \nb = 1\nc = [1 2]\nb = 2\n[d\n").unwrap_err();
         assert_eq!(faults.iter().map(|(line, _)| *line).collect::<Vec<_>>(), [1, 3, 4, 5], "{faults:?}");
-        assert!(faults.iter().all(|(_, fault)| matches!(fault, Fault::Syntax(_))));
+        assert!(faults.iter().all(|(_, fault)| matches!(fault, ConfigFault::Syntax(_))));
     }
 
     #[test]
@@ -167,11 +171,11 @@ mod tests {
     #[test]
     fn malformed_settings_are_refused() {
         for setting in ["", "=", "trace", "=20", "trace=", "replay.trace= "] {
-            assert_eq!(read_setting(setting), Err(Fault::NotASetting), "{setting:?}");
+            assert_eq!(read_setting(setting), Err(ConfigFault::NotASetting), "{setting:?}");
         }
         for setting in ["x=[1,", "x=1 2", "x=1\ny=2", "x=\"a", "x={", "x=1 # y"] {
             let refused = read_setting(setting);
-            assert!(matches!(refused, Err(Fault::Syntax(_))), "{setting:?} {refused:?}");
+            assert!(matches!(refused, Err(ConfigFault::Syntax(_))), "{setting:?} {refused:?}");
         }
     }
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use toml::{Table, Value};
 
 use super::layer::{Entry, read_setting, read_text};
-use super::problem::{ConfigError, Fault, Origin, Problem};
+use super::problem::{ConfigError, ConfigFault, ConfigProblem, Origin};
 use super::{CONFIG_FILE, Config, fields, rules};
 use crate::run::regular_file;
 use crate::suggestion::{suggest_path, suggest_word};
@@ -37,7 +37,7 @@ pub const PRESETS: &[Preset] = presets!["paper", "quick", "cpu", "tiny", "r2d2",
 pub const AGENTS: &[&str] = &["r2d2", "ngu", "agent57"];
 
 /// Fields, or sections of them, that are sizes: those of an agent's preset give way to those of another size.
-const SIZES: &[&str] = &[
+const SIZE_FIELDS: &[&str] = &[
     "run",
     "env.resize",
     "env.frame_stack",
@@ -67,7 +67,7 @@ const SIZES: &[&str] = &[
 ];
 
 /// Fields that an agent keeps in every size: how much novelty counts is part of what it is.
-const KEPT: &[&str] = &["agent.policies.beta_max"];
+const SIZE_INDEPENDENT_FIELDS: &[&str] = &["agent.policies.beta_max"];
 
 /// The files that a preset's name stands for, in their order: that of a size, of an agent, or of both (`agent57-tiny`).
 pub fn presets_of(name: &str) -> Option<Vec<&'static Preset>> {
@@ -80,8 +80,8 @@ pub fn presets_of(name: &str) -> Option<Vec<&'static Preset>> {
     find(name).map(|preset| vec![preset]).or_else(both)
 }
 
-/// Problems for which the field that was probably meant is looked up.
-const MOST_SUGGESTIONS: usize = 100;
+/// Maximum number of problems for which the field that was probably meant is looked up.
+const MAX_SUGGESTIONS: usize = 100;
 
 /// What a user gave. Later sources override earlier ones.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -96,13 +96,13 @@ pub struct Sources {
 
 /// A checked config, and where each of its values was written.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Effective {
+pub struct EffectiveConfig {
     /// The config.
     pub config: Config,
     pub(super) origins: BTreeMap<&'static str, Origin>,
 }
 
-impl Effective {
+impl EffectiveConfig {
     /// Returns where the value of a field was written.
     pub fn origin(&self, path: &str) -> &Origin {
         self.origins.get(path).unwrap_or(&Origin::Default)
@@ -111,7 +111,7 @@ impl Effective {
 
 impl Sources {
     /// Layers the sources and checks the result; on failure, lists everything that is wrong.
-    pub fn load(&self) -> Result<Effective, ConfigError> {
+    pub fn load(&self) -> Result<EffectiveConfig, ConfigError> {
         let mut layers = Layers::over(&Config::default())?;
         if let Some(name) = &self.preset {
             let origin = |line| Origin::Preset { name: shortened(&one_line(name)), line };
@@ -123,14 +123,14 @@ impl Sources {
                         if i == 0 {
                             layers.add_text(preset.text, &[], origin);
                         } else {
-                            layers.reset(SIZES)?;
-                            layers.add_text(preset.text, KEPT, origin);
+                            layers.reset(SIZE_FIELDS)?;
+                            layers.add_text(preset.text, SIZE_INDEPENDENT_FIELDS, origin);
                         }
                     }
                 }
                 None => layers.report(
                     origin(None),
-                    Fault::UnknownPreset {
+                    ConfigFault::UnknownPreset {
                         known: names().collect::<Vec<_>>().join(", "),
                         suggestion: suggest_word(name, names()),
                     },
@@ -142,7 +142,7 @@ impl Sources {
     }
 
     /// Layers file and settings over a config, such as that of a run, and checks the result.
-    pub fn load_over(&self, base: &Config) -> Result<Effective, ConfigError> {
+    pub fn load_over(&self, base: &Config) -> Result<EffectiveConfig, ConfigError> {
         let mut layers = Layers::over(base)?;
         self.add_changes(&mut layers);
         layers.finish()
@@ -176,7 +176,7 @@ impl Config {
 struct Layers {
     values: Table,
     origins: BTreeMap<&'static str, Origin>,
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
 }
 
 impl Layers {
@@ -200,8 +200,8 @@ impl Layers {
         Ok(())
     }
 
-    fn report(&mut self, origin: Origin, fault: Fault) {
-        self.problems.push(Problem { origin, fault });
+    fn report(&mut self, origin: Origin, fault: ConfigFault) {
+        self.problems.push(ConfigProblem { origin, fault });
     }
 
     fn add_file(&mut self, path: &Path) {
@@ -209,7 +209,7 @@ impl Layers {
         let text = regular_file::read(path).map_err(|error| error.to_string());
         match text.and_then(|bytes| String::from_utf8(bytes).map_err(|_| "it is not UTF-8 text".to_owned())) {
             Ok(text) => self.add_text(&text, &[], |line| origin(Some(line))),
-            Err(error) => self.report(origin(None), Fault::Unreadable(error)),
+            Err(error) => self.report(origin(None), ConfigFault::Unreadable(error)),
         }
     }
 
@@ -237,11 +237,11 @@ impl Layers {
             let suggest =
                 || paths().find(|field| below(field, &path).is_some()).or_else(|| suggest_path(&path, paths()));
             // Nobody reads hundreds of suggestions, and each takes a while.
-            let suggestion = (self.problems.len() < MOST_SUGGESTIONS).then(suggest).flatten();
-            self.report(origin, Fault::Unknown { path: shortened(&path), suggestion });
+            let suggestion = (self.problems.len() < MAX_SUGGESTIONS).then(suggest).flatten();
+            self.report(origin, ConfigFault::Unknown { path: shortened(&path), suggestion });
         } else if value != Value::Table(Table::new()) {
             inside.dedup();
-            self.report(origin, Fault::Section { path, fields: inside.join(", "), found: shown(&value) });
+            self.report(origin, ConfigFault::Section { path, fields: inside.join(", "), found: shown(&value) });
         }
     }
 
@@ -261,25 +261,25 @@ impl Layers {
                     _ => None,
                 };
                 let expected = field.kind.to_string();
-                self.report(origin, Fault::Invalid { path: &field.path, found, expected, suggestion });
+                self.report(origin, ConfigFault::Invalid { path: &field.path, found, expected, suggestion });
             }
         }
     }
 
     /// Returns the config if nothing was wrong and its values work together.
-    fn finish(mut self) -> Result<Effective, ConfigError> {
+    fn finish(mut self) -> Result<EffectiveConfig, ConfigError> {
         match Config::deserialize(self.values.clone()) {
             Ok(config) => {
                 for broken in rules::broken(&config) {
                     let origin = self.latest_origin(&broken.fields);
-                    self.report(origin, Fault::Rule(broken.what));
+                    self.report(origin, ConfigFault::Rule(broken.what));
                 }
                 if self.problems.is_empty() {
-                    return Ok(Effective { config, origins: self.origins });
+                    return Ok(EffectiveConfig { config, origins: self.origins });
                 }
             }
             // Unreachable while every range fits the type of its field.
-            Err(error) => self.report(Origin::Default, Fault::Syntax(one_line(error.message()))),
+            Err(error) => self.report(Origin::Default, ConfigFault::Syntax(one_line(error.message()))),
         }
         Err(ConfigError::Invalid(self.problems))
     }
@@ -315,7 +315,7 @@ mod tests {
 
     use super::*;
 
-    fn load(preset: &str) -> Effective {
+    fn load(preset: &str) -> EffectiveConfig {
         Sources { preset: Some(preset.to_owned()), ..Sources::default() }.load().unwrap()
     }
 

@@ -20,8 +20,8 @@ use config_schema::{FlatField, FlatSection, Schema};
 pub use config_schema::{Kind, Paper};
 pub use replay::ReplaySection;
 
-pub use load::{AGENTS, Effective, PRESETS, Preset, Sources, presets_of};
-pub use problem::{ConfigError, Fault, Origin, Problem};
+pub use load::{AGENTS, EffectiveConfig, PRESETS, Preset, Sources, presets_of};
+pub use problem::{ConfigError, ConfigFault, ConfigProblem, Origin};
 pub use sections::{
     ActionSet, ActorsConfig, CheckpointConfig, Device, EnvConfig, EvaluationConfig, EvaluationRefresh, InferenceConfig,
     IntrinsicConfig, LearnerConfig, MetricsConfig, RunConfig,

@@ -44,16 +44,16 @@ impl fmt::Display for Origin {
 /// One thing that is wrong, as one line.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{origin}: {fault}")]
-pub struct Problem {
+pub struct ConfigProblem {
     /// Where it was written.
     pub origin: Origin,
     /// What is wrong.
-    pub fault: Fault,
+    pub fault: ConfigFault,
 }
 
 /// What can be wrong with a config.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Fault {
+pub enum ConfigFault {
     /// The path names neither a field nor a section.
     #[error("unknown field {path}{}", did_you_mean(*.suggestion))]
     Unknown {
@@ -63,7 +63,7 @@ pub enum Fault {
         suggestion: Option<&'static str>,
     },
     /// A section was given a value.
-    #[error("{path} is a section with the fields {fields}; it can't be {found}")]
+    #[error("{path} is a section with the fields {fields}; it cannot be {found}")]
     Section {
         /// The section.
         path: String,
@@ -91,7 +91,7 @@ pub enum Fault {
     #[error("invalid TOML: {0}")]
     Syntax(String),
     /// The file can't be read.
-    #[error("can't be read: {0}")]
+    #[error("cannot be read: {0}")]
     Unreadable(String),
     /// The end of the file is missing.
     #[error("it was cut off: {field} is missing")]
@@ -116,16 +116,16 @@ pub enum Fault {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// Everything that is wrong, one line each.
-    #[error("{}", .0.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n"))]
-    Invalid(Vec<Problem>),
+    #[error("{}", .0.iter().map(ConfigProblem::to_string).collect::<Vec<_>>().join("\n"))]
+    Invalid(Vec<ConfigProblem>),
     /// A config made in code holds a number that TOML can't represent.
-    #[error("the config can't be written as TOML: {0}")]
+    #[error("the config cannot be written as TOML: {0}")]
     NoToml(#[from] toml::ser::Error),
 }
 
 impl ConfigError {
     /// Returns what is wrong with the config; empty for other errors.
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[ConfigProblem] {
         match self {
             Self::Invalid(problems) => problems,
             Self::NoToml(_) => &[],

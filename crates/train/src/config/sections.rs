@@ -72,8 +72,8 @@ config_schema::section! {
         step_limit_seconds: f64 = 30.0, number(0.001, 86_400.0).unit("s").changeable();
         /// Time limit of starting, resetting, saving and restoring a worker. A worker that exceeds it is replaced.
         start_limit_seconds: f64 = 120.0, number(0.001, 86_400.0).unit("s").changeable();
-        /// Number of failures of a worker without a step in between after which training stops. Ten times as many
-        /// without an episode in between stop it too.
+        /// Consecutive failures without a step after which training stops; ten times as many without a finished episode
+        /// also stop it.
         failure_limit: u32 = 3, integer(1, 1000).unit("failures").changeable();
     }
 }
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn replay_sizes_match_the_paper() {
         let ours = Config::default().replay_for(33_600, 2048, 0);
-        let paper = replay::ReplayConfig::paper(33_600, 2048);
+        let paper = replay::ReplayConfig::paper_sized(33_600, 2048);
         assert_eq!((ours.layout, ours.shards, ours.capacity), (paper.layout, paper.shards, paper.capacity));
         assert_eq!(ours.priority_exponent, paper.priority_exponent);
         assert_eq!(ours.importance_exponent, paper.importance_exponent);

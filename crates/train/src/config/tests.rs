@@ -31,7 +31,7 @@ fn file(directory: &TempDir, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
 }
 
 fn problems(sources: &Sources) -> Vec<String> {
-    sources.load().unwrap_err().problems().iter().map(Problem::to_string).collect()
+    sources.load().unwrap_err().problems().iter().map(ConfigProblem::to_string).collect()
 }
 
 /// Paths of all values in a table; lists are values.
@@ -184,7 +184,7 @@ fn structs_can_hold_every_value_in_range() {
                 }
                 Err(error) => {
                     for problem in error.problems() {
-                        assert!(matches!(problem.fault, Fault::Rule(_)), "{setting}: {problem}");
+                        assert!(matches!(problem.fault, ConfigFault::Rule(_)), "{setting}: {problem}");
                     }
                 }
             }
@@ -272,7 +272,7 @@ fn all_problems_of_all_layers_are_reported_at_once() {
         format!("{name}, line 11: run.device is \"cdua\"; it must be one of auto, cpu, cuda; did you mean cuda?"),
         "lerner.batch_size=3: unknown field lerner.batch_size; did you mean learner.batch_size?".to_owned(),
         "agent=4: agent is a section with the fields policies, returns, loss, optimizer, intrinsic, copies, network; \
-         it can't be 4"
+         it cannot be 4"
             .to_owned(),
         "replay.trace: expected path=value, for example learner.batch_size=32".to_owned(),
         format!(
@@ -293,13 +293,13 @@ fn missing_files_and_presets_are_reported() {
             "preset papr: unknown preset; available: paper, quick, cpu, tiny, r2d2, ngu, agent57; did you mean \
              paper?"
                 .to_owned(),
-            format!("{}: can't be read: No such file or directory (os error 2)", missing.display()),
+            format!("{}: cannot be read: No such file or directory (os error 2)", missing.display()),
         ]
     );
     let latin = file(&directory, "latin.toml", [b'a', 0xe4, b'\n']);
     assert_eq!(
         problems(&Sources { file: Some(latin.clone()), ..Sources::default() }),
-        [format!("{}: can't be read: it is not UTF-8 text", latin.display())]
+        [format!("{}: cannot be read: it is not UTF-8 text", latin.display())]
     );
     let torn = file(&directory, "torn.toml", "[replay]\ntrace = 3.\nperiod = \n");
     let found = problems(&Sources { file: Some(torn.clone()), ..Sources::default() });
@@ -333,7 +333,7 @@ fn config_made_in_code_is_checked_the_same_way() {
     let mut config = Config::default();
     config.run.seed = u64::MAX;
     let error = read_back(&config).unwrap_err().to_string();
-    assert!(error.starts_with("the config can't be written as TOML: "), "{error}");
+    assert!(error.starts_with("the config cannot be written as TOML: "), "{error}");
 }
 
 #[test]

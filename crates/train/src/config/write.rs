@@ -7,8 +7,8 @@ use config_schema::value_at;
 use serde::Serialize;
 use toml::{Table, Value};
 
-use super::load::{Effective, Sources};
-use super::problem::{ConfigError, Fault, Origin, Problem};
+use super::load::{EffectiveConfig, Sources};
+use super::problem::{ConfigError, ConfigFault, ConfigProblem, Origin};
 use super::{Config, SECTIONS, fields};
 
 impl Config {
@@ -26,14 +26,17 @@ impl Config {
         match fields().last() {
             Some(last) if *effective.origin(&last.path) == Origin::Default => {
                 let origin = Origin::File { path: path.to_owned(), line: None };
-                Err(ConfigError::Invalid(vec![Problem { origin, fault: Fault::CutOff { field: &last.path } }]))
+                Err(ConfigError::Invalid(vec![ConfigProblem {
+                    origin,
+                    fault: ConfigFault::CutOff { field: &last.path },
+                }]))
             }
             _ => Ok(effective.config),
         }
     }
 }
 
-impl Effective {
+impl EffectiveConfig {
     /// Returns all of it as TOML, with a note on the origin next to every value that is not a default.
     pub fn to_toml(&self, note: impl Fn(&Origin) -> String) -> Result<String, ConfigError> {
         toml_text(&self.config, |path| self.origins.get(path).map(&note))

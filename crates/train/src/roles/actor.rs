@@ -1,19 +1,20 @@
 //! The environments of one worker with their actor environments: what an actor or an evaluator runs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agent::acting::ObservationRows;
 use agent::intrinsic::DistanceMean;
 use envs::{EnvError, Environments, Step};
-use replay::{ReplayError, WriterState};
+use replay::WriterState;
 use serde::{Deserialize, Serialize};
 
+use crate::environments::environment_count;
 use crate::error::{Result, TrainError};
 use crate::roles::actor_env::{EnvActor, EnvActorState};
-use crate::roles::bandit::Policies;
+use crate::roles::bandit::PolicySource;
 use crate::roles::inference::Decide;
 use crate::roles::messages::{ActRequests, Position, Role};
-use crate::roles::step_writer::WriteOperation;
+use crate::roles::step_writer::{self, WriteOperation};
 use crate::runtime::events::Event;
 
 /// The environments of one worker, each with its actor environment.
@@ -39,12 +40,12 @@ pub struct Actor {
 
 /// What a checkpoint keeps of an actor, besides the writers' states.
 #[derive(Serialize, Deserialize)]
-pub struct SavedActor {
+pub struct ActorSnapshot {
     steps: u64,
-    env_actors: Vec<SavedEnvActor>,
+    env_actors: Vec<EnvActorSnapshot>,
 }
 
-impl SavedActor {
+impl ActorSnapshot {
     /// Number of environments.
     pub fn environments(&self) -> usize {
         self.env_actors.len()
@@ -52,7 +53,7 @@ impl SavedActor {
 }
 
 #[derive(Serialize, Deserialize)]
-struct SavedEnvActor {
+struct EnvActorSnapshot {
     state: EnvActorState,
     /// Absent where the environment can't be saved: its episode is lost.
     environment: Option<Vec<u8>>,
@@ -87,7 +88,7 @@ impl Actor {
     }
 
     /// Begins new episodes in all environments, none of which may be stepping, with this d²_m.
-    pub fn restart(&mut self, distances: DistanceMean, bandit: &dyn Policies) -> Result<()> {
+    pub fn restart(&mut self, distances: DistanceMean, bandit: &dyn PolicySource) -> Result<()> {
         self.environments.reset()?;
         self.env_actors.iter_mut().try_for_each(|env_actor| env_actor.restart(distances, bandit))
     }
@@ -126,7 +127,7 @@ impl Actor {
     pub fn resume(
         restored: RestoredEnvironments,
         observations: ObservationRows,
-        bandit: &dyn Policies,
+        bandit: &dyn PolicySource,
         mut resume: impl FnMut(EnvActorState) -> Result<EnvActor>,
     ) -> Result<Self> {
         let RestoredEnvironments { environments, steps, states, fault } = restored;
@@ -188,7 +189,7 @@ impl Actor {
 
     /// Takes the outcomes of a group's actions, if there are any; reports finished episodes and an actor's new
     /// positions.
-    pub fn absorb(&mut self, group: usize, bandit: &dyn Policies, on_event: &mut dyn FnMut(Event)) -> Result<()> {
+    pub fn absorb(&mut self, group: usize, bandit: &dyn PolicySource, on_event: &mut dyn FnMut(Event)) -> Result<()> {
         let size = self.environments.group_size();
         let bytes = self.environments.spec().observation_bytes();
         let steps = std::mem::take(&mut self.arrived[group]);
@@ -205,7 +206,9 @@ impl Actor {
             let is_new = position.filter(|&position| env_actor.visit(position));
             positions.extend(is_new.filter(|_| env_actor.spec.role == Role::Actor));
             let report = env_actor.take(step, last, bandit).inspect_err(|_| self.broken = true)?;
-            report.map(Event::Episode).into_iter().for_each(&mut *on_event);
+            if let Some(report) = report {
+                on_event(Event::Episode(report));
+            }
         }
         self.steps += steps.len() as u64;
         if !positions.is_empty() {
@@ -223,35 +226,43 @@ impl Actor {
     /// Inserts complete sequences into replay, waiting for the rate limiter at most `timeout` in all; returns whether
     /// none are left.
     pub fn flush(&mut self, timeout: Duration) -> Result<bool> {
-        let start = Instant::now();
-        for writer in self.env_actors.iter_mut().filter_map(|env_actor| env_actor.writer.as_mut()?.replay_mut()) {
-            match writer.flush(timeout.saturating_sub(start.elapsed())) {
-                Ok(()) => {}
-                Err(ReplayError::Timeout { .. }) => return Ok(false),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(true)
+        let writers = self.env_actors.iter_mut().filter_map(|env_actor| env_actor.writer.as_mut()?.replay_mut());
+        Ok(step_writer::flush(writers, timeout)?)
     }
 
     /// Returns what a checkpoint keeps, while no group is stepping. After an error the current episodes are lost, and
     /// nothing else.
-    pub fn save(&mut self) -> SavedActor {
+    pub fn snapshot(&mut self) -> ActorSnapshot {
         let size = self.environments.group_size();
         let mut env_actors = Vec::with_capacity(self.env_actors.len());
         for (i, env_actor) in self.env_actors.iter().enumerate() {
             // An environment that can't be saved, or whose worker was just lost, loses its episode.
             let environment = if self.broken { None } else { self.environments.save(i / size, i % size).ok() };
             let episodes = self.environments.episodes_begun(i / size, i % size);
-            env_actors.push(SavedEnvActor { state: env_actor.state.clone(), environment, episodes });
+            env_actors.push(EnvActorSnapshot { state: env_actor.state.clone(), environment, episodes });
         }
-        SavedActor { steps: self.steps, env_actors }
+        ActorSnapshot { steps: self.steps, env_actors }
     }
 
     /// The writers' states, in the order of the environments.
     pub fn writers(&self) -> Vec<WriterState> {
         self.env_actors.iter().filter_map(|env_actor| Some(env_actor.writer.as_ref()?.replay()?.state())).collect()
     }
+}
+
+/// Makes one actor per set; `new` makes the actor environment with an index.
+pub(crate) fn new_actors(
+    sets: Vec<Box<dyn Environments>>,
+    rows: Vec<ObservationRows>,
+    mut new: impl FnMut(usize) -> Result<EnvActor>,
+) -> Result<Vec<Actor>> {
+    let mut indices = 0..;
+    let actor = |(set, observations): (Box<dyn Environments>, ObservationRows)| {
+        let count = environment_count(set.as_ref());
+        let env_actors = indices.by_ref().take(count).map(&mut new).collect::<Result<_>>()?;
+        Actor::new(set, env_actors, observations)
+    };
+    sets.into_iter().zip(rows).map(actor).collect()
 }
 
 /// Environments restored from a saved actor, with the states of their actor environments.
@@ -268,8 +279,8 @@ impl RestoredEnvironments {
     /// or setup is an error: the agent has learned nothing about this one.
     ///
     /// This takes long where a game has to be replayed; sets can be restored in parallel.
-    pub fn new(mut environments: Box<dyn Environments>, saved: SavedActor) -> Result<Self> {
-        let SavedActor { steps, env_actors: saved } = saved;
+    pub fn new(mut environments: Box<dyn Environments>, saved: ActorSnapshot) -> Result<Self> {
+        let ActorSnapshot { steps, env_actors: saved } = saved;
         let size = environments.group_size();
         let configured = environments.groups() * size;
         if saved.len() != configured {
@@ -283,7 +294,7 @@ impl RestoredEnvironments {
         let mut lost = false;
         let mut refused: Option<(EnvError, usize)> = None;
         let mut states = Vec::with_capacity(saved.len());
-        for (i, SavedEnvActor { state, environment, episodes: _ }) in saved.into_iter().enumerate() {
+        for (i, EnvActorSnapshot { state, environment, episodes: _ }) in saved.into_iter().enumerate() {
             let restored =
                 environment.filter(|_| !lost).map(|bytes| environments.restore(i / size, i % size, &bytes)).transpose();
             let continues = match restored {

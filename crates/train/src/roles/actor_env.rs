@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::IntrinsicConfig;
 use crate::error::{Result, TrainError};
-use crate::roles::bandit::Policies;
+use crate::roles::bandit::PolicySource;
 use crate::roles::messages::{ActRequest, Decision, EpisodeReport, NoveltySums, Position, PreviousStep, Role};
 use crate::roles::step_writer::{SeenObservation, StepWriter, WriteOperation, WrittenStep};
 
@@ -45,7 +45,7 @@ pub struct EnvActorSpec {
     pub epsilon: f64,
     /// Whether the agent sees 0 instead of the game's rewards.
     pub hides_rewards: bool,
-    /// How it explores besides.
+    /// Exploration beyond ε-greedy.
     pub exploration: Exploration,
 }
 
@@ -130,12 +130,12 @@ impl EnvActor {
     pub fn new(
         spec: EnvActorSpec,
         intrinsic: &IntrinsicConfig,
-        embedding: usize,
+        embedding_length: usize,
         seed: u64,
         writer: Option<Writer>,
-        bandit: &dyn Policies,
+        bandit: &dyn PolicySource,
     ) -> Result<Self> {
-        let novelty = EpisodicNovelty::new(intrinsic.kernel.clone(), intrinsic.memory_capacity, embedding);
+        let novelty = EpisodicNovelty::new(intrinsic.kernel.clone(), intrinsic.memory_capacity, embedding_length);
         let novelty = novelty.map_err(|error| match error {
             // Validation rejects sizes that no machine can hold, so this machine lacks the memory.
             EpisodicMemoryError::Size { capacity, dimensions } => TrainError::NoRoomForEpisode { capacity, dimensions },
@@ -149,7 +149,7 @@ impl EnvActor {
             novelty,
             policy: bandit.choose(spec.role, spec.environment)?,
             first: true,
-            previous: PreviousStep::zeros(embedding),
+            previous: PreviousStep::zeros(embedding_length),
             pending: None,
             ended: None,
             sums: NoveltySums::default(),
@@ -194,20 +194,13 @@ impl EnvActor {
         requests.extend(ended.clone());
         // The writer opens an episode only with its first decision.
         let wants_state =
-            self.writer.as_ref().is_some_and(|writer| first && writer.wants_states() || writer.wants_start());
-        let EnvActorSpec { slot, role, .. } = self.spec;
-        let (previous, kept_blocks) = (previous.clone(), self.state.kept_blocks.clone());
-        requests.push(ActRequest {
-            slot,
-            role,
-            first,
-            last_observation: None,
-            row,
-            policy,
-            wants_state,
-            previous,
-            kept_blocks,
-        });
+            self.writer.as_ref().is_some_and(|writer| first && writer.stores_states() || writer.needs_state_now());
+        let request = self.act_request(policy, previous.clone(), self.state.kept_blocks.clone());
+        requests.push(ActRequest { first, row, wants_state, ..request });
+    }
+
+    fn act_request(&self, policy: usize, previous: PreviousStep, kept_blocks: Option<Vec<bool>>) -> ActRequest {
+        ActRequest::new(self.spec.slot, self.spec.role, policy, previous, kept_blocks)
     }
 
     /// Chooses the action for `observation`, taking as many decisions as were requested.
@@ -240,7 +233,7 @@ impl EnvActor {
         self.state.pending = Some(PendingAction {
             observation: observation.to_vec(),
             probability,
-            step: PreviousStep { action: action as i64, rewards, embedding: stored(&decision.embedding) },
+            step: PreviousStep { action: action as i64, rewards, embedding: decision.stored_embedding() },
             state: decision.state,
             version: decision.version,
         });
@@ -261,9 +254,9 @@ impl EnvActor {
         &mut self,
         step: &Step,
         last: impl FnOnce() -> Vec<u8>,
-        bandit: &dyn Policies,
+        bandit: &dyn PolicySource,
     ) -> Result<Option<EpisodeReport>> {
-        let EnvActorSpec { role, environment, slot, hides_rewards, .. } = self.spec;
+        let EnvActorSpec { role, environment, hides_rewards, .. } = self.spec;
         let mut pending = self.state.pending.take().ok_or(TrainError::MissingDecision)?;
         pending.step.rewards.extrinsic = if hides_rewards { 0.0 } else { step.reward as f32 };
         let report = self.state.report.take();
@@ -297,31 +290,20 @@ impl EnvActor {
         if self.writer.is_none() {
             return Ok(Some(ended));
         }
-        let (last_observation, previous) = (Some(last()), pending.step);
-        self.state.ended = Some(ActRequest {
-            slot,
-            role,
-            first: false,
-            last_observation,
-            row: 0,
-            policy,
-            wants_state: false,
-            previous,
-            kept_blocks,
-        });
+        self.state.ended = Some(self.act_request(policy, pending.step, kept_blocks).for_last(last()));
         self.state.report = Some(ended);
         Ok(report)
     }
 
     /// Forgets the current episode and begins the next one with this d²_m, as an evaluator does for an evaluation.
-    pub fn restart(&mut self, distances: DistanceMean, bandit: &dyn Policies) -> Result<()> {
+    pub fn restart(&mut self, distances: DistanceMean, bandit: &dyn PolicySource) -> Result<()> {
         self.state.pending = None;
         self.state.novelty.distance_mean = distances;
         self.next_episode(bandit)
     }
 
     /// Abandons the current episode, which its environment can't continue. An episode that has just ended is kept.
-    pub fn abandon(&mut self, bandit: &dyn Policies) -> Result<()> {
+    pub fn abandon(&mut self, bandit: &dyn PolicySource) -> Result<()> {
         if self.state.first && self.state.pending.is_none() {
             return Ok(());
         }
@@ -333,7 +315,7 @@ impl EnvActor {
         self.next_episode(bandit)
     }
 
-    fn next_episode(&mut self, bandit: &dyn Policies) -> Result<()> {
+    fn next_episode(&mut self, bandit: &dyn PolicySource) -> Result<()> {
         self.state.policy = bandit.choose(self.spec.role, self.spec.environment)?;
         if let Some(dropped) = &self.spec.exploration.dropped {
             (self.state.kept_blocks, self.state.held) = (Some(dropped.draw(&mut self.state.random)), 0);
@@ -374,11 +356,6 @@ impl EnvActor {
         if let Some(report) = &mut self.state.report {
             report.novelty = self.state.sums;
         }
-        self.write_last(ended.last_observation.as_deref().unwrap_or_default(), rewards, &stored(&decision.embedding))
+        self.write_last(ended.last_observation.as_deref().unwrap_or_default(), rewards, &decision.stored_embedding())
     }
-}
-
-/// f(x) as replay stores it: acting and learning are fed the same bits.
-fn stored(embedding: &[f32]) -> Vec<f16> {
-    embedding.iter().map(|&value| f16::from_f32(value)).collect()
 }

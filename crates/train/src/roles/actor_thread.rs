@@ -8,13 +8,13 @@ use std::sync::mpsc::Sender;
 use replay::{ReplayError, WriterState};
 
 use crate::error::{Result, TrainError};
-use crate::roles::actor::{Actor, SavedActor};
-use crate::roles::bandit::CentralBandit;
+use crate::roles::actor::{Actor, ActorSnapshot};
+use crate::roles::bandit::SharedBandit;
 use crate::roles::inference::Decide;
 use crate::roles::inference_server::InferenceClient;
 use crate::roles::messages::{ActRequests, Decision, Role};
 use crate::runtime::events::Event;
-use crate::runtime::remote_actors::SavedRemoteActor;
+use crate::runtime::remote_actors::RemoteActorSnapshot;
 use crate::runtime::run_control::{POLL, RunControl};
 use crate::runtime::timesheet::{Activity, Stopwatch};
 
@@ -22,19 +22,20 @@ use crate::runtime::timesheet::{Activity, Stopwatch};
 #[allow(clippy::large_enum_variant, reason = "almost every message is an event")]
 pub(crate) enum ThreadMessage {
     Event(Event),
-    /// An actor's or evaluator's copy for a checkpoint, made during the pause of this number.
-    Saved {
+    /// An actor or evaluator for a checkpoint, from the pause of this number.
+    Snapshot {
         pause: u64,
         index: usize,
-        copy: ThreadCopy,
+        snapshot: ThreadSnapshot,
     },
     /// A remote actor for a checkpoint, with the number of its lease.
-    SavedRemote {
+    RemoteSnapshot {
         pause: u64,
-        saved: (u64, SavedRemoteActor),
+        lease: u64,
+        actor: RemoteActorSnapshot,
         writers: Vec<WriterState>,
     },
-    /// A remote actor is gone; it is saved in no checkpoint.
+    /// A remote actor is gone; it is in no snapshot.
     RemoteLeft {
         lease: u64,
     },
@@ -43,8 +44,8 @@ pub(crate) enum ThreadMessage {
 }
 
 /// What a checkpoint keeps of a thread.
-pub(crate) enum ThreadCopy {
-    Actor(SavedActor, Vec<WriterState>),
+pub(crate) enum ThreadSnapshot {
+    Actor(ActorSnapshot, Vec<WriterState>),
     /// The number of episodes that each environment has begun.
     Evaluator(Vec<u64>),
 }
@@ -58,7 +59,7 @@ pub(crate) struct ActorThread {
     pub(crate) episodes_each: usize,
     pub(crate) actor: Actor,
     pub(crate) client: InferenceClient,
-    pub(crate) bandit: Arc<CentralBandit>,
+    pub(crate) bandit: Arc<SharedBandit>,
     pub(crate) control: Arc<RunControl>,
     pub(crate) messages: Sender<ThreadMessage>,
     pub(crate) stopwatch: Stopwatch,
@@ -82,18 +83,18 @@ impl Decide for TimedClient<'_> {
 impl ActorThread {
     /// Plays until the run stops.
     pub(crate) fn run(mut self) {
-        // The learner's thread waits for every actor when it makes a copy, so it must learn of a panic too.
+        // The learner's thread waits for every actor when it takes a snapshot, so it must learn of a panic too.
         let played = catch_unwind(AssertUnwindSafe(|| match self.role {
             Role::Actor => self.play(),
             Role::Evaluator => self.evaluate(),
         }));
-        if let Err(error) = played.unwrap_or(Err(TrainError::Panicked { role: "an actor" }))
+        if let Err(error) = played.unwrap_or(Err(TrainError::Panicked { role: self.role.into() }))
             && !self.control.is_stopping()
         {
             let is_usable = error.is_from_environment();
             let _ = self.messages.send(ThreadMessage::Failed(error));
             while is_usable && let Some(pause) = self.control.await_pause() {
-                self.send_copy(pause);
+                self.send_snapshot(pause);
             }
         }
     }
@@ -106,7 +107,7 @@ impl ActorThread {
                     for group in 0..self.actor.groups() {
                         self.absorb_as_actor(group)?;
                     }
-                    self.send_copy(pause);
+                    self.send_snapshot(pause);
                 }
                 if self.control.is_stopping() {
                     return Ok(());
@@ -134,7 +135,7 @@ impl ActorThread {
                 self.actor.restart(begun.distances, &*self.bandit)?;
                 self.play_evaluation()?;
             } else if let Some(pause) = self.control.wanted_pause() {
-                self.send_copy(pause);
+                self.send_snapshot(pause);
             }
         }
         Ok(())
@@ -150,7 +151,7 @@ impl ActorThread {
             for group in 0..self.actor.groups() {
                 self.absorb_as_evaluator(group, &mut played)?;
                 if let Some(pause) = self.control.wanted_pause() {
-                    self.send_copy(pause);
+                    self.send_snapshot(pause);
                 }
                 self.decide(group)?;
             }
@@ -221,13 +222,13 @@ impl ActorThread {
         }
     }
 
-    /// Sends a copy to the learner's thread and sleeps until the pause is over.
-    fn send_copy(&mut self, pause: u64) {
-        let copy = match self.role {
-            Role::Actor => ThreadCopy::Actor(self.actor.save(), self.actor.writers()),
-            Role::Evaluator => ThreadCopy::Evaluator(self.actor.episodes_begun()),
+    /// Sends a snapshot to the learner's thread and sleeps until the pause is over.
+    fn send_snapshot(&mut self, pause: u64) {
+        let snapshot = match self.role {
+            Role::Actor => ThreadSnapshot::Actor(self.actor.snapshot(), self.actor.writers()),
+            Role::Evaluator => ThreadSnapshot::Evaluator(self.actor.episodes_begun()),
         };
-        drop(self.messages.send(ThreadMessage::Saved { pause, index: self.index, copy }));
+        drop(self.messages.send(ThreadMessage::Snapshot { pause, index: self.index, snapshot }));
         let away = self.client.away();
         self.control.wait_out_pause(pause);
         drop(away);

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use agent::Random;
-use agent::bandit::{Arm, Bandit, BanditKind, BanditParameters, best_mean};
+use agent::bandit::{Arm, BanditKind, BanditParameters, DiscountedUcb, best_mean};
 use agent::sliding_window::SlidingWindow;
 use rand::{RngExt, SeedableRng};
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::roles::messages::Role;
 
 /// Where episodes get their policies: the bandit itself, or a connection to it.
-pub trait Policies {
+pub trait PolicySource {
     /// Chooses the policy for an environment's next episode.
     fn choose(&self, role: Role, environment: usize) -> Result<usize>;
     /// Records the score of a finished episode.
@@ -21,23 +21,9 @@ pub trait Policies {
     fn abandon(&self, role: Role, policy: usize) -> Result<()>;
 }
 
-impl Policies for CentralBandit {
-    fn choose(&self, role: Role, environment: usize) -> Result<usize> {
-        Ok(self.choose(role, environment))
-    }
-
-    fn report(&self, role: Role, environment: usize, policy: usize, score: f64) -> Result<()> {
-        self.report(role, environment, policy, score)
-    }
-
-    fn abandon(&self, role: Role, policy: usize) -> Result<()> {
-        self.abandon(role, policy)
-    }
-}
-
 /// Chooses policies for actors and evaluators and learns from the actors' episodes.
 #[derive(Debug)]
-pub struct CentralBandit(Mutex<BanditState>);
+pub struct SharedBandit(Mutex<BanditState>);
 
 /// Saved state of the bandit.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -52,19 +38,20 @@ pub struct BanditState {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 enum PolicyChooser {
     /// One bandit for all actors.
-    Central(Bandit),
+    #[serde(rename = "Central")]
+    Shared(DiscountedUcb),
     /// One bandit for each actor.
     PerActor(Vec<SlidingWindow>),
     /// The actor's index. The bandit only keeps statistics.
-    Fixed(Bandit),
+    Fixed(DiscountedUcb),
 }
 
-impl CentralBandit {
+impl SharedBandit {
     /// A new bandit over `policies` policies for this many actors.
     pub fn new(policies: usize, actors: usize, parameters: &BanditParameters, seed: u64) -> Self {
-        let bandit = || Bandit::new(policies, parameters.clone());
+        let bandit = || DiscountedUcb::new(policies, parameters.clone());
         let chooser = match parameters.kind {
-            BanditKind::DiscountedUcb => PolicyChooser::Central(bandit()),
+            BanditKind::DiscountedUcb => PolicyChooser::Shared(bandit()),
             BanditKind::SlidingWindow => {
                 PolicyChooser::PerActor(vec![SlidingWindow::new(policies, parameters.clone()); actors])
             }
@@ -81,44 +68,6 @@ impl CentralBandit {
     /// Copies the state.
     pub fn state(&self) -> BanditState {
         self.lock().clone()
-    }
-
-    /// Chooses the policy for an environment's next episode: for an evaluator, the one with the best mean return.
-    pub fn choose(&self, role: Role, environment: usize) -> usize {
-        let mut state = self.lock();
-        if role == Role::Evaluator {
-            return state.chooser.greedy();
-        }
-        let uniforms = [state.random.random::<f64>(), state.random.random::<f64>()];
-        let policies = state.pulls.len();
-        let policy = match &mut state.chooser {
-            PolicyChooser::Central(bandit) => bandit.choose(uniforms),
-            PolicyChooser::PerActor(bandits) => own(bandits, environment).choose(uniforms),
-            // NGU, appendix A: h = j mod (N - 1).
-            PolicyChooser::Fixed(_) => environment % policies.saturating_sub(1).max(1),
-        };
-        state.pulls[policy] += 1;
-        policy
-    }
-
-    /// Records the score of a finished episode; those of evaluators do not count.
-    pub fn report(&self, role: Role, environment: usize, policy: usize, score: f64) -> Result<()> {
-        if role == Role::Actor {
-            match &mut self.lock().chooser {
-                PolicyChooser::Central(bandit) | PolicyChooser::Fixed(bandit) => bandit.update(policy, score)?,
-                PolicyChooser::PerActor(bandits) => own(bandits, environment).update(policy, score)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Records that an episode was lost.
-    pub fn abandon(&self, role: Role, policy: usize) -> Result<()> {
-        // An actor's own bandit loses a first try, which the window forgets anyway.
-        if let (Role::Actor, PolicyChooser::Central(bandit)) = (role, &mut self.lock().chooser) {
-            bandit.abandon(policy)?;
-        }
-        Ok(())
     }
 
     /// Statistics of each policy, of all actors together, and the number of its episodes.
@@ -138,6 +87,45 @@ impl CentralBandit {
     }
 }
 
+impl PolicySource for SharedBandit {
+    /// For an evaluator, chooses the policy with the best mean return.
+    fn choose(&self, role: Role, environment: usize) -> Result<usize> {
+        let mut state = self.lock();
+        if role == Role::Evaluator {
+            return Ok(state.chooser.greedy());
+        }
+        let uniforms = [state.random.random::<f64>(), state.random.random::<f64>()];
+        let policies = state.pulls.len();
+        let policy = match &mut state.chooser {
+            PolicyChooser::Shared(bandit) => bandit.choose(uniforms),
+            PolicyChooser::PerActor(bandits) => own(bandits, environment).choose(uniforms),
+            // NGU, appendix A: h = j mod (N - 1).
+            PolicyChooser::Fixed(_) => environment % policies.saturating_sub(1).max(1),
+        };
+        state.pulls[policy] += 1;
+        Ok(policy)
+    }
+
+    /// Learns from the score of an actor's episode; those of evaluators do not count.
+    fn report(&self, role: Role, environment: usize, policy: usize, score: f64) -> Result<()> {
+        if role == Role::Actor {
+            match &mut self.lock().chooser {
+                PolicyChooser::Shared(bandit) | PolicyChooser::Fixed(bandit) => bandit.update(policy, score)?,
+                PolicyChooser::PerActor(bandits) => own(bandits, environment).update(policy, score)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn abandon(&self, role: Role, policy: usize) -> Result<()> {
+        // An actor's own bandit loses a first try, which the window forgets anyway.
+        if let (Role::Actor, PolicyChooser::Shared(bandit)) = (role, &mut self.lock().chooser) {
+            bandit.abandon(policy)?;
+        }
+        Ok(())
+    }
+}
+
 /// The bandit of an environment. There may be more remote environments now than when the run began.
 fn own(bandits: &mut [SlidingWindow], environment: usize) -> &mut SlidingWindow {
     let count = bandits.len();
@@ -147,7 +135,7 @@ fn own(bandits: &mut [SlidingWindow], environment: usize) -> &mut SlidingWindow 
 impl PolicyChooser {
     fn arms(&self) -> Vec<Arm> {
         match self {
-            Self::Central(bandit) | Self::Fixed(bandit) => bandit.arms.to_vec(),
+            Self::Shared(bandit) | Self::Fixed(bandit) => bandit.arms.to_vec(),
             Self::PerActor(bandits) => {
                 let mut all: Vec<Arm> = Vec::new();
                 for arms in bandits.iter().map(SlidingWindow::statistics) {
@@ -161,7 +149,7 @@ impl PolicyChooser {
 
     fn greedy(&self) -> usize {
         match self {
-            Self::Central(bandit) => bandit.greedy(),
+            Self::Shared(bandit) => bandit.greedy(),
             Self::PerActor(_) => best_mean(&self.arms()),
             Self::Fixed(_) => 0,
         }
@@ -172,18 +160,18 @@ impl PolicyChooser {
 mod tests {
     use super::*;
 
-    fn bandit(kind: BanditKind, actors: usize) -> CentralBandit {
-        CentralBandit::new(4, actors, &BanditParameters { kind, epsilon: 0.0, ..BanditParameters::default() }, 3)
+    fn bandit(kind: BanditKind, actors: usize) -> SharedBandit {
+        SharedBandit::new(4, actors, &BanditParameters { kind, epsilon: 0.0, ..BanditParameters::default() }, 3)
     }
 
     #[test]
     fn fixed_policies_are_the_actors_and_evaluators_play_the_first() {
         let bandit = bandit(BanditKind::Fixed, 6);
         for _ in 0..2 {
-            assert_eq!([0, 1, 2, 3, 4, 5].map(|actor| bandit.choose(Role::Actor, actor)), [0, 1, 2, 0, 1, 2]);
+            assert_eq!([0, 1, 2, 3, 4, 5].map(|actor| bandit.choose(Role::Actor, actor).unwrap()), [0, 1, 2, 0, 1, 2]);
         }
         bandit.report(Role::Actor, 2, 2, 9.0).unwrap();
-        assert_eq!((bandit.choose(Role::Evaluator, 0), bandit.greedy()), (0, 0));
+        assert_eq!((bandit.choose(Role::Evaluator, 0).unwrap(), bandit.greedy()), (0, 0));
         assert_eq!(bandit.arms().0[2].mean(), Some(9.0));
         assert_eq!(bandit.arms().1, [4, 4, 4, 0]);
     }
@@ -193,18 +181,18 @@ mod tests {
         let bandit = bandit(BanditKind::SlidingWindow, 2);
         for actor in 0..2 {
             for policy in 0..4 {
-                assert_eq!(bandit.choose(Role::Actor, actor), policy);
+                assert_eq!(bandit.choose(Role::Actor, actor).unwrap(), policy);
                 let best = if actor == 0 { 1 } else { 3 };
                 bandit.report(Role::Actor, actor, policy, if policy == best { 10.0 } else { 0.0 }).unwrap();
             }
         }
-        assert_eq!([0, 1].map(|actor| bandit.choose(Role::Actor, actor)), [1, 3]);
+        assert_eq!([0, 1].map(|actor| bandit.choose(Role::Actor, actor).unwrap()), [1, 3]);
         bandit.report(Role::Actor, 1, 3, 10.0).unwrap();
         // Policy 3 has a mean of 20/3 over both actors, policy 1 of 5.
-        assert_eq!((bandit.greedy(), bandit.choose(Role::Evaluator, 0)), (3, 3));
+        assert_eq!((bandit.greedy(), bandit.choose(Role::Evaluator, 0).unwrap()), (3, 3));
         bandit.report(Role::Evaluator, 0, 1, 1e6).unwrap();
         assert_eq!(bandit.greedy(), 3);
-        let resumed = CentralBandit::resume(bandit.state());
+        let resumed = SharedBandit::resume(bandit.state());
         assert_eq!(resumed.arms(), bandit.arms());
     }
 }

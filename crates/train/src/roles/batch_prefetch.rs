@@ -25,8 +25,6 @@ pub struct PrefetchedBatch {
     pub loaded: Option<LoadedBatch>,
 }
 
-impl PrefetchedBatch {}
-
 impl BatchPrefetch {
     /// Prefetches from `replay` with this many threads, for `learner`.
     pub fn new(replay: &Arc<Replay>, threads: usize, learner: &Learner) -> Result<Self> {

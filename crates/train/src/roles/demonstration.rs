@@ -5,14 +5,14 @@ use agent::learner::ParameterSource;
 use envs::{EnvSpec, Environments, EpisodeEnd, RenderedPicture};
 
 use crate::config::Config;
+use crate::environments::Task;
 use crate::error::{Result, TrainError};
 use crate::roles::actor_env::EnvActor;
-use crate::roles::bandit::CentralBandit;
-use crate::roles::evaluation::EvaluationSetup;
+use crate::roles::bandit::SharedBandit;
+use crate::roles::evaluation::{EvaluationOptions, EvaluationSetup};
 use crate::roles::inference::{Decide, Inference};
 use crate::roles::messages::{ActRequests, Decision};
 use crate::run::checkpoint::Checkpoint;
-use crate::runtime::assembly::Task;
 
 /// Greedy play with the averaged parameters, in the first environment of an evaluation with the same seed.
 pub struct Demonstration {
@@ -21,7 +21,7 @@ pub struct Demonstration {
     pub spec: EnvSpec,
     env_actor: EnvActor,
     inference: Inference,
-    bandit: CentralBandit,
+    bandit: SharedBandit,
     requests: ActRequests,
     /// Number of updates that made the parameters.
     pub updates: u64,
@@ -47,7 +47,10 @@ pub struct DemonstrationStep {
 impl Demonstration {
     /// A demonstration of the agent in `checkpoint`.
     pub fn new(task: &Task, config: &Config, checkpoint: &Checkpoint, seed: u64) -> Result<Self> {
-        let mut setup = EvaluationSetup::new(task, config, checkpoint, ParameterSource::Ema, seed, 1, true)?;
+        let options = EvaluationOptions { task, config, checkpoint, parameters: ParameterSource::Ema, seed };
+        let mut workers = options.workers(1);
+        workers.iter_mut().for_each(|worker| worker.render = true);
+        let mut setup = EvaluationSetup::new(options, &workers)?;
         let env_actor = setup.env_actor(config, 0)?;
         let mut environments = setup.sets.pop().ok_or(TrainError::NoEnvironments)?;
         environments.reset()?;

@@ -2,59 +2,73 @@
 
 use agent::intrinsic::DistanceMean;
 use agent::learner::ParameterSource;
-use envs::{EnvSpec, Environments};
+use envs::{EnvSpec, Environments, WorkerConfig};
 
 use crate::config::Config;
+use crate::device::device;
+use crate::environments::{Task, environment_count, observation_spec, workers};
 use crate::error::{Result, TrainError};
-use crate::roles::actor::Actor;
+use crate::roles::actor::{Actor, new_actors};
 use crate::roles::actor_env::{EnvActor, EnvActorSpec, Exploration};
-use crate::roles::bandit::CentralBandit;
+use crate::roles::bandit::SharedBandit;
 use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::messages::{EpisodeReport, Role};
 use crate::roles::trained_agent::TrainedAgent;
 use crate::run::checkpoint::Checkpoint;
-use crate::runtime::assembly::{Task, environments, new_actors, observation_spec, workers};
 use crate::runtime::events::Event;
-use crate::runtime::trainer::device;
 
-/// Index of the first environment. Seed and index determine episodes, and training uses smaller indices only, so no
-/// episode occurred in training, whatever the seed.
+/// Index of the first environment. Seed and index determine episodes. Local training uses smaller indices and remote
+/// actors use indices from 2^63, so no episode occurred in training, whatever the seed.
 pub const FIRST_INDEX: usize = 1_000_000;
 
-/// Largest number of environments at the same time.
-const MOST_ENVIRONMENTS: usize = 16;
+/// Maximum number of environments at the same time.
+const MAX_ENVIRONMENTS: usize = 16;
 
 /// Environments per worker, so that workers play while the networks decide for others. The same on every machine, since
 /// the batch size may change the last bits of the networks' output.
 const ENVIRONMENTS_PER_WORKER: usize = 4;
+
+/// The agent to evaluate, and in what.
+#[derive(Clone, Copy)]
+pub struct EvaluationOptions<'a> {
+    /// What it plays.
+    pub task: &'a Task,
+    /// The config of its run.
+    pub config: &'a Config,
+    /// The checkpoint that has it.
+    pub checkpoint: &'a Checkpoint,
+    /// Its parameters.
+    pub parameters: ParameterSource,
+    /// Seed of the episodes.
+    pub seed: u64,
+}
+
+impl EvaluationOptions<'_> {
+    /// The workers that run this many environments.
+    pub(crate) fn workers(&self, environments: usize) -> Vec<WorkerConfig> {
+        let mut config = self.config.clone();
+        config.run.seed = self.seed;
+        config.actors.environments_per_worker = ENVIRONMENTS_PER_WORKER;
+        config.actors.groups = 1;
+        workers(self.task, &config, FIRST_INDEX, environments)
+    }
+}
 
 /// Environments for an evaluation, and the trained agent.
 pub(crate) struct EvaluationSetup {
     pub(crate) sets: Vec<Box<dyn Environments>>,
     pub(crate) spec: EnvSpec,
     pub(crate) inference: Inference,
-    pub(crate) bandit: CentralBandit,
+    pub(crate) bandit: SharedBandit,
     pub(crate) updates: u64,
     distances: DistanceMean,
 }
 
 impl EvaluationSetup {
-    pub(crate) fn new(
-        task: &Task,
-        config: &Config,
-        checkpoint: &Checkpoint,
-        parameters: ParameterSource,
-        seed: u64,
-        environments: usize,
-        render: bool,
-    ) -> Result<Self> {
-        let mut playing = config.clone();
-        playing.run.seed = seed;
-        playing.actors.environments_per_worker = ENVIRONMENTS_PER_WORKER;
-        playing.actors.groups = 1;
-        let mut workers = workers(task, &playing, FIRST_INDEX, environments);
-        workers.iter_mut().for_each(|worker| worker.render = render);
-        let sets = envs::make_all(&workers)?;
+    pub(crate) fn new(options: EvaluationOptions<'_>, workers: &[WorkerConfig]) -> Result<Self> {
+        let EvaluationOptions { config, checkpoint, parameters, .. } = options;
+        let environments = workers.iter().map(|worker| worker.environments).sum();
+        let sets = envs::make_all(workers)?;
         let spec = sets.first().ok_or(TrainError::NoEnvironments)?.spec().clone();
         let (observation, actions, device) = (observation_spec(&spec), spec.actions(), device(config)?);
         let TrainedAgent { mut published, has_online, bandit, distances } =
@@ -63,11 +77,10 @@ impl EvaluationSetup {
             if !has_online {
                 return Err(TrainError::OnlyAveraged);
             }
-            published.evaluate_online();
+            published.swap_online_and_average();
         }
-        let (agent, intrinsic) = (&config.agent, &config.intrinsic);
         let roles = RoleSizes { actors: 0, evaluators: environments, remote: 0 };
-        let inference = Inference::new(agent, intrinsic, &observation, actions, roles, device, &published)?;
+        let inference = Inference::new(config, &observation, actions, roles, device, &published)?;
         Ok(Self { sets, spec, inference, bandit, updates: published.version, distances })
     }
 
@@ -96,7 +109,7 @@ impl EvaluationSetup {
 pub struct Evaluation {
     actors: Vec<Actor>,
     inference: Inference,
-    bandit: CentralBandit,
+    bandit: SharedBandit,
     spec: EnvSpec,
     updates: u64,
     wanted: Vec<usize>,
@@ -104,21 +117,14 @@ pub struct Evaluation {
 }
 
 impl Evaluation {
-    /// An evaluation of `episodes` episodes with the given parameters of a checkpoint.
-    pub fn new(
-        task: &Task,
-        config: &Config,
-        checkpoint: &Checkpoint,
-        parameters: ParameterSource,
-        seed: u64,
-        episodes: usize,
-    ) -> Result<Self> {
+    /// An evaluation of `episodes` episodes.
+    pub fn new(options: EvaluationOptions<'_>, episodes: usize) -> Result<Self> {
         let wanted = shares(episodes);
-        let mut setup = EvaluationSetup::new(task, config, checkpoint, parameters, seed, wanted.len(), false)?;
+        let mut setup = EvaluationSetup::new(options, &options.workers(wanted.len()))?;
         let sets = std::mem::take(&mut setup.sets);
-        let sizes: Vec<usize> = sets.iter().map(|set| environments(set.as_ref())).collect();
+        let sizes: Vec<usize> = sets.iter().map(|set| environment_count(set.as_ref())).collect();
         let rows = setup.inference.observation_rows(&sizes)?;
-        let actors = new_actors(sets, rows, |environment| setup.env_actor(config, environment))?;
+        let actors = new_actors(sets, rows, |environment| setup.env_actor(options.config, environment))?;
         let EvaluationSetup { spec, inference, bandit, updates, .. } = setup;
         Ok(Self { actors, inference, bandit, spec, updates, played: vec![Vec::new(); wanted.len()], wanted })
     }
@@ -200,7 +206,7 @@ fn all_played(wanted: &[usize], played: &[Vec<EpisodeReport>]) -> bool {
 
 /// Returns how many episodes of each environment count.
 fn shares(episodes: usize) -> Vec<usize> {
-    let environments = episodes.min(MOST_ENVIRONMENTS);
+    let environments = episodes.min(MAX_ENVIRONMENTS);
     (0..environments)
         .map(|environment| episodes / environments + usize::from(environment < episodes % environments))
         .collect()

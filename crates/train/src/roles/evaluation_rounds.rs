@@ -11,6 +11,8 @@ use crate::error::Result;
 use crate::roles::messages::EpisodeReport;
 use crate::roles::training_agent::TrainingAgent;
 use crate::run::checkpoint::contents::BestSnapshot;
+use crate::runtime::events::Event;
+use crate::runtime::published_parameters::PublishedParameters;
 
 /// The outcome of one round.
 pub struct EvaluationReport {
@@ -81,11 +83,6 @@ impl EvaluationRounds {
         Self { evaluators, episodes_each: config.episodes_each(), share, refresh, round: None, due }
     }
 
-    /// Whether a round may begin now.
-    pub(crate) fn is_due(&self, now: f64) -> bool {
-        self.evaluators > 0 && self.round.is_none() && now >= self.due
-    }
-
     /// Whether a round is being played.
     pub(crate) fn is_playing(&self) -> bool {
         self.round.is_some()
@@ -96,12 +93,19 @@ impl EvaluationRounds {
         self.due
     }
 
-    /// Begins a round of the present agent.
-    pub(crate) fn begin(&mut self, now: f64, frames: u64, agent: &TrainingAgent) -> Result<()> {
-        let scores = vec![Vec::new(); self.evaluators];
-        self.round =
-            Some(Round { since: now, frames, began: Instant::now(), agent: BestSnapshot::new(agent)?, scores });
-        Ok(())
+    /// Begins a round of the present agent if one is due, and returns the parameters to play it with.
+    pub(crate) fn begin_if_due(
+        &mut self,
+        now: f64,
+        frames: u64,
+        agent: &TrainingAgent,
+    ) -> Result<Option<PublishedParameters>> {
+        if self.evaluators == 0 || self.round.is_some() || now < self.due {
+            return Ok(None);
+        }
+        let (scores, began) = (vec![Vec::new(); self.evaluators], Instant::now());
+        self.round = Some(Round { since: now, frames, began, agent: BestSnapshot::new(agent)?, scores });
+        agent.learner_loop.current_parameters().map(Some)
     }
 
     /// Counts an evaluator's episode, unless the round has enough of that evaluator.
@@ -112,13 +116,20 @@ impl EvaluationRounds {
         }
     }
 
-    /// Ends the round if all its episodes are played, and lets evaluators rest as their share of the time demands.
-    pub(crate) fn finish(&mut self, now: f64, frames: u64, agent: &TrainingAgent) -> Result<Option<EvaluationReport>> {
+    /// Ends and reports the round if all its episodes are played, and lets evaluators rest as their share of the time
+    /// demands.
+    pub(crate) fn finish_if_complete(
+        &mut self,
+        now: f64,
+        frames: u64,
+        agent: &TrainingAgent,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<()> {
         let is_complete = |round: &mut Round| round.scores.iter().all(|scores| scores.len() == self.episodes_each);
-        let Some(round) = self.round.take_if(is_complete) else { return Ok(None) };
+        let Some(round) = self.round.take_if(is_complete) else { return Ok(()) };
         self.due = now + (now - round.since) * (1.0 / self.share - 1.0);
         let scores = round.scores.concat();
-        Ok(Some(match self.refresh {
+        let report = match self.refresh {
             EvaluationRefresh::Between => {
                 EvaluationReport { scores, frames: round.frames, began: round.began, agent: round.agent }
             }
@@ -126,7 +137,9 @@ impl EvaluationRounds {
             EvaluationRefresh::During => {
                 EvaluationReport { scores, frames, began: Instant::now(), agent: BestSnapshot::new(agent)? }
             }
-        }))
+        };
+        on_event(Event::Evaluation(Box::new(report)));
+        Ok(())
     }
 }
 

@@ -1,20 +1,20 @@
 //! The acting networks of both roles, and every environment's recurrent state.
 
+use agent::ObservationSpec;
 use agent::acting::{ActingNetwork, ActingOutput, ObservationRows, RecurrentStates};
 use agent::intrinsic::multiplier_of_error;
 use agent::moments::Moments;
-use agent::{AgentConfig, ObservationSpec};
 use serde::{Deserialize, Serialize};
 use tch::Device;
 
-use crate::config::IntrinsicConfig;
+use crate::config::Config;
 use crate::error::Result;
 use crate::roles::messages::{ActRequest, ActRequests, Decision, Role};
 use crate::runtime::published_parameters::PublishedParameters;
 
 /// Answers requests: the networks themselves, or a connection to them.
 pub trait Decide {
-    /// Returns one decision per request, in order. Leaves the requests to the caller again, unless it fails.
+    /// Returns one decision per request, in order. On success, the caller gets the requests' memory back.
     fn decide(&mut self, requests: &mut ActRequests) -> Result<Vec<Decision>>;
 }
 
@@ -47,19 +47,19 @@ pub struct RoleSizes {
 
 /// The recurrent state of every actor environment, as a checkpoint keeps it.
 #[derive(Serialize, Deserialize)]
-pub struct SavedStates(Vec<Vec<f32>>);
+pub struct RecurrentSnapshot(Vec<Vec<f32>>);
 
 impl Inference {
     /// Networks for this many environments, with parameters from the learner.
     pub fn new(
-        agent: &AgentConfig,
-        intrinsic: &IntrinsicConfig,
+        config: &Config,
         observation: &ObservationSpec,
         actions: usize,
         roles: RoleSizes,
         device: Device,
         published: &PublishedParameters,
     ) -> Result<Self> {
+        let Config { agent, intrinsic, .. } = config;
         let online = ActingNetwork::new(agent, observation, actions, device)?;
         let average = ActingNetwork::new(agent, observation, actions, device)?;
         let RoleSizes { actors, evaluators, remote } = roles;
@@ -110,13 +110,13 @@ impl Inference {
     }
 
     /// Returns the recurrent state of every actor environment.
-    pub fn save(&self) -> Result<SavedStates> {
+    pub fn snapshot(&self) -> Result<RecurrentSnapshot> {
         let states = (0..self.actors).map(|slot| self.states.read(slot));
-        Ok(SavedStates(states.collect::<agent::Result<_>>()?))
+        Ok(RecurrentSnapshot(states.collect::<agent::Result<_>>()?))
     }
 
     /// Continues from saved recurrent states.
-    pub fn restore(&mut self, saved: &SavedStates) -> Result<()> {
+    pub fn restore(&mut self, saved: &RecurrentSnapshot) -> Result<()> {
         // Remote environments come last; there may be fewer of them than before.
         for (slot, state) in saved.0.iter().enumerate().take(self.states.environments()) {
             self.states.write(slot, state)?;

@@ -3,14 +3,15 @@
 //! Observations are sent to the device as they arrive, while other actors are still waited for.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::config::{EvaluationRefresh, InferenceConfig};
 use crate::error::{Result, TrainError};
-use crate::roles::inference::{Decide, Inference, SavedStates};
+use crate::roles::inference::{Decide, Inference, RecurrentSnapshot};
 use crate::roles::messages::{ActRequests, Decision, Role};
 use crate::runtime::published_parameters::PublishedParameters;
+use crate::runtime::thread_role::ThreadRole;
 use crate::runtime::timesheet::{Activity, Stopwatch};
 
 enum ServerRequest {
@@ -21,7 +22,7 @@ enum ServerRequest {
     Decide(PendingRequest),
     Refresh(Box<PublishedParameters>),
     RefreshEvaluators(Box<PublishedParameters>),
-    Save(Sender<Result<SavedStates>>),
+    Snapshot(Sender<Result<RecurrentSnapshot>>),
 }
 
 /// A client's requests, and where to send the decisions. The requests go back too, to reuse their memory.
@@ -91,8 +92,7 @@ impl InferenceServer {
             failure: None,
             stopwatch,
         };
-        let thread = thread::Builder::new().name("inference".to_owned()).spawn(move || server.serve());
-        Ok(Self { inbox: sender, thread: thread.map_err(|cause| TrainError::Thread { role: "inference", cause })? })
+        Ok(Self { inbox: sender, thread: ThreadRole::Inference.spawn(move || server.serve())? })
     }
 
     /// Returns a connection for one actor.
@@ -107,30 +107,30 @@ impl InferenceServer {
 
     /// Hands over newer parameters, used from the next batch on or once the learner's device has finished them.
     pub fn refresh(&self, published: PublishedParameters) -> Result<()> {
-        self.inbox.send(ServerRequest::Refresh(Box::new(published))).map_err(|_| gone())
+        self.inbox.send(ServerRequest::Refresh(Box::new(published))).map_err(|_| ended())
     }
 
     /// Hands over the parameters that evaluators play with from their next request on.
     pub fn refresh_evaluators(&self, published: PublishedParameters) -> Result<()> {
-        self.inbox.send(ServerRequest::RefreshEvaluators(Box::new(published))).map_err(|_| gone())
+        self.inbox.send(ServerRequest::RefreshEvaluators(Box::new(published))).map_err(|_| ended())
     }
 
     /// Returns the recurrent state of every actor environment.
-    pub fn save(&self) -> Result<SavedStates> {
+    pub fn snapshot(&self) -> Result<RecurrentSnapshot> {
         let (reply, states) = channel();
-        self.inbox.send(ServerRequest::Save(reply)).map_err(|_| gone())?;
-        states.recv().map_err(|_| gone())?
+        self.inbox.send(ServerRequest::Snapshot(reply)).map_err(|_| ended())?;
+        states.recv().map_err(|_| ended())?
     }
 
     /// Waits for the thread to end, which it does once all clients are dropped.
     pub fn finish(self) -> Result<()> {
         drop(self.inbox);
-        self.thread.join().map_err(|_| TrainError::Panicked { role: "inference" })
+        self.thread.join().map_err(|_| TrainError::Panicked { role: ThreadRole::Inference })
     }
 }
 
-fn gone() -> TrainError {
-    TrainError::Gone { role: "inference" }
+fn ended() -> TrainError {
+    TrainError::ThreadEnded { role: ThreadRole::Inference }
 }
 
 impl InferenceClient {
@@ -163,9 +163,9 @@ impl Decide for InferenceClient {
         // The server holds the only sender: if its thread dies, the wait for the reply ends.
         let (reply, replies) = channel();
         let pending = PendingRequest { role: self.role, requests: std::mem::take(requests), reply };
-        self.inbox.send(ServerRequest::Decide(pending)).map_err(|_| gone())?;
+        self.inbox.send(ServerRequest::Decide(pending)).map_err(|_| ended())?;
         let decisions;
-        (decisions, *requests) = replies.recv().map_err(|_| gone())??;
+        (decisions, *requests) = replies.recv().map_err(|_| ended())??;
         Ok(decisions)
     }
 }
@@ -228,7 +228,7 @@ impl ServerThread {
                 let refreshed = self.inference.refresh_evaluators(&published);
                 self.failure = refreshed.err().map(|error| error.to_string()).or(self.failure.take());
             }
-            ServerRequest::Save(reply) => drop(reply.send(self.inference.save())),
+            ServerRequest::Snapshot(reply) => drop(reply.send(self.inference.snapshot())),
         }
     }
 
@@ -290,6 +290,7 @@ impl ServerThread {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::thread;
 
     use agent::acting::ObservationRows;
     use agent::{Learner, ObservationKind, ObservationSpec};
@@ -299,7 +300,6 @@ mod tests {
     use crate::config::{Config, Sources};
     use crate::roles::inference::RoleSizes;
     use crate::roles::messages::{ActRequest, PreviousStep};
-    use crate::runtime::timesheet::ThreadRole;
 
     fn config(settings: &[String]) -> Config {
         Sources { preset: Some("tiny".to_owned()), file: None, set: settings.to_vec() }.load().unwrap().config
@@ -314,9 +314,8 @@ mod tests {
     }
 
     fn start(config: &Config, published: &PublishedParameters, slots: usize) -> InferenceServer {
-        let Config { agent, intrinsic, .. } = config;
         let roles = RoleSizes { actors: slots, evaluators: 0, remote: 0 };
-        let inference = Inference::new(agent, intrinsic, &observation(), 2, roles, Device::Cpu, published).unwrap();
+        let inference = Inference::new(config, &observation(), 2, roles, Device::Cpu, published).unwrap();
         let stopwatch = Stopwatch::new(&Arc::default(), ThreadRole::Inference);
         InferenceServer::start(inference, &config.inference, EvaluationRefresh::Between, stopwatch).unwrap()
     }
@@ -334,9 +333,8 @@ mod tests {
         last_observation: Option<Vec<u8>>,
     ) -> Result<usize> {
         let previous = PreviousStep::zeros(config.agent.network.intrinsic.embedding);
-        let (role, first, policy, wants_state) = (Role::Actor, true, 0, false);
-        let request =
-            ActRequest { slot, role, first, last_observation, row, policy, wants_state, previous, kept_blocks: None };
+        let request = ActRequest::new(slot, Role::Actor, 0, previous, None);
+        let request = ActRequest { first: true, row, last_observation, ..request };
         let observations = ObservationRows::on_host(1, self::observation().bytes());
         client
             .decide(&mut ActRequests { requests: vec![request], ..ActRequests::new(observations) })
@@ -368,26 +366,13 @@ mod tests {
         for (evaluators, follows) in [(EvaluationRefresh::Between, false), (EvaluationRefresh::During, true)] {
             let first = published(&config);
             let roles = RoleSizes { actors: 1, evaluators: 1, remote: 0 };
-            let (agent, intrinsic) = (&config.agent, &config.intrinsic);
-            let inference = Inference::new(agent, intrinsic, &observation(), 2, roles, Device::Cpu, &first).unwrap();
+            let inference = Inference::new(&config, &observation(), 2, roles, Device::Cpu, &first).unwrap();
             let stopwatch = Stopwatch::new(&Arc::default(), ThreadRole::Inference);
             let server = InferenceServer::start(inference, &config.inference, evaluators, stopwatch).unwrap();
             let mut client = server.client(Role::Evaluator);
             let mut values = || {
                 let previous = PreviousStep::zeros(config.agent.network.intrinsic.embedding);
-                let (slot, role, first, row, policy) = (1, Role::Evaluator, true, 0, 0);
-                let (last_observation, wants_state) = (None, false);
-                let request = ActRequest {
-                    slot,
-                    role,
-                    first,
-                    last_observation,
-                    row,
-                    policy,
-                    wants_state,
-                    previous,
-                    kept_blocks: None,
-                };
+                let request = ActRequest { first: true, ..ActRequest::new(1, Role::Evaluator, 0, previous, None) };
                 let observations = ObservationRows::on_host(1, observation().bytes());
                 client.decide(&mut ActRequests { requests: vec![request], ..ActRequests::new(observations) }).unwrap()
                     [0]

@@ -11,7 +11,7 @@ use replay::{Key, Replay};
 use crate::config::Config;
 use crate::error::{Result, TrainError};
 use crate::roles::batch_prefetch::PrefetchedBatch;
-use crate::runtime::published_parameters::{Embedding, PublishedParameters};
+use crate::runtime::published_parameters::{EmbeddingNetwork, PublishedParameters};
 
 /// A learner and the replay that it learns from.
 pub struct LearnerLoop {
@@ -21,7 +21,7 @@ pub struct LearnerLoop {
     pub replay: Arc<Replay>,
     publish_every: u64,
     /// The f that actors use.
-    pub embedding: Embedding,
+    pub embedding_network: EmbeddingNetwork,
     hold: EmbeddingHold,
     /// Batch of the update in progress.
     in_progress: Option<BatchOrigin>,
@@ -57,14 +57,14 @@ pub struct LearnerUpdate {
 impl LearnerLoop {
     /// A learner with its replay.
     pub fn new(learner: Learner, replay: Arc<Replay>, config: &Config) -> Result<Self> {
-        let embedding = PublishedParameters::of(&learner)?.embedding()?;
+        let embedding_network = PublishedParameters::of(&learner)?.embedding_network()?;
         let hold = EmbeddingHold { every: config.intrinsic.embedding_every, share: config.intrinsic.embedding_share };
         let publish_every = config.learner.publish_every;
-        Ok(Self { learner, replay, publish_every, embedding, hold, in_progress: None })
+        Ok(Self { learner, replay, publish_every, embedding_network, hold, in_progress: None })
     }
 
-    /// Copies the learner's state. Its averaged weights are all that evaluators play with, with the f that is held.
-    pub fn save(&self) -> Result<LearnerState> {
+    /// Copies the learner's state. The averaged weights include everything evaluators need, with the held f.
+    pub fn snapshot(&self) -> Result<LearnerState> {
         let mut state = self.learner.save()?;
         let rnd = |(name, tensor): (&String, &HostTensor)| {
             Some((
@@ -74,37 +74,37 @@ impl LearnerLoop {
         };
         let rnd: Vec<_> = state.weights.iter().filter_map(rnd).collect();
         state.weights.extend(rnd);
-        self.embedding.export(&mut state.weights)?;
+        self.embedding_network.export(&mut state.weights)?;
         Ok(state)
     }
 
     /// Continues with a saved f: restored episodic memories can be compared with no other.
-    pub fn keep_embedding(&mut self, saved: Embedding) {
-        self.embedding = saved;
+    pub fn hold_embedding_network(&mut self, saved: EmbeddingNetwork) {
+        self.embedding_network = saved;
     }
 
     /// Returns the averaged parameters as evaluators use them, with the f that is held.
     pub fn averaged_weights(&self) -> Result<NamedTensors> {
         let mut weights = NamedTensors::new();
         self.learner.parameters(ParameterSource::Ema)?.export(&mut weights, AVERAGE)?;
-        self.embedding.export(&mut weights)?;
+        self.embedding_network.export(&mut weights)?;
         Ok(weights)
     }
 
     /// Returns the newest parameters with the f that is held.
-    pub fn published(&self) -> Result<PublishedParameters> {
+    pub fn current_parameters(&self) -> Result<PublishedParameters> {
         let mut published = PublishedParameters::of(&self.learner)?;
-        published.keep_embedding(&self.embedding)?;
+        published.hold_embedding_network(&self.embedding_network)?;
         Ok(published)
     }
 
     /// Returns the newest parameters, with the newest f if its time has come.
-    pub fn publish(&mut self) -> Result<PublishedParameters> {
+    pub fn publish_parameters(&mut self) -> Result<PublishedParameters> {
         let mut published = PublishedParameters::of(&self.learner)?;
-        if self.hold.is_over(self.embedding.version, published.version) {
-            self.embedding = published.embedding()?;
+        if self.hold.is_over(self.embedding_network.version, published.version) {
+            self.embedding_network = published.embedding_network()?;
         } else {
-            published.keep_embedding(&self.embedding)?;
+            published.hold_embedding_network(&self.embedding_network)?;
         }
         Ok(published)
     }
@@ -112,7 +112,7 @@ impl LearnerLoop {
     /// Publishes if the last update was one to publish after.
     pub fn publish_if_due(&mut self) -> Result<Option<PublishedParameters>> {
         let is_due = self.learner.updates().is_multiple_of(self.publish_every);
-        is_due.then(|| self.publish()).transpose()
+        is_due.then(|| self.publish_parameters()).transpose()
     }
 
     /// Makes one update and returns the new priorities to replay.
@@ -166,7 +166,7 @@ impl BatchOrigin {
 }
 
 fn loaded(batch: &PrefetchedBatch) -> Result<&LoadedBatch> {
-    batch.loaded.as_ref().ok_or(TrainError::Gone { role: "the sampler" })
+    batch.loaded.as_ref().ok_or(TrainError::BatchNotLoaded)
 }
 
 #[cfg(test)]
@@ -175,9 +175,10 @@ mod tests {
 
     use super::*;
     use crate::config::Sources;
+    use crate::environments::Task;
     use crate::roles::batch_prefetch::BatchPrefetch;
     use crate::roles::training_agent::TrainingAgent;
-    use crate::runtime::assembly::{Assembly, Task};
+    use crate::runtime::assembly::Assembly;
     use crate::runtime::starting_point::StartingPoint;
 
     const SETTINGS: [&str; 8] = [
@@ -240,12 +241,12 @@ mod tests {
 
     #[test]
     fn an_update_begun_ahead_has_the_same_report_and_priorities() {
-        let ((mut whole, mut whole_drawing), (mut ahead, mut ahead_drawing)) = (begun(), begun());
-        let (first, second) = (draw(&mut whole_drawing), draw(&mut whole_drawing));
+        let ((mut whole, mut whole_prefetch), (mut ahead, mut ahead_prefetch)) = (begun(), begun());
+        let (first, second) = (draw(&mut whole_prefetch), draw(&mut whole_prefetch));
         let wanted =
             [whole.agent.learner_loop.update(&first).unwrap(), whole.agent.learner_loop.update(&second).unwrap()];
 
-        let (first, second) = (draw(&mut ahead_drawing), draw(&mut ahead_drawing));
+        let (first, second) = (draw(&mut ahead_prefetch), draw(&mut ahead_prefetch));
         assert!(ahead.agent.learner_loop.begin(&first).unwrap().is_none());
         let found = [
             ahead.agent.learner_loop.begin(&second).unwrap().unwrap(),
@@ -257,7 +258,7 @@ mod tests {
             assert_eq!((found.staleness, found.age, found.late), (wanted.staleness, wanted.age, wanted.late));
         }
         // The next draw depends on the priorities.
-        let (wanted, found) = (draw(&mut whole_drawing), draw(&mut ahead_drawing));
+        let (wanted, found) = (draw(&mut whole_prefetch), draw(&mut ahead_prefetch));
         assert_eq!(found.arrays.sequences, wanted.arrays.sequences);
     }
 }

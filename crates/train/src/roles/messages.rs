@@ -31,8 +31,8 @@ pub struct PreviousStep {
 
 impl PreviousStep {
     /// All zeros, with an embedding of this length.
-    pub fn zeros(embedding: usize) -> Self {
-        Self { action: 0, rewards: StepRewards::default(), embedding: vec![f16::ZERO; embedding] }
+    pub fn zeros(embedding_length: usize) -> Self {
+        Self { action: 0, rewards: StepRewards::default(), embedding: vec![f16::ZERO; embedding_length] }
     }
 }
 
@@ -58,6 +58,19 @@ pub struct ActRequest {
     pub previous: PreviousStep,
     /// Residual blocks of the torso that are computed; all of them if not given.
     pub kept_blocks: Option<Vec<bool>>,
+}
+
+impl ActRequest {
+    /// A request for the observation in row 0 of an episode in progress, without its recurrent state.
+    pub fn new(slot: usize, role: Role, policy: usize, previous: PreviousStep, kept_blocks: Option<Vec<bool>>) -> Self {
+        let (first, last_observation, row, wants_state) = (false, None, 0, false);
+        Self { slot, role, first, last_observation, row, policy, wants_state, previous, kept_blocks }
+    }
+
+    /// Asks about the observation that ended the episode instead.
+    pub fn for_last(self, observation: Vec<u8>) -> Self {
+        Self { last_observation: Some(observation), ..self }
+    }
 }
 
 /// Requests of one actor's environments.
@@ -117,6 +130,13 @@ pub struct Decision {
     pub state: Option<Vec<f32>>,
     /// Version of the parameters: the number of updates that made them.
     pub version: u64,
+}
+
+impl Decision {
+    /// f(x_t) as replay stores it: acting and learning are fed the same bits.
+    pub fn stored_embedding(&self) -> Vec<f16> {
+        self.embedding.iter().map(|&value| f16::from_f32(value)).collect()
+    }
 }
 
 /// The bytes of RAM that an environment reports, the first in the lowest byte.

@@ -13,7 +13,7 @@ pub(crate) mod inference_server;
 pub mod learner_loop;
 pub mod messages;
 pub(crate) mod prefetch_thread;
-pub mod remote_actor;
+pub mod remote_actor_proxy;
 pub mod step_writer;
 pub mod trained_agent;
 pub mod training_agent;

@@ -1,8 +1,10 @@
 //! Where the steps of an actor environment go: into replay, or into a record for a writer on another machine.
 
+use std::time::{Duration, Instant};
+
 use agent::acting::StepRewards;
 use half::f16;
-use replay::{SequenceStart, Writer};
+use replay::{ReplayError, SequenceStart, Writer};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -58,7 +60,7 @@ pub struct SeenObservation<'a> {
 
 impl StepWriter {
     /// Whether the next step begins a sequence and so needs the recurrent state.
-    pub fn wants_start(&self) -> bool {
+    pub fn needs_state_now(&self) -> bool {
         match self {
             Self::Replay(writer) => writer.wants_start(),
             Self::Record(_) => false,
@@ -81,8 +83,8 @@ impl StepWriter {
         }
     }
 
-    /// Whether an episode's first step needs the recurrent state from inference.
-    pub fn wants_states(&self) -> bool {
+    /// Whether recurrent states are stored, of which an episode's first step needs one.
+    pub fn stores_states(&self) -> bool {
         matches!(self, Self::Replay(_))
     }
 
@@ -123,4 +125,18 @@ pub fn write(writer: &mut Writer, operation: WriteOperation, seen: Option<SeenOb
         WriteOperation::Abandon => writer.abandon_episode(),
     }
     Ok(())
+}
+
+/// Inserts complete sequences into replay, waiting for the rate limiter at most `timeout` in all; returns whether none
+/// are left.
+pub fn flush<'a>(writers: impl IntoIterator<Item = &'a mut Writer>, timeout: Duration) -> replay::Result<bool> {
+    let start = Instant::now();
+    for writer in writers {
+        match writer.flush(timeout.saturating_sub(start.elapsed())) {
+            Ok(()) => {}
+            Err(ReplayError::Timeout { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
 }

@@ -8,7 +8,7 @@ use tch::Device;
 
 use crate::config::Config;
 use crate::error::Result;
-use crate::roles::bandit::CentralBandit;
+use crate::roles::bandit::SharedBandit;
 use crate::run::checkpoint::Checkpoint;
 use crate::run::checkpoint::contents::{self, AgentScalars};
 use crate::runtime::published_parameters::PublishedParameters;
@@ -21,7 +21,7 @@ pub struct TrainedAgent {
     /// Whether the online parameters were saved.
     pub has_online: bool,
     /// The bandit, which knows the best policy.
-    pub bandit: CentralBandit,
+    pub bandit: SharedBandit,
     /// d²_m of the f that acted. Without it, the first episodes would look newer or older than any in training.
     pub distances: DistanceMean,
 }
@@ -43,10 +43,10 @@ impl TrainedAgent {
         let average = load(&weights, AVERAGE, &networks, device)?;
         let online = load(&weights, if has_online { ONLINE } else { AVERAGE }, &networks, device)?;
         let mut published = PublishedParameters::new(updates, online, average, rnd_errors)?;
-        let mut embedding = published.embedding()?;
+        let mut embedding = published.embedding_network()?;
         embedding.restore(&weights, embedding_version)?;
-        published.keep_embedding(&embedding)?;
-        Ok(Self { published, has_online, bandit: CentralBandit::resume(bandit), distances: distances.mean })
+        published.hold_embedding_network(&embedding)?;
+        Ok(Self { published, has_online, bandit: SharedBandit::resume(bandit), distances: distances.mean })
     }
 }
 

@@ -6,7 +6,7 @@ use agent::intrinsic::DistanceMean;
 use envs::EnvSpec;
 use serde::{Deserialize, Serialize};
 
-use crate::roles::bandit::CentralBandit;
+use crate::roles::bandit::SharedBandit;
 use crate::roles::learner_loop::LearnerLoop;
 use crate::roles::messages::Role;
 use crate::runtime::events::Event;
@@ -16,7 +16,7 @@ pub struct TrainingAgent {
     /// The learner and the replay that it learns from.
     pub learner_loop: LearnerLoop,
     /// Chooses the policy of each episode.
-    pub bandit: Arc<CentralBandit>,
+    pub bandit: Arc<SharedBandit>,
     /// The d²_m that the trained agent starts to play with.
     pub distances: NeighbourDistances,
     /// The environments that it acts in.

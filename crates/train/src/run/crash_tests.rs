@@ -9,7 +9,8 @@ use std::{env, fs, thread};
 use super::checkpoint::{Checkpoint, CheckpointStore, Checkpoints};
 use super::test_support::{child, child_role, names, random_bytes};
 use super::{
-    EventWriter, ExistingRun, MetricsWriter, OpenedRun, Row, Rows, RunDescription, RunDirectory, RunFiles, durable,
+    ExistingRun, MetricsWriter, OpenedRun, Row, Rows, RunDescription, RunDirectory, RunFiles, TensorBoardWriter,
+    durable,
 };
 use agent::Random;
 use rand::{RngExt, SeedableRng};
@@ -42,7 +43,7 @@ fn train(root: &Path) -> ! {
     checkpoint.iter().for_each(assert_intact);
     let start = checkpoint.map(|checkpoint| checkpoint.frames());
     let (mut metrics, _) = MetricsWriter::open(&run.files.metrics_file(), start).unwrap();
-    let mut events = EventWriter::create(&run.files.events_directory(), start).unwrap();
+    let mut events = TensorBoardWriter::create(&run.files.events_directory(), start).unwrap();
     let mut frames = start.unwrap_or(0);
     loop {
         for _ in 0..3 {
@@ -152,7 +153,7 @@ fn full_disk_costs_one_save_and_nothing_else() {
     // The first fails while it streams, the second when its buffer is flushed at the end.
     for bytes in [5_000_000, 500_000] {
         let error = save(200, bytes).unwrap_err().to_string();
-        assert!(error.contains("000000000200.tmp/replay can't be written: "), "{error}");
+        assert!(error.contains("000000000200.tmp/replay cannot be written: "), "{error}");
         assert_eq!(names(scratch.path()), ["000000000100"]);
         let newest = store.resume(&mut |sentence| panic!("{sentence}")).unwrap().unwrap();
         assert_eq!(newest.file_bytes("replay").unwrap(), [7; 10_000]);

@@ -7,15 +7,16 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::durable::{self, FileError};
-use super::files::{RunDescription, RunFiles};
+use super::files::{DESCRIPTION_FILE, RunDescription, RunFiles};
 use super::lock::{LockError, RunLock};
+use crate::config::CONFIG_FILE;
 use crate::suggestion::{did_you_mean, suggest_word};
 
 /// Why a run cannot be opened.
 #[derive(Debug, Error)]
 pub enum DirectoryError {
     /// The name is not valid for a directory.
-    #[error("a run can't be named {name:?}: {why}")]
+    #[error("a run cannot be named {name:?}: {why}")]
     Name {
         /// The given name.
         name: String,
@@ -132,10 +133,10 @@ impl RunDirectory {
         config: &str,
     ) -> Result<(Self, OpenedRun), DirectoryError> {
         let files = RunFiles::named(root, name)?;
-        let is_new = make_directory(&files)?;
+        let is_new = create_run_directory(&files)?;
         if !files.description_file().exists() {
             // Leave nothing in a directory that is not a run, not even a lock.
-            refuse_strangers(&files)?;
+            check_no_foreign_files(&files)?;
         }
         let lock = RunLock::acquire(&files.lock_file()).inspect_err(|_| {
             if is_new {
@@ -144,55 +145,75 @@ impl RunDirectory {
             }
         })?;
         if !files.description_file().exists() {
-            if let Err(error) = make(&files, &description, config) {
-                if is_new {
-                    // The first error says more than a failed cleanup.
-                    let _ = unmake(&files, true);
-                }
-                return Err(error);
-            }
-            return Ok((Self { files, description, lock, is_new }, OpenedRun::Created));
+            return Ok((Self::create(files, description, config, lock, is_new)?, OpenedRun::Created));
         }
-        if existing == ExistingRun::Resume {
-            let known = files.description()?;
-            if known.task != description.task {
-                let (name, known, given) = (name.to_owned(), known.task, description.task);
-                return Err(DirectoryError::OtherTask { name, known, given });
-            }
-            make_directories(&files)?;
-            return Ok((Self { files, description: known, lock, is_new }, OpenedRun::Resumed));
+        match existing {
+            ExistingRun::Resume => Ok((Self::resume(files, description, lock, is_new)?, OpenedRun::Resumed)),
+            ExistingRun::MoveAside => Self::start_over(files, description, config, lock),
         }
+    }
+
+    fn create(
+        files: RunFiles,
+        description: RunDescription,
+        config: &str,
+        lock: RunLock,
+        is_new: bool,
+    ) -> Result<Self, DirectoryError> {
+        initialise_run(&files, &description, config).inspect_err(|_| {
+            if is_new {
+                // The first error says more than a failed cleanup.
+                let _ = remove_created_files(&files, true);
+            }
+        })?;
+        Ok(Self { files, description, lock, is_new })
+    }
+
+    fn resume(files: RunFiles, requested: RunDescription, lock: RunLock, is_new: bool) -> Result<Self, DirectoryError> {
+        let description = files.description()?;
+        if description.task != requested.task {
+            let (name, known, given) = (files.name().to_owned(), description.task, requested.task);
+            return Err(DirectoryError::OtherTask { name, known, given });
+        }
+        create_subdirectories(&files)?;
+        Ok(Self { files, description, lock, is_new })
+    }
+
+    /// Moves the run aside and creates a new one in its place; if that fails, the old one gets its name back.
+    fn start_over(
+        files: RunFiles,
+        description: RunDescription,
+        config: &str,
+        lock: RunLock,
+    ) -> Result<(Self, OpenedRun), DirectoryError> {
         let aside = durable::set_aside(&files.path)?;
         // The lock moved with the old run's directory.
         drop(lock);
-        let made = || -> Result<RunLock, DirectoryError> {
+        let create = || -> Result<RunLock, DirectoryError> {
             fs::create_dir_all(&files.path).map_err(FileError::at("created", &files.path))?;
             let lock = RunLock::acquire(&files.lock_file())?;
-            make(&files, &description, config)?;
+            initialise_run(&files, &description, config)?;
             Ok(lock)
         };
-        match made() {
-            Ok(lock) => Ok((Self { files, description, lock, is_new: true }, OpenedRun::MovedAside(aside))),
-            Err(error) => {
-                // The first error says more than a failed cleanup.
-                let _ = unmake(&files, true).and_then(|()| give_name_back(&files, &aside));
-                Err(error)
-            }
-        }
+        let lock = create().inspect_err(|_| {
+            // The first error says more than a failed cleanup.
+            let _ = remove_created_files(&files, true).and_then(|()| restore_name(&files, &aside));
+        })?;
+        Ok((Self { files, description, lock, is_new: true }, OpenedRun::MovedAside(aside)))
     }
 
     /// Undoes the [`open`](Self::open) of a new run that produced nothing: removes its files, and its directory if that
     /// was created for it, and gives a run that was moved aside its name back.
     ///
     /// A run that existed before stays, and so does a directory with metrics, checkpoints or other files.
-    pub fn take_back(self, opened: &OpenedRun) -> Result<(), DirectoryError> {
+    pub fn undo_open(self, opened: &OpenedRun) -> Result<(), DirectoryError> {
         let files = &self.files;
-        if *opened == OpenedRun::Resumed || !is_as_made(files)? {
+        if *opened == OpenedRun::Resumed || !has_no_results(files)? {
             return Ok(());
         }
-        unmake(files, self.is_new)?;
+        remove_created_files(files, self.is_new)?;
         if let OpenedRun::MovedAside(old) = opened {
-            give_name_back(files, old)?;
+            restore_name(files, old)?;
         }
         Ok(durable::sync_directory_of(&files.path)?)
     }
@@ -227,14 +248,14 @@ impl RunDirectory {
             return Ok(restored);
         }
         fs::create_dir_all(&self.files.path).map_err(FileError::at("created", &self.files.path))?;
-        make_directories(&self.files)?;
+        create_subdirectories(&self.files)?;
         if !self.files.config_file().exists() {
             durable::replace(&self.files.config_file(), config.as_bytes())?;
-            restored.push("config.toml");
+            restored.push(CONFIG_FILE);
         }
         if !self.files.description_file().exists() {
             write_description(&self.files, &self.description)?;
-            restored.push("run.json");
+            restored.push(DESCRIPTION_FILE);
         }
         Ok(restored)
     }
@@ -262,7 +283,7 @@ fn write_description(files: &RunFiles, description: &RunDescription) -> Result<(
 }
 
 /// Creates a run's directory and returns whether it is new.
-fn make_directory(files: &RunFiles) -> Result<bool, FileError> {
+fn create_run_directory(files: &RunFiles) -> Result<bool, FileError> {
     let directory = &files.path;
     let root = directory.parent().map_or(Ok(()), fs::create_dir_all);
     match root.and_then(|()| fs::create_dir(directory)) {
@@ -273,17 +294,17 @@ fn make_directory(files: &RunFiles) -> Result<bool, FileError> {
 }
 
 /// Turns a locked directory into a run.
-fn make(files: &RunFiles, description: &RunDescription, config: &str) -> Result<(), DirectoryError> {
-    refuse_strangers(files)?;
-    make_directories(files)?;
+fn initialise_run(files: &RunFiles, description: &RunDescription, config: &str) -> Result<(), DirectoryError> {
+    check_no_foreign_files(files)?;
+    create_subdirectories(files)?;
     durable::replace(&files.config_file(), config.as_bytes())?;
     // Last, because this file makes the directory a run.
     write_description(files, description)?;
     Ok(durable::sync_directory_of(&files.path)?)
 }
 
-/// Removes what [`make`] and a start have created so far, and the directory if it is new.
-fn unmake(files: &RunFiles, is_new: bool) -> Result<(), DirectoryError> {
+/// Removes what [`initialise_run`] and a start have created so far, and the directory if it is new.
+fn remove_created_files(files: &RunFiles, is_new: bool) -> Result<(), DirectoryError> {
     let unless_gone = |path: &Path, removed: io::Result<()>| match removed {
         Err(cause) if cause.kind() != ErrorKind::NotFound => Err(FileError::at("removed", path)(cause)),
         _ => Ok(()),
@@ -292,12 +313,11 @@ fn unmake(files: &RunFiles, is_new: bool) -> Result<(), DirectoryError> {
     // First what makes it a run: if the process is killed now, the next start completes the rest.
     remove(files.description_file())?;
     durable::list(&files.events_directory())?.into_iter().try_for_each(remove)?;
-    for directory in made_directories(files) {
+    for directory in files.subdirectories() {
         unless_gone(&directory, fs::remove_dir(&directory))?;
     }
-    [files.metrics_file(), files.history_file(), files.config_file(), files.log_file(), files.lock_file()]
-        .into_iter()
-        .try_for_each(remove)?;
+    remove(files.metrics_file())?;
+    files.initial_files().into_iter().try_for_each(remove)?;
     if is_new {
         unless_gone(&files.path, fs::remove_dir(&files.path))?;
     }
@@ -305,33 +325,30 @@ fn unmake(files: &RunFiles, is_new: bool) -> Result<(), DirectoryError> {
 }
 
 /// Gives the run that was moved to `old` its name back.
-fn give_name_back(files: &RunFiles, old: &Path) -> Result<(), DirectoryError> {
+fn restore_name(files: &RunFiles, old: &Path) -> Result<(), DirectoryError> {
     // Not while another process uses it there.
     let _held = RunLock::acquire(&RunFiles::in_directory(old).lock_file())?;
     Ok(fs::rename(old, &files.path).map_err(FileError::at("renamed", old))?)
 }
 
-fn made_directories(files: &RunFiles) -> [PathBuf; 3] {
-    [files.events_directory(), files.checkpoints_directory(), files.videos_directory()]
-}
-
-fn make_directories(files: &RunFiles) -> Result<(), FileError> {
-    for directory in made_directories(files) {
+fn create_subdirectories(files: &RunFiles) -> Result<(), FileError> {
+    for directory in files.subdirectories() {
         fs::create_dir_all(&directory).map_err(FileError::at("created", &directory))?;
     }
     Ok(())
 }
 
 /// Refuses a directory without `run.json`, unless it is a run whose creation was interrupted.
-fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
+fn check_no_foreign_files(files: &RunFiles) -> Result<(), DirectoryError> {
     if files.has_lost_description() {
         return Err(DirectoryError::Description { path: files.description_file(), cause: None });
     }
-    const OURS: [&str; 8] =
-        ["lock", "log.txt", "config.toml", "config.toml.tmp", "run.json.tmp", "events", "checkpoints", "videos"];
+    let unfinished = [files.config_file(), files.description_file()].map(|file| durable::aside(&file));
+    let own = [files.lock_file(), files.log_file(), files.config_file()].into_iter().chain(unfinished);
+    let own: Vec<PathBuf> = own.chain(files.subdirectories()).collect();
     for path in durable::list(&files.path)? {
-        let found = durable::name_of(&path);
-        if !OURS.contains(&found.as_str()) || is_filled_directory(&path) {
+        if !own.contains(&path) || is_filled_directory(&path) {
+            let found = durable::name_of(&path);
             return Err(DirectoryError::NotARun { directory: files.path.to_path_buf(), found });
         }
     }
@@ -340,16 +357,13 @@ fn refuse_strangers(files: &RunFiles) -> Result<(), DirectoryError> {
 
 /// Whether a run contains only what every start creates: no metrics, checkpoints, videos or other files. Without a row
 /// of metrics, events are empty too.
-fn is_as_made(files: &RunFiles) -> Result<bool, FileError> {
-    let files_made =
-        [files.description_file(), files.history_file(), files.config_file(), files.log_file(), files.lock_file()];
-    let made = |path: &PathBuf| files_made.contains(path) || *path == files.events_directory();
+fn has_no_results(files: &RunFiles) -> Result<bool, FileError> {
+    let initial = |path: &PathBuf| files.initial_files().contains(path) || *path == files.events_directory();
     let empty_file =
         |path: &Path| *path == files.metrics_file() && fs::metadata(path).is_ok_and(|file| file.len() == 0);
-    let empty_directory =
-        |path: &Path| made_directories(files).iter().any(|made| made == path) && !is_filled_directory(path);
+    let empty_directory = |path: &PathBuf| files.subdirectories().contains(path) && !is_filled_directory(path);
     let paths = durable::list(&files.path)?;
-    Ok(paths.iter().all(|path| made(path) || empty_file(path) || empty_directory(path)))
+    Ok(paths.iter().all(|path| initial(path) || empty_file(path) || empty_directory(path)))
 }
 
 pub(super) fn is_filled_directory(path: &Path) -> bool {
@@ -424,21 +438,21 @@ mod tests {
         let (run, opened) = open(root, ExistingRun::Resume).unwrap();
         fs::write(run.files.metrics_file(), "").unwrap();
         fs::write(run.files.events_directory().join("events.out.tfevents.1"), "version").unwrap();
-        run.take_back(&opened).unwrap();
+        run.undo_open(&opened).unwrap();
         assert_eq!(names(scratch.path()), Vec::<String>::new());
 
         // The directory existed before.
         let directory = root.join("pong");
         fs::create_dir(&directory).unwrap();
         let (run, opened) = open(root, ExistingRun::Resume).unwrap();
-        run.take_back(&opened).unwrap();
+        run.undo_open(&opened).unwrap();
         assert_eq!(names(&directory), Vec::<String>::new());
 
         for precious in ["metrics.jsonl", "checkpoints/000000000100", "videos/best.gif", "thesis.tex"] {
             let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
             fs::write(run.files.path.join(precious), "precious").unwrap();
             let path = run.files.path.join(precious);
-            run.take_back(&opened).unwrap();
+            run.undo_open(&opened).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
             assert!(path.parent().unwrap().exists() && root.join("pong/run.json").exists());
         }
@@ -453,10 +467,10 @@ mod tests {
         fs::write(run.files.videos_directory().join("best"), "old").unwrap();
         drop(run);
         let (run, opened) = open(root, ExistingRun::Resume).unwrap();
-        run.take_back(&opened).unwrap();
+        run.undo_open(&opened).unwrap();
         let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
         assert_eq!(names(scratch.path()), ["pong", "pong.1"]);
-        run.take_back(&opened).unwrap();
+        run.undo_open(&opened).unwrap();
         assert_eq!(names(scratch.path()), ["pong"]);
         assert_eq!(fs::read_to_string(root.join("pong/videos/best")).unwrap(), "old");
         assert_eq!(open(root, ExistingRun::Resume).unwrap().1, OpenedRun::Resumed);
@@ -465,7 +479,7 @@ mod tests {
         let (run, opened) = open(root, ExistingRun::MoveAside).unwrap();
         let description = RunDescription::new("pong", "cpu", 3);
         let held = RunDirectory::open(root, "pong.1", ExistingRun::Resume, description, "").unwrap();
-        run.take_back(&opened).unwrap_err();
+        run.undo_open(&opened).unwrap_err();
         assert_eq!(names(scratch.path()), ["pong.1"]);
         drop(held);
     }
@@ -544,7 +558,7 @@ mod tests {
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("run.json"), "precious").unwrap();
         let error = open(&root, ExistingRun::MoveAside).unwrap_err().to_string();
-        assert!(error.contains("config.toml can't be written: "), "{error}");
+        assert!(error.contains("config.toml cannot be written: "), "{error}");
         assert_eq!(names(&root), ["pong"]);
         assert_eq!(fs::read_to_string(directory.join("run.json")).unwrap(), "precious");
     }
@@ -579,6 +593,6 @@ mod tests {
         let file = scratch.path().join("file");
         fs::write(&file, "").unwrap();
         let error = open(&file, ExistingRun::Resume).unwrap_err().to_string();
-        assert!(error.contains("file/pong can't be created: "), "{error}");
+        assert!(error.contains("file/pong cannot be created: "), "{error}");
     }
 }

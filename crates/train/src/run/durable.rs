@@ -1,8 +1,8 @@
 //! Files that survive a crash complete: written aside, synced and renamed, and the directory synced too.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -11,7 +11,7 @@ use thiserror::Error;
 ///
 /// The cause is part of the message, so it is not a source as well: a printed chain would repeat it.
 #[derive(Debug, Error)]
-#[error("{} can't be {done}: {cause}", path.display())]
+#[error("{} cannot be {done}: {cause}", path.display())]
 pub struct FileError {
     /// The operation, as a participle: `written`.
     pub done: &'static str,
@@ -23,14 +23,19 @@ pub struct FileError {
 
 impl FileError {
     /// For `map_err`: names the operation and the file.
-    pub(super) fn at(done: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+    pub fn at(done: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |cause| Self { done, path: path.to_path_buf(), cause }
     }
 }
 
+/// Where [`replace`] writes a file before it gets its name.
+pub(super) fn aside(path: &Path) -> PathBuf {
+    with_suffix(path, ".tmp")
+}
+
 /// Replaces a file's content: a crash leaves the old or the new, never a mixture.
 pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
-    let aside = with_suffix(path, ".tmp");
+    let aside = aside(path);
     let write = || -> io::Result<()> {
         let mut file = File::create(&aside)?;
         file.write_all(content)?;
@@ -43,6 +48,15 @@ pub(super) fn replace(path: &Path, content: &[u8]) -> Result<(), FileError> {
         return Err(FileError::at("written", path)(cause));
     }
     sync_directory_of(path)
+}
+
+/// Writes a file that only its owner can read.
+pub fn write_private(path: &Path, text: &str) -> Result<(), FileError> {
+    let directory = directory_of(path);
+    fs::create_dir_all(directory).map_err(FileError::at("created", directory))?;
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(path);
+    opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(FileError::at("written", path))
 }
 
 /// Syncs the directory of `path`, so that its renames survive a power cut.
@@ -129,7 +143,7 @@ mod tests {
         fs::create_dir(&path).unwrap();
         let error = replace(&path, b"text").unwrap_err();
         assert_eq!(error.path, path);
-        assert!(error.to_string().starts_with(&format!("{} can't be written: ", path.display())), "{error}");
+        assert!(error.to_string().starts_with(&format!("{} cannot be written: ", path.display())), "{error}");
         assert_eq!(names(scratch.path()), ["directory"]);
     }
 }

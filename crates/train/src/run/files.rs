@@ -13,6 +13,9 @@ use super::lock::{Owner, RunLock};
 use crate::config::CONFIG_FILE;
 use crate::run::regular_file;
 
+/// Name of the file that makes a directory a run.
+pub(super) const DESCRIPTION_FILE: &str = "run.json";
+
 /// Contents of `run.json`, written when the run is created and again when it is first saved.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct RunDescription {
@@ -101,7 +104,7 @@ impl RunFiles {
 
     /// `run.json`: task, preset and seed.
     pub fn description_file(&self) -> PathBuf {
-        self.path.join("run.json")
+        self.path.join(DESCRIPTION_FILE)
     }
 
     /// `metrics.jsonl`: one line per measurement.
@@ -114,7 +117,7 @@ impl RunFiles {
         self.path.join("history.jsonl")
     }
 
-    /// `events/`: the same for TensorBoard.
+    /// `events/`: the metrics for TensorBoard.
     pub fn events_directory(&self) -> PathBuf {
         self.path.join("events")
     }
@@ -137,6 +140,16 @@ impl RunFiles {
     /// `lock`: held by the process that trains.
     pub fn lock_file(&self) -> PathBuf {
         self.path.join("lock")
+    }
+
+    /// Files that every start creates, `run.json` first; a resumed run adds its metrics.
+    pub(super) fn initial_files(&self) -> [PathBuf; 5] {
+        [self.description_file(), self.history_file(), self.config_file(), self.log_file(), self.lock_file()]
+    }
+
+    /// Directories that every run has.
+    pub(super) fn subdirectories(&self) -> [PathBuf; 3] {
+        [self.events_directory(), self.checkpoints_directory(), self.videos_directory()]
     }
 
     /// Reads `run.json`.
@@ -195,10 +208,10 @@ mod tests {
         }
         for name in ["", ".", "..", ".hidden", "-x", "a/b", "/", "a\\b", "a\nb", "a\0", "a".repeat(201).as_str()] {
             let error = RunFiles::named(Path::new("runs"), name).unwrap_err().to_string();
-            assert!(error.starts_with("a run can't be named"), "{name:?}: {error}");
+            assert!(error.starts_with("a run cannot be named"), "{name:?}: {error}");
         }
         let error = RunFiles::named(Path::new("runs"), "").unwrap_err().to_string();
-        assert_eq!(error, "a run can't be named \"\": it is empty");
+        assert_eq!(error, "a run cannot be named \"\": it is empty");
     }
 
     #[test]

@@ -72,7 +72,7 @@ pub fn host() -> String {
 /// Why a run cannot be locked.
 #[derive(Debug, Error)]
 pub enum LockError {
-    /// Another process holds it.
+    /// Another process holds it. `python/meme_cluster/train.py` recognises the message.
     #[error(
         "the run in {} is in use by {}",
         directory.display(),
@@ -185,6 +185,15 @@ mod tests {
         drop(lock);
         assert_eq!(RunLock::holder(&path), None);
         RunLock::acquire(&path).unwrap();
+    }
+
+    #[test]
+    fn meme_cluster_recognises_the_message_of_a_held_run() {
+        let error = LockError::Held { directory: "runs/pong".into(), owner: None }.to_string();
+        let (start, end) = ("the run in ", " is in use by ");
+        assert!(error.starts_with(start) && error.contains(end), "{error}");
+        let script = include_str!("../../../../python/meme_cluster/train.py");
+        assert!(script.contains(&format!("error: {start}.*{end}")));
     }
 
     #[test]

@@ -52,14 +52,14 @@ pub enum MetricsError {
 /// A measurement: one number, or one per policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Value {
+pub enum MetricValue {
     /// One number.
     Scalar(f64),
     /// Several numbers, such as one per policy.
     Vector(Vec<f64>),
 }
 
-impl Value {
+impl MetricValue {
     fn nonfinite(&self) -> usize {
         match self {
             Self::Scalar(value) => usize::from(!value.is_finite()),
@@ -74,7 +74,7 @@ pub struct Row {
     /// Emulator frames played so far.
     pub frames: u64,
     /// Values by name. A value that was not finite is NaN after it was read from a file.
-    pub values: BTreeMap<String, Value>,
+    pub values: BTreeMap<String, MetricValue>,
 }
 
 impl Row {
@@ -85,27 +85,27 @@ impl Row {
 
     /// Adds a number, or replaces the one of that name.
     pub fn scalar(&mut self, name: impl Into<String>, value: f64) -> &mut Self {
-        self.values.insert(name.into(), Value::Scalar(value));
+        self.values.insert(name.into(), MetricValue::Scalar(value));
         self
     }
 
     /// Adds several numbers under one name.
     pub fn vector(&mut self, name: impl Into<String>, values: impl Into<Vec<f64>>) -> &mut Self {
-        self.values.insert(name.into(), Value::Vector(values.into()));
+        self.values.insert(name.into(), MetricValue::Vector(values.into()));
         self
     }
 
     /// Returns the number of that name, if there is one.
     pub fn get(&self, name: &str) -> Option<f64> {
         match self.values.get(name)? {
-            Value::Scalar(value) => Some(*value),
-            Value::Vector(_) => None,
+            MetricValue::Scalar(value) => Some(*value),
+            MetricValue::Vector(_) => None,
         }
     }
 
     /// Counts the values that are NaN or infinite.
     pub fn nonfinite(&self) -> usize {
-        self.values.values().map(Value::nonfinite).sum()
+        self.values.values().map(MetricValue::nonfinite).sum()
     }
 }
 

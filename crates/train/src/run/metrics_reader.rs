@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Error, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::durable::FileError;
-use super::metrics::{FRAMES, MetricsError, NONFINITE, Row, Value};
+use super::metrics::{FRAMES, MetricValue, MetricsError, NONFINITE, Row};
 use crate::run::regular_file;
 
 /// The metric that ranks runs: the mean score of a greedy evaluation.
@@ -129,8 +129,8 @@ impl<'de> Visitor<'de> for LineReader {
                 continue;
             }
             let value = match line.next_value()? {
-                LineValue::Scalar(value) => Value::Scalar(number(value)),
-                LineValue::Vector(values) => Value::Vector(values.into_iter().map(number).collect()),
+                LineValue::Scalar(value) => MetricValue::Scalar(number(value)),
+                LineValue::Vector(values) => MetricValue::Vector(values.into_iter().map(number).collect()),
                 LineValue::Unknown(_) => continue,
             };
             row.values.insert(name, value);

@@ -22,10 +22,10 @@ mod tensorboard;
 mod test_support;
 
 pub use directory::{DirectoryError, ExistingRun, OpenedRun, RunDirectory};
-pub use durable::FileError;
+pub use durable::{FileError, write_private};
 pub use files::{RunDescription, RunFiles};
 pub use lock::{LockError, Owner, RunLock, host};
-pub use metrics::{MetricsError, MetricsRepair, MetricsWriter, Row, Value};
+pub use metrics::{MetricValue, MetricsError, MetricsRepair, MetricsWriter, Row};
 pub use metrics_reader::{EVALUATION_SCORE, MetricsSummary, Rows};
 pub use metrics_tail::MetricsTail;
-pub use tensorboard::EventWriter;
+pub use tensorboard::TensorBoardWriter;

@@ -111,7 +111,7 @@ mod tests {
             make_pipe(&path);
         }
         let message =
-            |path: PathBuf, done: &str| format!("{} can't be {done}: it is a named pipe, not a file", path.display());
+            |path: PathBuf, done: &str| format!("{} cannot be {done}: it is a named pipe, not a file", path.display());
         let files = run.clone();
         assert_eq!(
             answer(move || files.description().unwrap_err().to_string()),
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(answer(move || files.config().unwrap_err().to_string()), message(run.config_file(), "read"));
         let path = run.config_file();
         let config = answer(move || Sources { file: Some(path), ..Sources::default() }.load().unwrap_err().to_string());
-        assert_eq!(config, format!("{}: can't be read: it is a named pipe, not a file", run.config_file().display()));
+        assert_eq!(config, format!("{}: cannot be read: it is a named pipe, not a file", run.config_file().display()));
         let path = run.metrics_file();
         let metrics = answer(move || MetricsSummary::of(&path).unwrap_err().to_string());
         assert_eq!(metrics, message(run.metrics_file(), "opened"));

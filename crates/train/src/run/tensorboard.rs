@@ -17,7 +17,7 @@ use crc::{CRC_32_ISCSI, Crc};
 
 use super::append::AppendFile;
 use super::durable::FileError;
-use super::metrics::{Row, Value};
+use super::metrics::{MetricValue, Row};
 use super::{clock, lock};
 
 /// CRC-32C (Castagnoli).
@@ -25,11 +25,11 @@ const CRC_32C: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
 /// Writes one event file. Each start of a run writes its own; TensorBoard joins those of a directory.
 #[derive(Debug)]
-pub struct EventWriter {
+pub struct TensorBoardWriter {
     file: AppendFile,
 }
 
-impl EventWriter {
+impl TensorBoardWriter {
     /// Starts a new file in `directory`, to resume from a checkpoint with `frames` frames, or to start (`None`).
     ///
     /// Declares what earlier files hold after the checkpoint void, so that TensorBoard too shows one value per frame
@@ -87,8 +87,8 @@ fn row_event(wall_time: f64, row: &Row) -> Vec<u8> {
     };
     for (name, value) in &row.values {
         match value {
-            Value::Scalar(value) => put_scalar(name, *value),
-            Value::Vector(values) => {
+            MetricValue::Scalar(value) => put_scalar(name, *value),
+            MetricValue::Vector(values) => {
                 values.iter().enumerate().for_each(|(i, value)| put_scalar(&format!("{name}/{i:02}"), *value));
             }
         }
@@ -183,11 +183,11 @@ mod tests {
     fn file_is_a_sequence_of_records_and_later_files_sort_last() {
         let scratch = tempdir().unwrap();
         fs::write(scratch.path().join("events.out.tfevents.9999999990.host.1"), "").unwrap();
-        let mut writer = EventWriter::create(scratch.path(), Some(128)).unwrap();
+        let mut writer = TensorBoardWriter::create(scratch.path(), Some(128)).unwrap();
         for frames in [200, 1 << 40] {
             writer.append(Row::new(frames).scalar("x", 1.0)).unwrap();
         }
-        EventWriter::create(scratch.path(), None).unwrap();
+        TensorBoardWriter::create(scratch.path(), None).unwrap();
         let names = names(scratch.path());
         assert_eq!(names.len(), 3);
         assert!(names[1].starts_with("events.out.tfevents.9999999991."), "{names:?}");

@@ -1,6 +1,5 @@
 //! Assembles a run: the only place that knows how the roles connect.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
 
@@ -8,34 +7,25 @@ use agent::acting::ObservationRows;
 use agent::policy_family::actor_epsilon;
 use agent::{AgentError, Learner, ObservationSpec};
 use envs::seeds::mix;
-use envs::{EnvId, EnvSpec, Environments, WorkerConfig};
+use envs::{EnvSpec, Environments};
 use replay::{Replay, ReplayConfig, Restored, Writer, WriterState};
 use tch::Device;
 
 use crate::config::Config;
+use crate::environments::{SeedPurpose, Task, environment_count, make_sets, observation_spec, seed_for};
 use crate::error::{Result, TrainError};
-use crate::roles::actor::{Actor, RestoredEnvironments, SavedActor};
+use crate::roles::actor::{Actor, ActorSnapshot, RestoredEnvironments, new_actors};
 use crate::roles::actor_env::{EnvActor, EnvActorSpec, Exploration};
-use crate::roles::bandit::{CentralBandit, Policies};
+use crate::roles::bandit::SharedBandit;
 use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::learner_loop::LearnerLoop;
 use crate::roles::messages::Role;
 use crate::roles::training_agent::{NeighbourDistances, TrainingAgent};
 use crate::run::checkpoint::contents::{self, AgentScalars, EvaluatorStates, TrainingState};
-use crate::runtime::published_parameters::{Embedding, PublishedParameters};
-use crate::runtime::remote_actors::{SavedRemoteActors, remote_epsilon, remote_seed};
+use crate::runtime::published_parameters::{EmbeddingNetwork, PublishedParameters};
+use crate::runtime::remote_actors::RemoteActorsSnapshot;
 use crate::runtime::starting_point::{StartingPoint, transfer_message};
-
-/// The environment to play, and where its workers come from.
-#[derive(Clone, Debug)]
-pub struct Task {
-    /// The environment.
-    pub environment: EnvId,
-    /// The Python interpreter that runs workers.
-    pub python: PathBuf,
-    /// Directory of the package `meme_worker`.
-    pub package: PathBuf,
-}
+use crate::runtime::thread_role::ThreadRole;
 
 /// All roles of a run, before it starts.
 pub struct Assembly {
@@ -54,91 +44,84 @@ pub struct Assembly {
     /// The run's environment.
     pub spec: EnvSpec,
     /// Remote actors of the checkpoint, and their writers.
-    pub remote: (SavedRemoteActors, Vec<WriterState>),
+    pub remote: (RemoteActorsSnapshot, Vec<WriterState>),
     /// Message about the weights of another run that it starts from.
     pub transferred: Option<String>,
 }
 
-/// Purpose of a seed; each has its own random numbers.
-#[derive(Clone, Copy)]
-enum Purpose {
-    Environments,
-    Parameters,
-    Draws,
-    Bandit,
-    Exploration,
-}
-
-fn seed_for(run: u64, purpose: Purpose) -> u64 {
-    mix(mix(run) ^ purpose as u64)
-}
-
 impl Assembly {
-    /// Assembles a run with up to `remote` environments on other machines.
-    pub fn new(task: &Task, config: &Config, device: Device, from: &StartingPoint, remote: usize) -> Result<Self> {
+    /// Assembles a run with up to `remote_capacity` environments on other machines.
+    pub fn new(
+        task: &Task,
+        config: &Config,
+        device: Device,
+        from: &StartingPoint,
+        remote_capacity: usize,
+    ) -> Result<Self> {
         let seed = |purpose| seed_for(config.run.seed, purpose);
-        let actors = make_sets(task, config, 0, config.actors.environments, None)?;
-        let mut evaluating = config.clone();
-        // Evaluators mostly wait for the networks, which decide for one large group faster than for two.
-        evaluating.actors.groups = 1;
-        let cap = Some(config.evaluation.frame_cap);
-        let evaluators = make_sets(task, &evaluating, config.actors.environments, config.evaluation.evaluators, cap)?;
+        let local = config.actors.environments;
+        let actor_sets = make_sets(task, config, 0, local, None)?;
+        let evaluator_sets = evaluator_sets(task, config)?;
         // A run can leave all acting to other machines, and evaluate only.
-        let any = if remote > 0 { actors.first().or(evaluators.first()) } else { actors.first() };
-        let spec = any.ok_or(TrainError::NoEnvironments)?.spec().clone();
+        let no_actors = evaluator_sets.first().filter(|_| remote_capacity > 0);
+        let spec = actor_sets.first().or(no_actors).ok_or(TrainError::NoEnvironments)?.spec().clone();
         let (observation, actions) = (observation_spec(&spec), spec.actions());
         let StartingLearner { learner, resumed, transferred } =
             StartingLearner::new(config, &observation, actions, device, from)?;
-        let (state, embedding) = (learner.networks.state_length(), learner.networks.embedding_length);
+        let (state_length, embedding_length) = (learner.networks.state_length(), learner.networks.embedding_length);
         let droppable_blocks = learner.networks.agent.droppable_blocks();
-        let replay_config = config.replay_for(spec.observation_bytes(), state, seed(Purpose::Draws));
+        let replay_config = config.replay_for(spec.observation_bytes(), state_length, seed(SeedPurpose::Draws));
         let Restored { replay, mut writers } = starting_replay(from, replay_config)?;
         let mut learner_loop = LearnerLoop::new(learner, Arc::clone(&replay), config)?;
-        let resumed = resumed.map(|(agent, state, embedding)| {
-            learner_loop.keep_embedding(embedding);
-            (agent, state)
+        let resumed = resumed.map(|(scalars, training_state, embedding_network)| {
+            learner_loop.hold_embedding_network(embedding_network);
+            (scalars, training_state)
         });
-        let mut published = learner_loop.published()?;
-        if let (Some(checkpoint), Some((_, state))) = (from.resumed(), &resumed) {
-            contents::restore_acting(checkpoint, state, &mut published)?;
+        let mut published = learner_loop.current_parameters()?;
+        if let (Some(checkpoint), Some((_, training_state))) = (from.resumed(), &resumed) {
+            contents::restore_acting(checkpoint, training_state, &mut published)?;
         }
-        let roles = RoleSizes { actors: config.actors.environments, evaluators: config.evaluation.evaluators, remote };
-        let mut inference =
-            Inference::new(&config.agent, &config.intrinsic, &observation, actions, roles, device, &published)?;
-        let (bandit, distances, saved_actors, evaluator_states) = match resumed {
+        let roles = RoleSizes { actors: local, evaluators: config.evaluation.evaluators, remote: remote_capacity };
+        let mut inference = Inference::new(config, &observation, actions, roles, device, &published)?;
+        let (bandit, distances, actor_snapshots, evaluator_states) = match resumed {
             None => {
-                let bandit = CentralBandit::new(
-                    config.agent.policies.count,
-                    config.actors.environments + remote,
-                    &config.bandit,
-                    seed(Purpose::Bandit),
-                );
+                let (policies, environments) = (config.agent.policies.count, local + remote_capacity);
+                let bandit = SharedBandit::new(policies, environments, &config.bandit, seed(SeedPurpose::Bandit));
                 (bandit, NeighbourDistances::default(), Vec::new(), EvaluatorStates::default())
             }
-            Some((agent, state)) => {
-                inference.restore(&state.roles.recurrent)?;
-                (CentralBandit::resume(agent.bandit), agent.distances, state.roles.actors, state.roles.evaluators)
+            Some((scalars, TrainingState { roles, .. })) => {
+                inference.restore(&roles.recurrent)?;
+                (SharedBandit::resume(scalars.bandit), scalars.distances, roles.actors, roles.evaluators)
             }
         };
-        let sizes: Vec<usize> = actors.iter().chain(&evaluators).map(|set| environments(set.as_ref())).collect();
-        let mut rows = inference.observation_rows(&sizes)?;
-        let evaluator_rows = rows.split_off(actors.len());
-        let remote_writers = writers.split_off(writers.len().min(config.actors.environments));
-        let saved_remote = from.resumed().map_or(Ok(SavedRemoteActors::default()), contents::remote)?;
-        let builder = ActorBuilder { config, embedding, droppable_blocks, replay: &replay, bandit: &bandit };
-        let actors = builder.actors(actors, rows, saved_actors, writers)?;
-        let evaluators = builder.evaluators(evaluators, evaluator_rows, &evaluator_states.episodes)?;
+        let sets = actor_sets.iter().chain(&evaluator_sets);
+        let mut rows =
+            inference.observation_rows(&sets.map(|set| environment_count(set.as_ref())).collect::<Vec<_>>())?;
+        let evaluator_rows = rows.split_off(actor_sets.len());
+        let remote_writers = writers.split_off(writers.len().min(local));
+        let remote_snapshot = from.resumed().map_or(Ok(RemoteActorsSnapshot::default()), contents::remote)?;
+        let builder = ActorBuilder { config, embedding_length, droppable_blocks, replay: &replay, bandit: &bandit };
+        let actors = builder.actors(actor_sets, rows, actor_snapshots, writers)?;
+        let evaluators = builder.evaluators(evaluator_sets, evaluator_rows, &evaluator_states.episodes)?;
         let agent = TrainingAgent { learner_loop, bandit: Arc::new(bandit), distances, environment: spec.clone() };
-        let remote = (saved_remote, remote_writers);
+        let remote = (remote_snapshot, remote_writers);
         Ok(Self { agent, inference, published, actors, evaluators, evaluator_states, transferred, spec, remote })
     }
+}
+
+fn evaluator_sets(task: &Task, config: &Config) -> Result<Vec<Box<dyn Environments>>> {
+    let mut evaluating = config.clone();
+    // Evaluators mostly wait for the networks, which decide for one large group faster than for two.
+    evaluating.actors.groups = 1;
+    let (first, frame_cap) = (config.actors.environments, config.evaluation.frame_cap);
+    make_sets(task, &evaluating, first, config.evaluation.evaluators, Some(frame_cap))
 }
 
 /// The learner that a run starts with.
 struct StartingLearner {
     learner: Learner,
     /// What a resumed run has besides: its numbers, the states of its roles, and the f that acted.
-    resumed: Option<(AgentScalars, TrainingState, Embedding)>,
+    resumed: Option<(AgentScalars, TrainingState, EmbeddingNetwork)>,
     /// Message about the weights of another run that it starts from.
     transferred: Option<String>,
 }
@@ -155,11 +138,11 @@ impl StartingLearner {
             let (state, agent) = (contents::state(checkpoint)?, contents::agent(checkpoint)?);
             let saved = contents::learner(checkpoint, &state)?;
             let learner = Learner::restore(&config.agent, observation, actions, &saved, device)?;
-            let mut embedding = PublishedParameters::of(&learner)?.embedding()?;
-            embedding.restore(&saved.weights, agent.embedding_version)?;
-            return Ok(Self { learner, resumed: Some((agent, state, embedding)), transferred: None });
+            let mut embedding_network = PublishedParameters::of(&learner)?.embedding_network()?;
+            embedding_network.restore(&saved.weights, agent.embedding_version)?;
+            return Ok(Self { learner, resumed: Some((agent, state, embedding_network)), transferred: None });
         }
-        let seed = seed_for(config.run.seed, Purpose::Parameters);
+        let seed = seed_for(config.run.seed, SeedPurpose::Parameters);
         let mut learner = Learner::new(&config.agent, observation, actions, seed, device)?;
         let mut transferred = None;
         if let StartingPoint::Weights { checkpoint, .. } = from {
@@ -187,152 +170,32 @@ fn starting_replay(from: &StartingPoint, config: ReplayConfig) -> Result<Restore
     }
 }
 
-pub(crate) fn observation_spec(spec: &EnvSpec) -> ObservationSpec {
-    ObservationSpec { parts: spec.observation_arrays() }
-}
-
-/// Number of environments in a set.
-pub(crate) fn environments(set: &dyn Environments) -> usize {
-    set.groups() * set.group_size()
-}
-
-/// Makes `count` environments whose indices start at `first`, one set per worker. Their episodes are truncated after
-/// `frame_cap` frames.
-fn make_sets(
-    task: &Task,
-    config: &Config,
-    first: usize,
-    count: usize,
-    frame_cap: Option<u32>,
-) -> Result<Vec<Box<dyn Environments>>> {
-    let mut workers = workers(task, config, first, count);
-    workers.iter_mut().for_each(|worker| worker.frame_cap = frame_cap.map(u64::from));
-    Ok(envs::make_all(&workers)?)
-}
-
-/// The workers that run `count` environments whose indices start at `first`.
-pub(crate) fn workers(task: &Task, config: &Config, first: usize, count: usize) -> Vec<WorkerConfig> {
-    let per_worker = config.actors.environments_per_worker;
-    let worker = |made: usize| worker(task, config, (first + made) as u64, per_worker.min(count - made));
-    (0..count).step_by(per_worker).map(worker).collect()
-}
-
-/// The worker that runs environments whose indices start at `first`.
-fn worker(task: &Task, config: &Config, first: u64, environments: usize) -> WorkerConfig {
-    WorkerConfig {
-        environment: task.environment.clone(),
-        python: task.python.clone(),
-        package: task.package.clone(),
-        first_index: first,
-        environments,
-        groups: config.actors.groups_of(environments),
-        seed: seed_for(config.run.seed, Purpose::Environments),
-        ale: config.env.ale_options(),
-        frame_cap: None,
-        ram: config.env.ram.clone(),
-        max_side: config.env.max_side,
-        view: config.env.view(),
-        render: false,
-        limits: config.env.limits(),
-    }
-}
-
-/// The places of an actor on another machine than the learner.
-#[derive(Clone, Copy, Debug)]
-pub struct RemotePlaces {
-    /// First of the run's remote environments.
-    pub first: usize,
-    /// Number of environments.
-    pub environments: usize,
-    /// Most remote environments of the run.
-    pub capacity: usize,
-    /// Index of the first environment, from which its episodes follow.
-    pub index: u64,
-    /// Length of f(x).
-    pub embedding: usize,
-    /// Residual blocks of the torso that an actor may drop.
-    pub droppable_blocks: usize,
-}
-
-/// Builds the half of a remote actor that is on this machine: environments, episodic memories, choice of actions. It
-/// continues from a state that [`Actor::save`] returned, if there is one.
-pub fn remote_actor(
-    task: &Task,
-    config: &Config,
-    places: RemotePlaces,
-    saved: Option<SavedActor>,
-    policies: &dyn Policies,
-) -> Result<Actor> {
-    let RemotePlaces { first, environments: count, capacity, index, embedding, droppable_blocks } = places;
-    let set = envs::make_all(&[worker(task, config, index, count)])?.pop().ok_or(TrainError::NoEnvironments)?;
-    let rows = ObservationRows::on_host(count, set.spec().observation_bytes());
-    let spec = |environment: usize| EnvActorSpec {
-        role: Role::Actor,
-        environment,
-        slot: environment,
-        epsilon: remote_epsilon(&config.actors, first + environment, capacity),
-        hides_rewards: config.env.hide_rewards,
-        exploration: Exploration::of_actors(&config.agent, droppable_blocks),
-    };
-    let Some(saved) = saved else {
-        let new = |environment: usize| {
-            let seed = remote_seed(config.run.seed, index + environment as u64);
-            let env_actor = EnvActor::new(spec(environment), &config.intrinsic, embedding, seed, None, policies)?;
-            Ok(env_actor.recording())
-        };
-        return new_actors(vec![set], vec![rows], new)?.pop().ok_or(TrainError::NoEnvironments);
-    };
-    let mut environment = 0;
-    let resume = |state| {
-        environment += 1;
-        Ok(EnvActor::resume(spec(environment - 1), state, None).recording())
-    };
-    Actor::resume(RestoredEnvironments::new(set, saved)?, rows, policies, resume)
-}
-
 /// Restores all sets in parallel: each has its own worker.
-fn restore(sets: Vec<Box<dyn Environments>>, saved: Vec<SavedActor>) -> Result<Vec<RestoredEnvironments>> {
-    const ROLE: &str = "restoring environments";
+fn restore(sets: Vec<Box<dyn Environments>>, saved: Vec<ActorSnapshot>) -> Result<Vec<RestoredEnvironments>> {
     if saved.len() != sets.len() {
-        let configured = sets.iter().map(|set| environments(set.as_ref())).sum();
-        let saved = saved.iter().map(SavedActor::environments).sum();
+        let configured = sets.iter().map(|set| environment_count(set.as_ref())).sum();
+        let saved = saved.iter().map(ActorSnapshot::environments).sum();
         return Err(TrainError::OtherEnvironmentCount { saved, configured });
     }
     thread::scope(|scope| {
         let start = |(set, actor)| {
             let restore = move || RestoredEnvironments::new(set, actor);
             let started = thread::Builder::new().name("env-restorer".to_owned()).spawn_scoped(scope, restore);
-            started.map_err(|cause| TrainError::Thread { role: ROLE, cause })
+            started.map_err(|cause| TrainError::Thread { role: ThreadRole::Actor, cause })
         };
         let restoring = sets.into_iter().zip(saved).map(start).collect::<Result<Vec<_>>>()?;
-        let join =
-            |thread: thread::ScopedJoinHandle<'_, _>| thread.join().unwrap_or(Err(TrainError::Panicked { role: ROLE }));
-        restoring.into_iter().map(join).collect()
+        let panicked = || TrainError::Panicked { role: ThreadRole::Actor };
+        restoring.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
     })
-}
-
-/// Makes one actor per set; `new` makes the actor environment with an index.
-pub(crate) fn new_actors(
-    sets: Vec<Box<dyn Environments>>,
-    rows: Vec<ObservationRows>,
-    mut new: impl FnMut(usize) -> Result<EnvActor>,
-) -> Result<Vec<Actor>> {
-    let mut indices = 0..;
-    let actor = |(set, observations): (Box<dyn Environments>, ObservationRows)| {
-        let count = environments(set.as_ref());
-        let env_actors = indices.by_ref().take(count).map(&mut new).collect::<Result<_>>()?;
-        Actor::new(set, env_actors, observations)
-    };
-    sets.into_iter().zip(rows).map(actor).collect()
 }
 
 /// Builds actors, with what their environments share.
 struct ActorBuilder<'a> {
     config: &'a Config,
-    embedding: usize,
+    embedding_length: usize,
     droppable_blocks: usize,
     replay: &'a Arc<Replay>,
-    bandit: &'a CentralBandit,
+    bandit: &'a SharedBandit,
 }
 
 impl ActorBuilder<'_> {
@@ -341,7 +204,7 @@ impl ActorBuilder<'_> {
         &self,
         sets: Vec<Box<dyn Environments>>,
         rows: Vec<ObservationRows>,
-        saved: Vec<SavedActor>,
+        saved: Vec<ActorSnapshot>,
         writers: Vec<WriterState>,
     ) -> Result<Vec<Actor>> {
         let mut writers = writers.into_iter();
@@ -374,7 +237,7 @@ impl ActorBuilder<'_> {
     ) -> Result<Vec<Actor>> {
         let mut indices = 0..;
         let evaluator = |(set, observations): (Box<dyn Environments>, ObservationRows)| {
-            let count = environments(set.as_ref());
+            let count = environment_count(set.as_ref());
             let env_actor = |environment| self.env_actor(Role::Evaluator, environment, None);
             let env_actors = indices.by_ref().take(count).map(env_actor).collect::<Result<_>>()?;
             let own = begun.split_off(..count.min(begun.len())).unwrap_or_default();
@@ -385,8 +248,8 @@ impl ActorBuilder<'_> {
 
     fn env_actor(&self, role: Role, environment: usize, writer: Option<Writer>) -> Result<EnvActor> {
         let spec = self.spec(role, environment);
-        let seed = mix(seed_for(self.config.run.seed, Purpose::Exploration) ^ spec.slot as u64);
-        EnvActor::new(spec, &self.config.intrinsic, self.embedding, seed, writer, self.bandit)
+        let seed = mix(seed_for(self.config.run.seed, SeedPurpose::Exploration) ^ spec.slot as u64);
+        EnvActor::new(spec, &self.config.intrinsic, self.embedding_length, seed, writer, self.bandit)
     }
 
     fn spec(&self, role: Role, environment: usize) -> EnvActorSpec {

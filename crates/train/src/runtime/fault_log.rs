@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-/// Largest number of faults that are counted separately.
-const MOST: usize = 200;
+/// Maximum number of kinds of faults that are counted.
+const MAX_KINDS: usize = 200;
 
 /// Counts faults that differ only in their numbers as one.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ impl FaultLog {
     /// Returns the message for a fault: in full the first time, with its count the 10th, 100th and so on, else none.
     pub(crate) fn record(&mut self, fault: &str) -> Option<String> {
         let kind = without_numbers(fault);
-        if self.counts.len() >= MOST && !self.counts.contains_key(&kind) {
+        if self.counts.len() >= MAX_KINDS && !self.counts.contains_key(&kind) {
             return None;
         }
         let count = self.counts.entry(kind).or_default();
@@ -33,8 +33,8 @@ impl FaultLog {
         let (faults, kinds) = (repeated.iter().sum::<u64>(), repeated.len());
         match kinds {
             0 => None,
-            1 => Some(format!("the same fault was repaired {faults} times")),
-            _ => Some(format!("{faults} faults of {kinds} kinds were repaired")),
+            1 => Some(format!("recovered from the same fault {faults} times")),
+            _ => Some(format!("recovered from {faults} faults of {kinds} kinds")),
         }
     }
 }
@@ -65,22 +65,22 @@ mod tests {
     #[test]
     fn repeated_fault_is_reported_once_and_then_counted() {
         let mut log = FaultLog::default();
-        let said: Vec<String> = (1..=120).filter_map(|i| log.record(&format!("worker {i} raised"))).collect();
+        let reported: Vec<String> = (1..=120).filter_map(|i| log.record(&format!("worker {i} raised"))).collect();
         assert_eq!(
-            said,
+            reported,
             ["worker 1 raised", "10 times so far: worker 10 raised", "100 times so far: worker 100 raised"]
         );
         assert_eq!(log.record("another").as_deref(), Some("another"));
-        assert_eq!(log.summary().unwrap(), "the same fault was repaired 120 times");
+        assert_eq!(log.summary().unwrap(), "recovered from the same fault 120 times");
         log.record("another");
-        assert_eq!(log.summary().unwrap(), "122 faults of 2 kinds were repaired");
+        assert_eq!(log.summary().unwrap(), "recovered from 122 faults of 2 kinds");
     }
 
     #[test]
     fn reports_a_limited_number_of_different_faults() {
         let mut log = FaultLog::default();
-        let said = (0..1000).filter(|&i| log.record(&"x".repeat(i)).is_some()).count();
-        assert_eq!(said, MOST);
+        let reported = (0..1000).filter(|&i| log.record(&"x".repeat(i)).is_some()).count();
+        assert_eq!(reported, MAX_KINDS);
         assert_eq!(FaultLog::default().summary(), None);
     }
 }

@@ -7,7 +7,7 @@ use replay::Snapshot;
 use crate::config::Config;
 use crate::error::Result;
 use crate::roles::actor::Actor;
-use crate::roles::bandit::CentralBandit;
+use crate::roles::bandit::SharedBandit;
 use crate::roles::batch_prefetch::{BatchPrefetch, PrefetchedBatch};
 use crate::roles::evaluation_rounds::EvaluationRounds;
 use crate::roles::inference::Inference;
@@ -16,7 +16,7 @@ use crate::run::checkpoint::contents::{EvaluatorStates, RoleStates, TrainingSnap
 use crate::runtime::assembly::Assembly;
 use crate::runtime::events::Event;
 use crate::runtime::timesheet::ActivityTimes;
-use crate::runtime::{AfterCopy, TrainingRuntime};
+use crate::runtime::{AfterSnapshot, TrainingRuntime};
 
 /// A run that advances one round at a time.
 pub struct Lockstep {
@@ -56,13 +56,11 @@ impl Lockstep {
 
     /// Begins an evaluation if it is due; while one is in progress, steps every evaluator once. Returns whether one is.
     fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<bool> {
-        let now = self.steps();
-        if self.evaluations.is_due(now) {
+        let (now, frames) = (self.steps(), self.frames());
+        if let Some(published) = self.evaluations.begin_if_due(now, frames, &self.assembly.agent)? {
             self.before_evaluation = self.evaluator_states();
-            let frames = self.frames();
             let Assembly { inference, agent, evaluators, .. } = &mut self.assembly;
-            inference.refresh_evaluators(&agent.learner_loop.published()?)?;
-            self.evaluations.begin(now, frames, agent)?;
+            inference.refresh_evaluators(&published)?;
             for evaluator in evaluators {
                 evaluator.restart(agent.distances.mean, &*agent.bandit)?;
             }
@@ -82,8 +80,7 @@ impl Lockstep {
         };
         evaluators.iter_mut().try_for_each(|evaluator| step(evaluator, inference, bandit, &mut record))?;
         let (now, frames) = (self.steps(), self.frames());
-        let finished = self.evaluations.finish(now, frames, &self.assembly.agent)?;
-        finished.map(Box::new).map(Event::Evaluation).into_iter().for_each(on_event);
+        self.evaluations.finish_if_complete(now, frames, &self.assembly.agent, on_event)?;
         Ok(true)
     }
 
@@ -105,7 +102,7 @@ impl Lockstep {
 fn step(
     actor: &mut Actor,
     inference: &mut Inference,
-    bandit: &CentralBandit,
+    bandit: &SharedBandit,
     on_event: &mut dyn FnMut(Event),
 ) -> Result<()> {
     for group in 0..actor.groups() {
@@ -155,15 +152,15 @@ impl TrainingRuntime for Lockstep {
     }
 
     /// Copies without a pause: nothing moves outside `advance`.
-    fn copy(&mut self, _: AfterCopy, _: &mut dyn FnMut(Event)) -> Result<TrainingSnapshot> {
+    fn snapshot(&mut self, _: AfterSnapshot, _: &mut dyn FnMut(Event)) -> Result<TrainingSnapshot> {
         let frames = self.frames();
         let evaluators =
             if self.evaluations.is_playing() { self.before_evaluation.clone() } else { self.evaluator_states() };
         let Assembly { agent, inference, published, actors, .. } = &mut self.assembly;
         let writers = actors.iter().flat_map(Actor::writers).collect();
         let roles = RoleStates {
-            recurrent: inference.save()?,
-            actors: actors.iter_mut().map(Actor::save).collect(),
+            recurrent: inference.snapshot()?,
+            actors: actors.iter_mut().map(Actor::snapshot).collect(),
             evaluators,
         };
         let replay = Snapshot::take(&agent.learner_loop.replay, writers);

@@ -9,7 +9,7 @@ use agent::policy_family::actor_epsilon;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{ActorsConfig, Config};
-use crate::roles::bandit::CentralBandit;
+use crate::roles::bandit::SharedBandit;
 use crate::roles::evaluation_rounds::{EvaluationReport, MeanScore};
 use crate::roles::learner_loop::LearnerUpdate;
 use crate::roles::messages::{EpisodeReport, NoveltySums, Position, Role};
@@ -243,7 +243,7 @@ impl MetricsAccumulator {
     }
 
     /// Returns a row at this frame count, and starts the sums of the next one.
-    pub fn row(&mut self, frames: u64, bandit: &CentralBandit, accounting: &replay::Accounting) -> Row {
+    pub fn row(&mut self, frames: u64, bandit: &SharedBandit, accounting: &replay::Accounting) -> Row {
         let mut row = Row::new(frames);
         self.last_row = frames;
         self.updates.drain_into(&mut row);
@@ -311,13 +311,13 @@ mod tests {
 
     use super::*;
     use crate::config::Sources;
-    use crate::run::Value;
+    use crate::run::MetricValue;
 
     #[test]
     fn counts_positions_once_and_those_in_the_first_area() {
         let config = Sources { preset: Some("tiny".to_owned()), file: None, set: Vec::new() }.load().unwrap().config;
         let mut metrics = MetricsAccumulator::new(&config);
-        let bandit = CentralBandit::new(16, 16, &config.bandit, 0);
+        let bandit = SharedBandit::new(16, 16, &config.bandit, 0);
         let mut counted = |visited: &[[u8; 3]]| {
             let positions: Vec<Position> = visited.iter().filter_map(|ram| Position::new(ram)).collect();
             metrics.record(&Event::Positions(positions));
@@ -362,12 +362,12 @@ mod tests {
         for _ in 0..RECENT_EACH {
             report(15, 2, 9.0);
         }
-        let bandit = CentralBandit::new(3, 16, &config.bandit, 0);
+        let bandit = SharedBandit::new(3, 16, &config.bandit, 0);
         let row = metrics.row(100, &bandit, &replay::Accounting::default());
         assert_eq!(metrics.last_row, 100);
         let vector = |name: &str| match &row.values[name] {
-            Value::Vector(values) => values.clone(),
-            Value::Scalar(value) => panic!("{name} is {value}"),
+            MetricValue::Vector(values) => values.clone(),
+            MetricValue::Scalar(value) => panic!("{name} is {value}"),
         };
         let by_policy = vector("actor/score_by_policy");
         assert!(by_policy[0] == 1.0 && by_policy[1].is_nan() && by_policy[2] == 9.0, "{by_policy:?}");

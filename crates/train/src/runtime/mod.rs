@@ -1,16 +1,19 @@
 //! Assembles the roles and runs them: on one thread in a fixed order, or on threads of their own.
 
 pub mod assembly;
+mod background_saves;
 pub mod events;
 pub(crate) mod fault_log;
 pub mod lockstep;
 pub mod metrics_accumulator;
 pub mod published_parameters;
+pub mod rates;
 pub mod remote_actors;
 pub mod resume;
 pub(crate) mod run_control;
 pub mod starting_point;
 pub mod status;
+pub mod thread_role;
 pub mod threads;
 pub mod timesheet;
 pub mod trainer;
@@ -22,12 +25,12 @@ use crate::run::checkpoint::contents::TrainingSnapshot;
 use events::Event;
 use timesheet::ActivityTimes;
 
-/// What the roles do after a copy.
+/// What the roles do after a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterCopy {
+pub enum AfterSnapshot {
     /// They continue.
     Continue,
-    /// They stay paused: their state remains that of the copy.
+    /// They stay paused: their state remains that of the snapshot.
     StayPaused,
 }
 
@@ -42,5 +45,5 @@ pub trait TrainingRuntime {
     /// How the roles have spent their time, if each has its own threads.
     fn times(&self) -> Option<ActivityTimes>;
     /// Pauses all roles and copies everything that a checkpoint keeps.
-    fn copy(&mut self, after: AfterCopy, on_event: &mut dyn FnMut(Event)) -> Result<TrainingSnapshot>;
+    fn snapshot(&mut self, after: AfterSnapshot, on_event: &mut dyn FnMut(Event)) -> Result<TrainingSnapshot>;
 }

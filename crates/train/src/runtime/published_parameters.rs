@@ -28,18 +28,18 @@ pub struct PublishedParameters {
     handover: Handover,
 }
 
-/// Parameters of f, with the number of updates that made them.
+/// The network f, with the number of updates that made its parameters.
 ///
 /// An episodic memory compares embeddings of one episode, which requires that f stays the same. So f is published less
 /// often than the rest.
 #[derive(Debug)]
-pub struct Embedding {
+pub struct EmbeddingNetwork {
     /// The number of updates.
     pub version: u64,
     parameters: ParameterSet,
 }
 
-impl Embedding {
+impl EmbeddingNetwork {
     /// Adds f's parameters to the averaged weights, in place of newer ones.
     pub fn export(&self, weights: &mut NamedTensors) -> Result<()> {
         Ok(export(weights, AVERAGE, &self.parameters)?)
@@ -80,8 +80,8 @@ impl PublishedParameters {
         Ok(Self { version, online, average, rnd_errors, embedding_version: version, handover })
     }
 
-    /// Gives evaluators the online parameters, for comparison.
-    pub fn evaluate_online(&mut self) {
+    /// Swaps the parameters of actors and evaluators, so that evaluators play with the online ones, for comparison.
+    pub fn swap_online_and_average(&mut self) {
         std::mem::swap(&mut self.online, &mut self.average);
     }
 
@@ -96,12 +96,12 @@ impl PublishedParameters {
     }
 
     /// Copies f.
-    pub fn embedding(&self) -> Result<Embedding> {
-        Ok(Embedding { version: self.embedding_version, parameters: self.online.action_prediction.duplicate()? })
+    pub fn embedding_network(&self) -> Result<EmbeddingNetwork> {
+        Ok(EmbeddingNetwork { version: self.embedding_version, parameters: self.online.action_prediction.duplicate()? })
     }
 
     /// Puts an older f in place of the newest.
-    pub fn keep_embedding(&mut self, embedding: &Embedding) -> Result<()> {
+    pub fn hold_embedding_network(&mut self, embedding: &EmbeddingNetwork) -> Result<()> {
         for parameters in [&mut self.online, &mut self.average] {
             parameters.action_prediction = embedding.parameters.duplicate()?;
         }
@@ -111,7 +111,7 @@ impl PublishedParameters {
     }
 
     /// Copies the parameters, to act with the same ones until the learner publishes again.
-    pub fn save(&self) -> Result<(NamedTensors, PublishedScalars)> {
+    pub fn snapshot(&self) -> Result<(NamedTensors, PublishedScalars)> {
         let mut tensors = NamedTensors::new();
         self.online.export(&mut tensors, ONLINE)?;
         self.average.export(&mut tensors, AVERAGE)?;
@@ -119,7 +119,7 @@ impl PublishedParameters {
         Ok((tensors, PublishedScalars { version, embedding_version, rnd_errors: self.rnd_errors.clone() }))
     }
 
-    /// Restores what [`save`](Self::save) returned.
+    /// Restores what [`snapshot`](Self::snapshot) returned.
     pub fn restore(&mut self, tensors: &NamedTensors, scalars: PublishedScalars) -> Result<()> {
         let PublishedScalars { version, embedding_version, rnd_errors } = scalars;
         let online = self.online.sets_mut().map(|set| (ONLINE, set));
@@ -154,7 +154,7 @@ mod tests {
         let mut published = PublishedParameters::of(&learner).unwrap();
         let [online, average]: [Tensor; 2] = copies(&published);
         assert_ne!(online, average);
-        published.evaluate_online();
+        published.swap_online_and_average();
         assert_eq!(copies(&published), [average, online]);
     }
 }

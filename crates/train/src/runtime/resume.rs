@@ -1,5 +1,6 @@
-//! Decides whether and how an existing run resumes. Nothing is written before that is decided.
+//! Decides whether and how an existing run resumes. Deciding writes nothing.
 
+use config_schema::text::list_first;
 use thiserror::Error;
 
 use crate::config::{Config, ConfigError, Difference, differences, fields};
@@ -8,13 +9,13 @@ use crate::run::RunDirectory;
 use crate::run::checkpoint::{Checkpoint, CheckpointError, CheckpointStore, Checkpoints, contents};
 use crate::runtime::status::RunStatus;
 
-/// Settings that an error names; the others are counted.
-const NAMED: usize = 6;
+/// Maximum number of settings that an error names; the others are counted.
+const MAX_NAMED: usize = 6;
 
 /// Why a run cannot resume as requested.
 #[derive(Debug, Error)]
 pub enum ResumeError {
-    /// The run has other settings, which can't change.
+    /// The run has other settings, which cannot change.
     #[error("run {run} was started with other settings: {}", named(differences))]
     OtherConfig {
         /// The run's name.
@@ -23,7 +24,7 @@ pub enum ResumeError {
         differences: Vec<Difference>,
     },
     /// The run has played more frames than requested.
-    #[error("run {run} has played {played} frames already, so it can't end at {requested}")]
+    #[error("run {run} has played {played} frames already, so it cannot end at {requested}")]
     FewerFrames {
         /// The run's name.
         run: String,
@@ -49,11 +50,7 @@ fn named(differences: &[Difference]) -> String {
         let [before, now] = difference.written();
         format!("{} was {before} and is now {now} ({})", difference.path, why_fixed(difference.path))
     };
-    let text = differences.iter().take(NAMED).map(clause).collect::<Vec<_>>().join(", ");
-    match differences.len().saturating_sub(NAMED) {
-        0 => text,
-        more => format!("{text}, and {more} more"),
-    }
+    list_first(differences.iter().map(clause), MAX_NAMED, ", ")
 }
 
 /// Why a run keeps a field that is not declared as changeable.
@@ -91,7 +88,7 @@ pub enum Resumption {
 
 /// Checks an existing run with the config `known` against the requested config. A run changes only fields that are
 /// declared as changeable, unless nothing was saved yet. Damaged checkpoints are reported to `warn`.
-pub fn resume(
+pub fn plan_resume(
     directory: &RunDirectory,
     preset: &str,
     known: &Config,

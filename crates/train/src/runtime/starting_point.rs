@@ -1,11 +1,12 @@
 //! What a run starts from: nothing, its own checkpoint, or another run's weights.
 
 use agent::error::WeightsProblem;
+use config_schema::text::list_first;
 
 use crate::run::checkpoint::Checkpoint;
 
-/// Parts of weights that a message names; the others are counted.
-const NAMED: usize = 10;
+/// Maximum number of parts of weights that a message names; the others are counted.
+const MAX_NAMED: usize = 10;
 
 /// What a run starts from.
 #[derive(Debug, Default)]
@@ -43,15 +44,8 @@ pub(crate) fn transfer_message(parts: usize, problems: &[WeightsProblem]) -> Str
     if problems.is_empty() {
         return format!("starting from the other run's weights, all {parts} parts");
     }
-    let named: Vec<String> = problems.iter().take(NAMED).map(ToString::to_string).collect();
-    let more = match problems.len().saturating_sub(NAMED) {
-        0 => String::new(),
-        more => format!("; and {more} more"),
-    };
-    format!(
-        "starting from the other run's weights, {fitting} of {parts} parts; the others are new: {}{more}",
-        named.join("; ")
-    )
+    let named = list_first(problems, MAX_NAMED, "; ");
+    format!("starting from the other run's weights, {fitting} of {parts} parts; the others are new: {named}")
 }
 
 #[cfg(test)]

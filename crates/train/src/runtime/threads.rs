@@ -3,28 +3,30 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Instant;
 
-use replay::Snapshot;
+use replay::{Snapshot, WriterState};
 
 use crate::config::Config;
 use crate::error::{Result, TrainError};
 use crate::roles::actor::Actor;
-use crate::roles::actor_thread::{ActorThread, ThreadCopy, ThreadMessage};
+use crate::roles::actor_thread::{ActorThread, ThreadMessage, ThreadSnapshot};
 use crate::roles::batch_prefetch::{BatchPrefetch, PrefetchedBatch};
 use crate::roles::evaluation_rounds::EvaluationRounds;
 use crate::roles::inference_server::InferenceServer;
+use crate::roles::learner_loop::LearnerLoop;
 use crate::roles::messages::Role;
 use crate::roles::prefetch_thread::PrefetchThread;
 use crate::roles::training_agent::TrainingAgent;
 use crate::run::checkpoint::contents::{EvaluatorStates, RoleStates, TrainingSnapshot};
 use crate::runtime::assembly::Assembly;
 use crate::runtime::events::Event;
-use crate::runtime::remote_actors::{RemoteActors, RemoteRun, SavedRemoteActors};
+use crate::runtime::remote_actors::{RemoteActorSnapshot, RemoteActors, RemoteActorsSnapshot, RemoteRun};
 use crate::runtime::run_control::{POLL, RunControl};
-use crate::runtime::timesheet::{Activity, ActivityTimes, Stopwatch, ThreadRole, Timesheet};
-use crate::runtime::{AfterCopy, TrainingRuntime};
+use crate::runtime::thread_role::ThreadRole;
+use crate::runtime::timesheet::{Activity, ActivityTimes, Stopwatch, Timesheet};
+use crate::runtime::{AfterSnapshot, TrainingRuntime};
 
 /// A run on many threads.
 pub struct Threads {
@@ -32,9 +34,9 @@ pub struct Threads {
     server: Option<InferenceServer>,
     control: Arc<RunControl>,
     actors: Vec<JoinHandle<()>>,
-    sampler: Option<JoinHandle<()>>,
+    prefetch: Option<JoinHandle<()>>,
     messages: Receiver<ThreadMessage>,
-    /// Absent when the run stops, which ends the sampler's waits.
+    /// Absent when the run stops, which ends the waits of batch prefetch.
     batches: Option<BatchChannels>,
     frames_per_step: u64,
     evaluations: EvaluationRounds,
@@ -50,27 +52,30 @@ struct BatchChannels {
     empty: Sender<PrefetchedBatch>,
 }
 
+/// What the actors and evaluators sent when they paused.
+struct PausedRoles {
+    /// Each with its thread's index among those of its role.
+    threads: Vec<(usize, ThreadSnapshot)>,
+    remote: Vec<(RemoteActorSnapshot, Vec<WriterState>)>,
+    /// The first failure of an environment.
+    failure: Option<TrainError>,
+}
+
 impl Threads {
     /// Starts all threads, and lets remote actors join if there is a place for them.
     pub fn start(assembly: Assembly, config: &Config, remote: Option<Arc<RemoteActors>>) -> Result<Self> {
-        let Assembly { agent, inference, actors, evaluators, spec, remote: (saved, writers), .. } = assembly;
+        let Assembly { agent, inference, actors, evaluators, spec, remote: (remote_snapshot, remote_writers), .. } =
+            assembly;
         let frames_per_step = u64::from(spec.frames_per_step);
-        let steps = saved.steps + actors.iter().map(|actor| actor.steps).sum::<u64>();
+        let steps = remote_snapshot.steps + actors.iter().map(|actor| actor.steps).sum::<u64>();
         let control = Arc::new(RunControl::new(steps));
         let timesheet = Arc::new(Timesheet::default());
-        // Large allocations come first: if one fails, there is no thread to end yet.
-        let (empty, empty_batches) = channel();
-        let (filled_batches, filled) = sync_channel(config.learner.prefetch);
-        let replay = Arc::clone(&agent.learner_loop.replay);
-        let prefetch = BatchPrefetch::new(&replay, config.replay.sampler_threads, &agent.learner_loop.learner)?;
-        for _ in 0..config.learner.prefetch + 2 {
-            // The receiver is alive: it moves into the sampler's thread below.
-            let _ = empty.send(prefetch.memory(config.learner.batch_size)?);
-        }
         let stopwatch = |role| Stopwatch::new(&timesheet, role);
-        let stopwatch_of_server = stopwatch(ThreadRole::Inference);
-        let server =
-            InferenceServer::start(inference, &config.inference, config.evaluation.refresh, stopwatch_of_server)?;
+        // Large allocations come first: if one fails, there is no thread to end yet.
+        let (batches, prefetch) =
+            prefetch_thread(&agent.learner_loop, config, &control, stopwatch(ThreadRole::Prefetch))?;
+        let refresh = config.evaluation.refresh;
+        let server = InferenceServer::start(inference, &config.inference, refresh, stopwatch(ThreadRole::Inference))?;
         let (sender, messages) = channel();
         // From here on an error drops this, which ends the threads that have started.
         let mut threads = Self {
@@ -78,9 +83,9 @@ impl Threads {
             server: Some(server),
             control: Arc::clone(&control),
             actors: Vec::new(),
-            sampler: None,
+            prefetch: None,
             messages,
-            batches: Some(BatchChannels { filled, empty }),
+            batches: Some(batches),
             frames_per_step,
             evaluations: EvaluationRounds::new(&config.evaluation, 0.0),
             started: Instant::now(),
@@ -90,34 +95,27 @@ impl Threads {
         };
         threads.start_actors(Role::Actor, actors, config, &sender)?;
         threads.start_actors(Role::Evaluator, evaluators, config, &sender)?;
-        let sampler = PrefetchThread {
-            prefetch,
-            replay: Arc::clone(&replay),
-            control: Arc::clone(&control),
-            empty: empty_batches,
-            filled: filled_batches,
-            stopwatch: stopwatch(ThreadRole::Sampler),
-        };
         let failures = sender.clone();
-        threads.sampler = Some(spawn("the sampler", move || {
-            if let Err(error) = sampler.run() {
+        threads.prefetch = Some(ThreadRole::Prefetch.spawn(move || {
+            if let Err(error) = prefetch.run() {
                 let _ = failures.send(ThreadMessage::Failed(error));
             }
         })?);
         if let Some(remote) = remote {
-            remote.counters().steps.store(saved.steps, Ordering::Relaxed);
+            let networks = &threads.agent.learner_loop.learner.networks;
+            remote.counters().steps.store(remote_snapshot.steps, Ordering::Relaxed);
             let run = RemoteRun {
                 inference: threads.server()?.connector(),
-                embedding: threads.agent.learner_loop.learner.networks.embedding_length,
-                droppable_blocks: threads.agent.learner_loop.learner.networks.agent.droppable_blocks(),
-                replay,
+                embedding_length: networks.embedding_length,
+                droppable_blocks: networks.agent.droppable_blocks(),
+                replay: Arc::clone(&threads.agent.learner_loop.replay),
                 bandit: Arc::clone(&threads.agent.bandit),
                 control,
                 messages: Mutex::new(sender),
                 config: config.clone(),
                 spec,
             };
-            remote.open(run, saved.with_writers(writers, config.actors.environments));
+            remote.open(run, remote_snapshot.with_writers(remote_writers, config.actors.environments));
         }
         Ok(threads)
     }
@@ -130,10 +128,7 @@ impl Threads {
         config: &Config,
         messages: &Sender<ThreadMessage>,
     ) -> Result<()> {
-        let thread_role = match role {
-            Role::Actor => ThreadRole::Actor,
-            Role::Evaluator => ThreadRole::Evaluator,
-        };
+        let thread_role = ThreadRole::from(role);
         for (index, actor) in actors.into_iter().enumerate() {
             let actor = ActorThread {
                 role,
@@ -146,7 +141,7 @@ impl Threads {
                 messages: messages.clone(),
                 stopwatch: Stopwatch::new(&self.timesheet, thread_role),
             };
-            self.actors.push(spawn("an actor", move || actor.run())?);
+            self.actors.push(thread_role.spawn(move || actor.run())?);
         }
         Ok(())
     }
@@ -164,11 +159,8 @@ impl Threads {
     /// Reports an evaluation that is complete, and begins the next one when its time has come.
     fn evaluate(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<()> {
         let (now, frames) = (self.started.elapsed().as_secs_f64(), self.frames());
-        let finished = self.evaluations.finish(now, frames, &self.agent)?;
-        finished.map(Box::new).map(Event::Evaluation).into_iter().for_each(on_event);
-        if self.evaluations.is_due(now) {
-            let published = self.agent.learner_loop.published()?;
-            self.evaluations.begin(now, frames, &self.agent)?;
+        self.evaluations.finish_if_complete(now, frames, &self.agent, on_event)?;
+        if let Some(published) = self.evaluations.begin_if_due(now, frames, &self.agent)? {
             self.server()?.refresh_evaluators(published)?;
             self.control.begin_evaluation(self.agent.distances.mean);
         }
@@ -181,8 +173,10 @@ impl Threads {
             match message {
                 ThreadMessage::Event(event) => self.pass_on(event, on_event),
                 ThreadMessage::Failed(error) => return Err(error),
-                // Sent during pauses only, and `copy` waits for them.
-                ThreadMessage::Saved { .. } | ThreadMessage::SavedRemote { .. } | ThreadMessage::RemoteLeft { .. } => {}
+                // Sent during pauses only, and `snapshot` waits for them.
+                ThreadMessage::Snapshot { .. }
+                | ThreadMessage::RemoteSnapshot { .. }
+                | ThreadMessage::RemoteLeft { .. } => {}
             }
         }
         Ok(())
@@ -190,12 +184,43 @@ impl Threads {
 
     /// Waits for the update in progress, if there is one.
     fn finish_update(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<()> {
-        self.agent.learner_loop.finish()?.map(Event::Update).into_iter().for_each(on_event);
+        if let Some(finished) = self.agent.learner_loop.finish()? {
+            on_event(Event::Update(finished));
+        }
         Ok(())
     }
 
+    /// Pauses all actors and evaluators, and collects their snapshots.
+    fn pause(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<PausedRoles> {
+        let this_pause = self.control.begin_pause();
+        let mut awaited = self.remote.as_ref().map(|remote| remote.pause()).unwrap_or_default();
+        let remote = self.remote.as_ref().map(|remote| remote.waiting()).unwrap_or_default();
+        let mut paused = PausedRoles { threads: Vec::new(), remote, failure: None };
+        while paused.threads.len() < self.actors.len() || !awaited.is_empty() {
+            match self.messages.recv().map_err(|_| TrainError::ThreadEnded { role: ThreadRole::Actor })? {
+                ThreadMessage::Event(event) => self.pass_on(event, on_event),
+                ThreadMessage::Snapshot { pause, index, snapshot } if pause == this_pause => {
+                    paused.threads.push((index, snapshot));
+                }
+                ThreadMessage::RemoteSnapshot { pause, lease, actor, writers } if pause == this_pause => {
+                    awaited.remove(&lease);
+                    paused.remote.push((actor, writers));
+                }
+                ThreadMessage::RemoteLeft { lease } => drop(awaited.remove(&lease)),
+                // From a pause that an error ended.
+                ThreadMessage::Snapshot { .. } | ThreadMessage::RemoteSnapshot { .. } => {}
+                // Its snapshot is still to come.
+                ThreadMessage::Failed(error) if error.is_from_environment() => {
+                    paused.failure.get_or_insert(error);
+                }
+                ThreadMessage::Failed(error) => return Err(error),
+            }
+        }
+        Ok(paused)
+    }
+
     fn server(&self) -> Result<&InferenceServer> {
-        self.server.as_ref().ok_or(TrainError::Gone { role: "inference" })
+        self.server.as_ref().ok_or(TrainError::ThreadEnded { role: ThreadRole::Inference })
     }
 }
 
@@ -204,7 +229,7 @@ impl TrainingRuntime for Threads {
         self.pass_on_all(on_event)?;
         self.evaluate(on_event)?;
         self.stopwatch.lap(Activity::Bookkeeping);
-        let Some(batches) = &self.batches else { return Err(TrainError::Gone { role: "the sampler" }) };
+        let Some(batches) = &self.batches else { return Err(TrainError::ThreadEnded { role: ThreadRole::Prefetch }) };
         let filled = batches.filled.recv_timeout(POLL);
         self.stopwatch.lap(Activity::Waiting);
         match filled {
@@ -216,19 +241,21 @@ impl TrainingRuntime for Threads {
                 } else {
                     Some(learner_loop.update(&batch)?)
                 };
-                // The sampler may have ended, and needs no batch then.
+                // The prefetch thread may have ended, and needs no batch then.
                 let _ = batches.empty.send(batch);
                 if let Some(published) = learner_loop.publish_if_due()? {
                     self.server()?.refresh(published)?;
                 }
                 self.stopwatch.lap(Activity::Working);
-                finished.map(Event::Update).into_iter().for_each(on_event);
+                if let Some(finished) = finished {
+                    on_event(Event::Update(finished));
+                }
                 Ok(())
             }
             Err(RecvTimeoutError::Timeout) => self.finish_update(on_event),
             Err(RecvTimeoutError::Disconnected) => {
                 self.pass_on_all(on_event)?;
-                Err(TrainError::Gone { role: "the sampler" })
+                Err(TrainError::ThreadEnded { role: ThreadRole::Prefetch })
             }
         }
     }
@@ -245,56 +272,36 @@ impl TrainingRuntime for Threads {
         Some(self.timesheet.times())
     }
 
-    fn copy(&mut self, after: AfterCopy, on_event: &mut dyn FnMut(Event)) -> Result<TrainingSnapshot> {
+    fn snapshot(&mut self, after: AfterSnapshot, on_event: &mut dyn FnMut(Event)) -> Result<TrainingSnapshot> {
         self.finish_update(on_event)?;
-        let this_pause = self.control.begin_pause();
-        let mut saved = Vec::new();
-        let mut failure = None;
-        let mut awaited = self.remote.as_ref().map(|remote| remote.pause()).unwrap_or_default();
-        let mut saved_remote = self.remote.as_ref().map(|remote| remote.waiting()).unwrap_or_default();
-        while saved.len() < self.actors.len() || !awaited.is_empty() {
-            match self.messages.recv().map_err(|_| TrainError::Gone { role: "the actors" })? {
-                ThreadMessage::Event(event) => self.pass_on(event, on_event),
-                ThreadMessage::Saved { pause, index, copy } if pause == this_pause => saved.push((index, copy)),
-                ThreadMessage::SavedRemote { pause, saved: (lease, actor), writers } if pause == this_pause => {
-                    awaited.remove(&lease);
-                    saved_remote.push((actor, writers));
-                }
-                ThreadMessage::RemoteLeft { lease } => drop(awaited.remove(&lease)),
-                // From a pause that an error ended.
-                ThreadMessage::Saved { .. } | ThreadMessage::SavedRemote { .. } => {}
-                // Its copy is still to come.
-                ThreadMessage::Failed(error) if error.is_from_environment() => failure = failure.or(Some(error)),
-                ThreadMessage::Failed(error) => return Err(error),
-            }
-        }
+        let PausedRoles { mut threads, remote, failure } = self.pause(on_event)?;
         match failure {
-            Some(error) if after == AfterCopy::Continue => return Err(error),
+            Some(error) if after == AfterSnapshot::Continue => return Err(error),
             Some(error) => on_event(Event::Fault(error.to_string())),
             None => {}
         }
-        saved.sort_by_key(|(index, _)| *index);
+        threads.sort_by_key(|(index, _)| *index);
         let evaluators = EvaluatorStates::default();
-        let mut roles = RoleStates { recurrent: self.server()?.save()?, actors: Vec::new(), evaluators };
+        let mut roles = RoleStates { recurrent: self.server()?.snapshot()?, actors: Vec::new(), evaluators };
         let bandit = self.agent.bandit.state();
         let mut writers = Vec::new();
-        for (_, copy) in saved {
-            match copy {
-                ThreadCopy::Actor(actor, own) => {
+        for (_, snapshot) in threads {
+            match snapshot {
+                ThreadSnapshot::Actor(actor, own) => {
                     roles.actors.push(actor);
                     writers.extend(own);
                 }
-                ThreadCopy::Evaluator(episodes) => roles.evaluators.episodes.extend(episodes),
+                ThreadSnapshot::Evaluator(episodes) => roles.evaluators.episodes.extend(episodes),
             }
         }
-        let remote = self.remote.as_ref().map(|remote| {
-            let steps = remote.counters().steps.load(Ordering::Relaxed);
-            SavedRemoteActors::new(steps, saved_remote, &mut writers)
+        let remote = self.remote.as_ref().map(|actors| {
+            let steps = actors.counters().steps.load(Ordering::Relaxed);
+            RemoteActorsSnapshot::new(steps, remote, &mut writers)
         });
         let replay = Snapshot::take(&self.agent.learner_loop.replay, writers);
         let frames = self.frames();
-        if after == AfterCopy::Continue {
-            // Only this thread changes the learner, so the others need not pause for its copy.
+        if after == AfterSnapshot::Continue {
+            // Only this thread changes the learner, so the others need not pause for its snapshot.
             self.control.end_pause();
             self.remote.iter().for_each(|remote| remote.end_pause());
         }
@@ -308,7 +315,7 @@ impl Drop for Threads {
         self.control.stop();
         self.agent.learner_loop.replay.limiter.stop();
         self.batches = None;
-        for thread in self.actors.drain(..).chain(self.sampler.take()) {
+        for thread in self.actors.drain(..).chain(self.prefetch.take()) {
             // Errors have come through the channel.
             let _ = thread.join();
         }
@@ -318,6 +325,28 @@ impl Drop for Threads {
     }
 }
 
-fn spawn(role: &'static str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    thread::Builder::new().name(role.to_owned()).spawn(run).map_err(|cause| TrainError::Thread { role, cause })
+/// Allocates the batches that circulate between the learner and the prefetch thread, which is not started yet.
+fn prefetch_thread(
+    learner_loop: &LearnerLoop,
+    config: &Config,
+    control: &Arc<RunControl>,
+    stopwatch: Stopwatch,
+) -> Result<(BatchChannels, PrefetchThread)> {
+    let (empty, empty_batches) = channel();
+    let (filled_batches, filled) = sync_channel(config.learner.prefetch);
+    let LearnerLoop { replay, learner, .. } = learner_loop;
+    let prefetch = BatchPrefetch::new(replay, config.replay.sampler_threads, learner)?;
+    for _ in 0..config.learner.prefetch + 2 {
+        // The receiver is alive: the thread gets it below.
+        let _ = empty.send(prefetch.memory(config.learner.batch_size)?);
+    }
+    let thread = PrefetchThread {
+        prefetch,
+        replay: Arc::clone(replay),
+        control: Arc::clone(control),
+        empty: empty_batches,
+        filled: filled_batches,
+        stopwatch,
+    };
+    Ok((BatchChannels { filled, empty }, thread))
 }

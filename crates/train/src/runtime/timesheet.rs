@@ -6,20 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-/// Role of a thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ThreadRole {
-    /// Drives actor environments.
-    Actor,
-    /// Drives evaluators' environments.
-    Evaluator,
-    /// The inference server.
-    Inference,
-    /// Prefetches batches.
-    Sampler,
-    /// The learner loop.
-    Learner,
-}
+use crate::runtime::thread_role::ThreadRole;
 
 /// What a thread does; all of its time counts as one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,43 +29,38 @@ pub enum Activity {
     Waiting,
     /// Some actors have sent requests, and others may still join the batch.
     Gathering,
-    /// The run is paused to be copied for a checkpoint.
+    /// The run is paused for a snapshot.
     Resting,
-    /// Metrics, progress display, and copies for checkpoints.
+    /// Metrics, progress display, and snapshots for checkpoints.
     Bookkeeping,
 }
 
-/// Names of the activities in the metrics.
-const ACTIVITIES: [&str; 11] = [
-    "working",
-    "waiting_for_inference",
-    "waiting_for_environments",
-    "waiting_for_replay",
-    "between_evaluations",
-    "waiting_for_inserts",
-    "waiting_for_learner",
-    "waiting",
-    "gathering",
-    "resting",
-    "bookkeeping",
-];
+impl Activity {
+    /// Number of variants.
+    const COUNT: usize = Self::Bookkeeping as usize + 1;
 
-/// Names of the roles in the metrics, and what each does.
-const ROLES: [(&str, &[Activity]); 5] = {
-    use Activity::*;
-    [
-        ("actor", &[Working, WaitingForInference, WaitingForEnvironments, WaitingForReplay, Resting]),
-        ("evaluator", &[Working, WaitingForInference, WaitingForEnvironments, BetweenEvaluations, Resting]),
-        ("inference", &[Working, Gathering, Waiting]),
-        ("sampler", &[Working, WaitingForInserts, WaitingForLearner]),
-        ("learner", &[Working, Waiting, Bookkeeping]),
-    ]
-};
+    /// Name in the metrics.
+    const fn metrics_name(self) -> &'static str {
+        match self {
+            Self::Working => "working",
+            Self::WaitingForInference => "waiting_for_inference",
+            Self::WaitingForEnvironments => "waiting_for_environments",
+            Self::WaitingForReplay => "waiting_for_replay",
+            Self::BetweenEvaluations => "between_evaluations",
+            Self::WaitingForInserts => "waiting_for_inserts",
+            Self::WaitingForLearner => "waiting_for_learner",
+            Self::Waiting => "waiting",
+            Self::Gathering => "gathering",
+            Self::Resting => "resting",
+            Self::Bookkeeping => "bookkeeping",
+        }
+    }
+}
 
 /// Time of all roles so far, summed over the threads of each.
 #[derive(Debug, Default)]
 pub struct Timesheet {
-    nanoseconds: [[AtomicU64; ACTIVITIES.len()]; ROLES.len()],
+    nanoseconds: [[AtomicU64; Activity::COUNT]; ThreadRole::ALL.len()],
 }
 
 impl Timesheet {
@@ -94,7 +76,7 @@ impl Timesheet {
 
 /// A reading of a [`Timesheet`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ActivityTimes([[u64; ACTIVITIES.len()]; ROLES.len()]);
+pub struct ActivityTimes([[u64; Activity::COUNT]; ThreadRole::ALL.len()]);
 
 /// The share of its role's time that an activity took.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -111,14 +93,15 @@ impl ActivityTimes {
     /// How each role spent its time since an earlier reading; omits roles without any.
     pub fn shares_since(&self, earlier: &Self) -> Vec<TimeShare> {
         let mut shares = Vec::new();
-        for ((role, activities), (now, before)) in ROLES.into_iter().zip(self.0.iter().zip(&earlier.0)) {
+        for (role, (now, before)) in ThreadRole::ALL.into_iter().zip(self.0.iter().zip(&earlier.0)) {
             let spent = |activity: usize| now[activity].saturating_sub(before[activity]) as f64;
-            let all: f64 = (0..ACTIVITIES.len()).map(spent).sum();
-            let share = |&activity: &Activity| {
-                let activity = activity as usize;
-                TimeShare { role, activity: ACTIVITIES[activity], share: spent(activity) / all }
+            let all: f64 = (0..Activity::COUNT).map(spent).sum();
+            let share = |&activity: &Activity| TimeShare {
+                role: role.metrics_name(),
+                activity: activity.metrics_name(),
+                share: spent(activity as usize) / all,
             };
-            shares.extend(activities.iter().map(share).filter(|_| all > 0.0));
+            shares.extend(role.activities().iter().map(share).filter(|_| all > 0.0));
         }
         shares
     }
@@ -151,11 +134,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_the_order_of_their_variants() {
-        assert_eq!(ACTIVITIES[Activity::WaitingForLearner as usize], "waiting_for_learner");
-        assert_eq!(ACTIVITIES[Activity::Bookkeeping as usize], "bookkeeping");
-        assert_eq!(ROLES[ThreadRole::Sampler as usize].0, "sampler");
-        assert_eq!(ROLES[ThreadRole::Learner as usize].0, "learner");
+    fn all_roles_are_listed_in_the_order_of_their_variants() {
+        assert!(ThreadRole::ALL.iter().enumerate().all(|(index, &role)| role as usize == index));
+        assert!(ThreadRole::ALL.iter().all(|role| role.activities()[0] == Activity::Working));
     }
 
     #[test]

@@ -7,27 +7,29 @@ use std::time::{Duration, Instant};
 
 use envs::games::Game;
 
-use crate::config::{Config, Device};
+use crate::config::Config;
+use crate::device::device;
+use crate::environments::Task;
 use crate::error::{Result, TrainError};
-use crate::roles::evaluation_rounds::{EvaluationReport, MeanScore};
+use crate::roles::evaluation_rounds::EvaluationReport;
 use crate::run::checkpoint::contents::{self, TrainingSnapshot};
-use crate::run::checkpoint::{
-    BackgroundSave, Checkpoint, CheckpointError, CheckpointStore, Checkpoints, SavedCheckpoint,
-};
+use crate::run::checkpoint::{Checkpoint, CheckpointError, SavedCheckpoint};
 use crate::run::stop::Stop;
-use crate::run::{EventWriter, MetricsWriter, Row, RunDirectory};
-use crate::runtime::assembly::{Assembly, Task};
+use crate::run::{MetricsWriter, Row, RunDirectory, TensorBoardWriter};
+use crate::runtime::assembly::Assembly;
+use crate::runtime::background_saves::BackgroundSaves;
 use crate::runtime::events::Event;
 use crate::runtime::fault_log::FaultLog;
 use crate::runtime::lockstep::Lockstep;
 use crate::runtime::metrics_accumulator::MetricsAccumulator;
+use crate::runtime::rates::Rates;
 use crate::runtime::remote_actors::{RemoteActors, RemoteCounters};
 use crate::runtime::starting_point::StartingPoint;
-use crate::runtime::status::{Rates, RunStatus, samples_per_insert};
+use crate::runtime::status::{RunStatus, samples_per_insert};
 use crate::runtime::threads::Threads;
 use crate::runtime::timesheet::{ActivityTimes, TimeShare};
 use crate::runtime::usage::ResourceUsage;
-use crate::runtime::{AfterCopy, TrainingRuntime};
+use crate::runtime::{AfterSnapshot, TrainingRuntime};
 
 /// Pause between two checks whether a save has finished.
 const POLL: Duration = Duration::from_millis(10);
@@ -37,25 +39,30 @@ pub trait ProgressDisplay {
     /// Shows the status; called often.
     fn status(&mut self, status: &RunStatus);
     /// Shows a message.
-    fn say(&mut self, message: &str);
+    fn message(&mut self, text: &str);
     /// Shows a warning.
-    fn warn(&mut self, message: &str) {
-        self.say(message);
+    fn warn(&mut self, text: &str) {
+        self.message(text);
     }
 }
 
-/// Trains until the frames are played or a stop is requested, saves, and returns the status. `remote` are actors on
-/// other machines.
-pub fn train(
-    task: &Task,
-    config: &Config,
-    directory: &RunDirectory,
-    from: StartingPoint,
-    stop: &Stop,
-    display: &mut dyn ProgressDisplay,
-    remote: Option<Arc<RemoteActors>>,
-) -> Result<RunStatus> {
-    let mut trainer = Trainer::open(task, config, directory, from, display, remote)?;
+/// The run to train, and where it starts.
+pub struct TrainingSetup<'a> {
+    /// What it plays.
+    pub task: &'a Task,
+    /// Its config.
+    pub config: &'a Config,
+    /// Its directory.
+    pub directory: &'a RunDirectory,
+    /// What it starts from.
+    pub from: StartingPoint,
+    /// Actors on other machines.
+    pub remote: Option<Arc<RemoteActors>>,
+}
+
+/// Trains until the frames are played or a stop is requested, saves, and returns the status.
+pub fn train(setup: TrainingSetup<'_>, stop: &Stop, display: &mut dyn ProgressDisplay) -> Result<RunStatus> {
+    let mut trainer = Trainer::open(setup, display)?;
     let outcome = match trainer.run(stop) {
         // Such a run would bind later commands to settings with which nothing was played.
         Ok(()) if trainer.runtime.frames() == 0 => Err(TrainError::NothingPlayed),
@@ -64,7 +71,7 @@ pub fn train(
         Err(error) if error.is_from_environment() && trainer.runtime.frames() > 0 => match trainer.finish() {
             Ok(RunStatus { frames, .. }) => Err(TrainError::SavedAfter { error: Box::new(error), frames }),
             Err(unsaved) => {
-                trainer.display.say(&error.to_string());
+                trainer.display.warn(&error.to_string());
                 Err(unsaved)
             }
         },
@@ -80,14 +87,8 @@ pub fn train(
 }
 
 /// Trains a new run without saving its end, to measure it; the caller removes its directory.
-pub fn rehearse(
-    task: &Task,
-    config: &Config,
-    directory: &RunDirectory,
-    stop: &Stop,
-    display: &mut dyn ProgressDisplay,
-) -> Result<RunStatus> {
-    let mut trainer = Trainer::open(task, config, directory, StartingPoint::Nothing, display, None)?;
+pub fn rehearse(setup: TrainingSetup<'_>, stop: &Stop, display: &mut dyn ProgressDisplay) -> Result<RunStatus> {
+    let mut trainer = Trainer::open(setup, display)?;
     let outcome = trainer.run(stop);
     trainer.finish_files();
     outcome.map(|()| trainer.status())
@@ -101,20 +102,18 @@ struct Trainer<'a> {
     runtime: Box<dyn TrainingRuntime>,
     remote: Option<Arc<RemoteActors>>,
     metrics: MetricsAccumulator,
-    store: CheckpointStore,
     metrics_file: MetricsWriter,
-    events: EventWriter,
+    tensorboard: TensorBoardWriter,
     rates: Rates,
     /// When the training time was last added to the metrics.
-    last_time: Instant,
-    last_row: Instant,
+    time_added_at: Instant,
+    row_written_at: Instant,
     last_times: ActivityTimes,
-    last_save: Instant,
-    saving: Option<BackgroundSave>,
+    saves: BackgroundSaves<'a>,
+    last_save_began: Instant,
     faults: FaultLog,
     /// An evaluation that may be the best so far.
     evaluated: Option<EvaluationReport>,
-    keeping: Option<BackgroundSave<Option<SavedCheckpoint>>>,
 }
 
 /// Passes new faults to the display, sets evaluations aside and counts everything.
@@ -127,7 +126,7 @@ fn recorder<'a>(
     move |event| {
         metrics.record(&event);
         match event {
-            Event::Notice(message) => display.say(&message),
+            Event::Notice(message) => display.message(&message),
             Event::Fault(message) => {
                 if let Some(message) = faults.record(&message) {
                     display.warn(&message);
@@ -141,20 +140,14 @@ fn recorder<'a>(
 
 impl<'a> Trainer<'a> {
     /// Starts, or resumes from a checkpoint.
-    fn open(
-        task: &Task,
-        config: &'a Config,
-        directory: &'a RunDirectory,
-        from: StartingPoint,
-        display: &'a mut dyn ProgressDisplay,
-        remote: Option<Arc<RemoteActors>>,
-    ) -> Result<Self> {
+    fn open(setup: TrainingSetup<'a>, display: &'a mut dyn ProgressDisplay) -> Result<Self> {
+        let TrainingSetup { task, config, directory, from, remote } = setup;
         let files = &directory.files;
-        let store = CheckpointStore::open(&files.checkpoints_directory(), config.checkpoint.keep_last)?;
-        let places = remote.as_ref().map_or(0, |remote| remote.capacity());
-        let mut assembly = Assembly::new(task, config, device(config)?, &from, places)?;
+        let saves = BackgroundSaves::open(directory, config.checkpoint.keep_last)?;
+        let remote_capacity = remote.as_ref().map_or(0, |remote| remote.capacity());
+        let mut assembly = Assembly::new(task, config, device(config)?, &from, remote_capacity)?;
         if let Some(message) = assembly.transferred.take() {
-            display.say(&message);
+            display.message(&message);
         }
         let metrics = match from.resumed() {
             Some(checkpoint) => contents::metrics(checkpoint)?,
@@ -168,18 +161,18 @@ impl<'a> Trainer<'a> {
         // Rows after the last one in these metrics will be written again.
         let last_row = from.resumed().map(|_| metrics.last_row);
         let (metrics_file, repair) = MetricsWriter::open(&files.metrics_file(), last_row)?;
-        let events = EventWriter::create(&files.events_directory(), last_row)?;
+        let tensorboard = TensorBoardWriter::create(&files.events_directory(), last_row)?;
         let saved = from.resumed().map(Checkpoint::frames);
         if let Some(message) = start_message(saved, repair.dropped_to) {
-            display.say(&message);
+            display.message(&message);
         }
         if saved.is_none()
-            && let Some(aside) = store.set_best_aside()?
+            && let Some(aside) = saves.set_best_aside()?
         {
-            display.say(&format!("the best checkpoint of the unsaved attempt is now {}", aside.display()));
+            display.message(&format!("the best checkpoint of the unsaved attempt is now {}", aside.display()));
         }
         let now = Instant::now();
-        let mut trainer = Self {
+        let trainer = Self {
             config,
             directory,
             display,
@@ -188,21 +181,19 @@ impl<'a> Trainer<'a> {
             runtime,
             remote,
             metrics,
-            store,
             metrics_file,
-            events,
-            last_time: now,
-            last_row: now,
+            tensorboard,
+            time_added_at: now,
+            row_written_at: now,
             last_times: ActivityTimes::default(),
-            last_save: now,
-            saving: None,
+            saves,
+            last_save_began: now,
             faults: FaultLog::default(),
             evaluated: None,
-            keeping: None,
         };
         if saved.is_some() {
             // The process that saved it may have been killed before it recorded that.
-            trainer.note_saved();
+            trainer.saves.note_saved(trainer.display);
         }
         Ok(trainer)
     }
@@ -218,13 +209,13 @@ impl<'a> Trainer<'a> {
                 self.write_row();
             }
             self.finish_saving(false);
-            self.finish_keeping(false);
-            if self.last_save.elapsed() >= Duration::from_secs_f64(self.config.checkpoint.every_minutes * 60.0) {
+            self.finish_best(false);
+            if self.last_save_began.elapsed() >= Duration::from_secs_f64(self.config.checkpoint.every_minutes * 60.0) {
                 self.save()?;
             }
             // One that is asked for during a save follows it.
-            if self.saving.is_none() && self.runtime.frames() > 0 && stop.take_save_request() {
-                self.display.say("saving a checkpoint because of SIGUSR1 or SIGUSR2; training continues");
+            if !self.saves.is_saving() && self.runtime.frames() > 0 && stop.take_save_request() {
+                self.display.message("saving a checkpoint because of SIGUSR1 or SIGUSR2; training continues");
                 self.save()?;
             }
             let status = self.status();
@@ -236,21 +227,16 @@ impl<'a> Trainer<'a> {
     /// Writes the last row of metrics and the last checkpoint, and returns the status.
     fn finish(&mut self) -> Result<RunStatus> {
         self.finish_saving(true);
-        // Nothing continues after this copy.
-        let copied = self.copy(AfterCopy::StayPaused)?;
+        // Nothing continues after this snapshot.
+        let snapshot = self.take_snapshot(AfterSnapshot::StayPaused)?;
         self.keep_best();
         self.close_metrics();
         let status = self.status();
-        let saved = self.begin_save(copied.ending(&status)).and_then(|saving| {
-            self.saving = Some(saving);
-            Ok(self.await_save()?)
-        });
-        match saved {
-            Ok(saved) => saved.iter().for_each(|saved| self.report_saved(saved)),
+        match self.begin_save(snapshot.ending(&status)).and_then(|()| Ok(self.await_save()?)) {
+            Ok(saved) => saved.iter().for_each(|saved| self.saves.report(saved, self.display)),
             Err(error) => {
-                let checkpoints = Checkpoints::in_directory(&self.directory.files.checkpoints_directory());
                 // If they cannot be listed either, the failed save is the error to report.
-                let saved = checkpoints.list().unwrap_or_default().last().copied();
+                let saved = self.saves.last_saved();
                 return Err(TrainError::LastSave { error: Box::new(error), saved });
             }
         }
@@ -259,7 +245,7 @@ impl<'a> Trainer<'a> {
 
     fn status(&mut self) -> RunStatus {
         self.rates.measure(self.runtime.frames(), self.metrics.last_update);
-        let saving = self.saving.as_ref().map(BackgroundSave::bytes);
+        let saving = self.saves.bytes();
         RunStatus::new(self.config, self.runtime.as_ref(), &self.metrics, &self.rates, self.game, saving)
     }
 
@@ -271,7 +257,7 @@ impl<'a> Trainer<'a> {
             return self.runtime.frames() / every > frames_before / every;
         }
         let played = self.runtime.frames() > self.metrics.last_row;
-        played && self.last_row.elapsed().as_secs_f64() >= self.config.metrics.interval_seconds
+        played && self.row_written_at.elapsed().as_secs_f64() >= self.config.metrics.interval_seconds
     }
 
     /// Writes a row for the end of the run, unless the last one is that.
@@ -318,11 +304,11 @@ impl<'a> Trainer<'a> {
             row.scalar("remote/refused", count(refused));
         }
         let metrics = self.metrics_file.append(&row).map_err(TrainError::from);
-        let events = self.events.append(&row).map_err(TrainError::from);
-        for error in [metrics, events].into_iter().filter_map(Result::err) {
-            self.display.say(&format!("cannot write metrics, training continues: {error}"));
+        let tensorboard = self.tensorboard.append(&row).map_err(TrainError::from);
+        for error in [metrics, tensorboard].into_iter().filter_map(Result::err) {
+            self.display.warn(&format!("cannot write metrics, training continues: {error}"));
         }
-        self.last_row = Instant::now();
+        self.row_written_at = Instant::now();
     }
 
     /// Adds the memory that the run uses, where it can be measured.
@@ -340,7 +326,7 @@ impl<'a> Trainer<'a> {
     /// Adds the time since the last call to the metrics, and returns the total training time.
     fn add_time(&mut self) -> f64 {
         let now = Instant::now();
-        let time = now - std::mem::replace(&mut self.last_time, now);
+        let time = now - std::mem::replace(&mut self.time_added_at, now);
         self.metrics.add_time(time)
     }
 
@@ -348,87 +334,80 @@ impl<'a> Trainer<'a> {
     /// continues.
     fn keep_best(&mut self) {
         let Some(evaluated) = self.evaluated.take().filter(|_| self.config.checkpoint.keep_best) else { return };
-        self.finish_keeping(true);
-        match self.begin_keeping(evaluated) {
-            Ok(keeping) => self.keeping = keeping,
-            Err(error) => self.display.say(&not_kept(&error)),
-        }
+        self.finish_best(true);
+        let begun = self.saves.begin_best(evaluated);
+        self.warn_of_best(begun);
     }
 
-    fn begin_keeping(&self, evaluated: EvaluationReport) -> Result<Option<BackgroundSave<Option<SavedCheckpoint>>>> {
-        self.directory.check_held()?;
-        let EvaluationReport { scores, frames, agent, .. } = evaluated;
-        let (store, score) = (&self.store, MeanScore::of(&scores).lower_bound());
-        if !store.would_be_best(score)? {
-            return Ok(None);
-        }
-        Ok(Some(store.save_best_in_background(frames, score, move |checkpoint| agent.write(checkpoint))?))
+    fn finish_best(&mut self, wait: bool) {
+        let finished = self.saves.finish_best(wait);
+        self.warn_of_best(finished);
     }
 
-    fn finish_keeping(&mut self, wait: bool) {
-        let finished = self.keeping.take_if(|keeping| wait || keeping.is_finished());
-        if let Some(Err(error)) = finished.map(BackgroundSave::finish) {
-            self.display.say(&not_kept(&error.into()));
+    fn warn_of_best(&mut self, outcome: Result<()>) {
+        if let Err(error) = outcome {
+            self.display.warn(&format!("cannot keep the best parameters: {error}"));
         }
     }
 
     /// Saves in the background. A failure is reported, and training continues until the next save.
     fn save(&mut self) -> Result<()> {
-        if self.saving.is_some() {
+        if self.saves.is_saving() {
             return Ok(());
         }
-        let copied = self.copy(AfterCopy::Continue)?;
-        match self.begin_save(copied) {
-            Ok(saving) => self.saving = Some(saving),
-            Err(error) => self.display.say(&format!("saving failed, training continues: {error}")),
+        let snapshot = self.take_snapshot(AfterSnapshot::Continue)?;
+        if let Err(error) = self.begin_save(snapshot) {
+            self.warn_of_save(&error);
         }
         Ok(())
     }
 
+    fn warn_of_save(&mut self, error: &TrainError) {
+        self.display.warn(&format!("saving failed, training continues: {error}"));
+    }
+
     /// Copies everything, which fails only as training itself does.
-    fn copy(&mut self, after: AfterCopy) -> Result<TrainingSnapshot> {
+    fn take_snapshot(&mut self, after: AfterSnapshot) -> Result<TrainingSnapshot> {
         let mut record = recorder(&mut self.metrics, &mut self.faults, self.display, &mut self.evaluated);
-        let copied = self.runtime.copy(after, &mut record)?;
+        let snapshot = self.runtime.snapshot(after, &mut record)?;
         drop(record);
         if !self.config.run.lockstep {
             self.add_time();
         }
-        Ok(copied)
+        Ok(snapshot)
     }
 
-    /// Starts to write a copy, with the present metrics.
-    fn begin_save(&mut self, copied: TrainingSnapshot) -> Result<BackgroundSave> {
-        let (metrics, frames) = (self.metrics.clone(), copied.frames);
-        self.last_save = Instant::now();
+    /// Starts to write a snapshot, with the present metrics.
+    fn begin_save(&mut self, snapshot: TrainingSnapshot) -> Result<()> {
+        self.last_save_began = Instant::now();
         self.directory.check_held()?;
-        let restored = self.directory.restore_files(&self.config.to_toml()?)?;
-        if !restored.is_empty() {
-            self.display.warn(&format!("removed during training and written again: {}", restored.join(", ")));
+        for file in self.directory.restore_files(&self.config.to_toml()?)? {
+            self.display.warn(&format!("{file} was removed during training; wrote it again"));
         }
         // Rows up to the checkpoint stay when the run resumes from it, so they must be on disk before it.
         self.metrics_file.sync()?;
-        Ok(self.store.save_in_background(frames, move |checkpoint| copied.write(&metrics, checkpoint))?)
+        self.saves.begin(snapshot, self.metrics.clone())
     }
 
     fn finish_saving(&mut self, wait: bool) {
-        if !wait && self.saving.as_ref().is_some_and(|saving| !saving.is_finished()) {
+        if !wait && self.saves.is_writing() {
             return;
         }
         match self.await_save() {
-            Ok(saved) => saved.iter().for_each(|saved| self.report_saved(saved)),
-            Err(error) if wait => self.display.say(&format!("the save in progress failed: {error}")),
-            Err(error) => self.display.say(&format!("saving failed, training continues: {error}")),
+            Ok(saved) => saved.iter().for_each(|saved| self.saves.report(saved, self.display)),
+            Err(error) if wait => self.display.warn(&format!("the save in progress failed: {error}")),
+            Err(error) => self.warn_of_save(&error.into()),
         }
     }
 
     /// Waits for the save in progress, if there is one, and shows its progress.
     fn await_save(&mut self) -> Result<Option<SavedCheckpoint>, CheckpointError> {
-        while self.saving.as_ref().is_some_and(|saving| !saving.is_finished()) {
+        while self.saves.is_writing() {
             let status = self.status();
             self.display.status(&status);
             thread::sleep(POLL);
         }
-        self.saving.take().map(BackgroundSave::finish).transpose()
+        self.saves.finish()
     }
 
     /// Waits for the saves in progress. They are good even if training failed after they started.
@@ -437,31 +416,8 @@ impl<'a> Trainer<'a> {
             self.display.warn(&summary);
         }
         self.finish_saving(true);
-        self.finish_keeping(true);
+        self.finish_best(true);
     }
-
-    fn report_saved(&mut self, saved: &SavedCheckpoint) {
-        saved.not_removed.iter().for_each(|error| self.display.say(&error.to_string()));
-        for path in &saved.made_room {
-            self.display.say(&format!(
-                "the disk is full: removed {} to make room for {}",
-                path.display(),
-                saved.path.display()
-            ));
-        }
-        self.note_saved();
-    }
-
-    /// Records that the run has a checkpoint. A failure is reported, and the next save tries again.
-    fn note_saved(&mut self) {
-        if let Err(error) = self.directory.note_saved() {
-            self.display.say(&format!("cannot record that the run has a checkpoint: {error}"));
-        }
-    }
-}
-
-fn not_kept(error: &TrainError) -> String {
-    format!("cannot keep the best parameters: {error}")
 }
 
 /// Returns where a run resumes and how many of the `played` frames, those of the last row, were lost.
@@ -473,15 +429,5 @@ fn start_message(saved: Option<u64>, played: u64) -> Option<String> {
         (Some(saved), lost) => {
             Some(format!("resuming from {saved} frames; about {lost} frames after that save will be played again"))
         }
-    }
-}
-
-/// Returns the device of the networks. Lockstep repeats bit for bit on the CPU only.
-pub fn device(config: &Config) -> Result<tch::Device> {
-    match config.run.device {
-        Device::Cpu => Ok(tch::Device::Cpu),
-        Device::Auto if config.run.lockstep => Ok(tch::Device::Cpu),
-        Device::Auto => Ok(agent::gpu().unwrap_or(tch::Device::Cpu)),
-        Device::Cuda => agent::gpu().map_err(|error| TrainError::NoGpu { reason: error.to_string() }),
     }
 }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use train::config::{Config, Sources};
+use train::environments::Task;
 use train::run::stop::Stop;
 use train::run::{ExistingRun, RunDescription, RunDirectory, RunFiles};
-use train::runtime::assembly::Task;
 use train::runtime::resume;
 use train::runtime::status::RunStatus;
-use train::runtime::trainer::{self, ProgressDisplay};
+use train::runtime::trainer::{self, ProgressDisplay, TrainingSetup};
 
 /// The preset `tiny` with even smaller networks and replay, and these settings.
 pub fn config(settings: &[&str]) -> Config {
@@ -65,8 +65,8 @@ impl<F: FnMut(&RunStatus)> ProgressDisplay for Listener<F> {
         (self.seen)(status);
     }
 
-    fn say(&mut self, sentence: &str) {
-        self.said.push(sentence.to_owned());
+    fn message(&mut self, text: &str) {
+        self.said.push(text.to_owned());
     }
 }
 
@@ -94,8 +94,10 @@ pub fn train_watched(
 ) -> train::Result<(RunStatus, Vec<String>)> {
     let directory = open(root, name, environment, config);
     let mut display = Listener { said: Vec::new(), seen };
-    let from = resume::newest_checkpoint(&directory, config, &mut |sentence| display.say(sentence))?;
-    let status = trainer::train(&task(environment), config, &directory, from.into(), stop, &mut display, None)?;
+    let from = resume::newest_checkpoint(&directory, config, &mut |warning| display.warn(warning))?;
+    let (task, from) = (&task(environment), from.into());
+    let setup = TrainingSetup { task, config, directory: &directory, from, remote: None };
+    let status = trainer::train(setup, stop, &mut display)?;
     Ok((status, display.said))
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-use super::super::durable::FileError;
 use super::{CheckpointError, CheckpointStore, SavedCheckpoint};
 
 /// A save on its own thread. If dropped, it continues unobserved.
@@ -23,19 +22,17 @@ impl<S: Send + 'static> BackgroundSave<S> {
         save: impl FnOnce(&CheckpointStore, &mut dyn FnMut(u64)) -> Result<S, CheckpointError> + Send + 'static,
     ) -> Result<Self, CheckpointError> {
         let bytes = Arc::new(AtomicU64::new(0));
-        let directory = store.checkpoints.directory.clone();
         let save = {
             let bytes = Arc::clone(&bytes);
             move || {
                 let saved = save(&store, &mut |written| bytes.store(written, Ordering::Relaxed));
-                // The copy that was saved consisted of many pieces of megabytes.
+                // The snapshot that was saved consisted of many pieces of megabytes.
                 torch_ext::give_back_free_memory();
                 saved
             }
         };
         let thread = thread::Builder::new().name("checkpoint".to_owned()).spawn(save);
-        let thread = thread.map_err(FileError::at("written by a thread of its own", &directory))?;
-        Ok(Self { thread, frames, bytes })
+        Ok(Self { thread: thread.map_err(CheckpointError::Thread)?, frames, bytes })
     }
 
     /// Bytes written so far.

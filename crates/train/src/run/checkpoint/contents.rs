@@ -26,14 +26,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{Checkpoint, CheckpointError, CheckpointWriter, Checkpoints};
 use crate::error::{Result, TrainError};
-use crate::roles::actor::SavedActor;
+use crate::roles::actor::ActorSnapshot;
 use crate::roles::bandit::BanditState;
-use crate::roles::inference::SavedStates;
+use crate::roles::inference::RecurrentSnapshot;
 use crate::roles::training_agent::{NeighbourDistances, TrainingAgent};
 use crate::run::RunFiles;
 use crate::runtime::metrics_accumulator::MetricsAccumulator;
 use crate::runtime::published_parameters::{PublishedParameters, PublishedScalars};
-use crate::runtime::remote_actors::SavedRemoteActors;
+use crate::runtime::remote_actors::RemoteActorsSnapshot;
 use crate::runtime::status::RunStatus;
 
 const WEIGHTS: &str = "weights.safetensors";
@@ -72,7 +72,7 @@ impl AgentScalars {
         let learner = &agent.learner_loop.learner;
         Self {
             updates: learner.updates(),
-            embedding_version: agent.learner_loop.embedding.version,
+            embedding_version: agent.learner_loop.embedding_network.version,
             rnd_errors: learner.rnd_errors.clone(),
             distances: agent.distances,
             bandit,
@@ -85,9 +85,9 @@ impl AgentScalars {
 #[derive(Serialize, Deserialize)]
 pub struct RoleStates {
     /// The recurrent state of every actor environment.
-    pub recurrent: SavedStates,
+    pub recurrent: RecurrentSnapshot,
     /// The actors.
-    pub actors: Vec<SavedActor>,
+    pub actors: Vec<ActorSnapshot>,
     /// The evaluators.
     pub evaluators: EvaluatorStates,
 }
@@ -97,9 +97,9 @@ pub struct RoleStates {
 pub struct EvaluatorStates {
     /// Number of episodes that each environment has begun; none of them is played again.
     pub episodes: Vec<u64>,
-    /// In lockstep, the steps of all evaluators, and the steps of all roles before the next evaluation begins.
+    /// In lockstep, the steps of all evaluators so far.
     pub steps: u64,
-    /// See `steps`.
+    /// In lockstep, the steps of all roles at which the next evaluation begins.
     pub due: f64,
 }
 
@@ -121,7 +121,7 @@ pub struct TrainingSnapshot {
     optimizer: NamedTensors,
     acting: Option<NamedTensors>,
     state: TrainingState,
-    remote: Option<SavedRemoteActors>,
+    remote: Option<RemoteActorsSnapshot>,
     replay: Snapshot,
     final_status: Option<RunStatus>,
 }
@@ -135,7 +135,7 @@ impl TrainingSnapshot {
         roles: RoleStates,
         replay: Snapshot,
     ) -> Result<Self> {
-        let LearnerState { weights, optimizer, scalars } = agent.learner_loop.save()?;
+        let LearnerState { weights, optimizer, scalars } = agent.learner_loop.snapshot()?;
         let state = TrainingState { learner: scalars, acting: None, roles };
         let agent = AgentScalars::of(agent, bandit);
         Ok(Self { frames, weights, agent, optimizer, acting: None, state, remote: None, replay, final_status: None })
@@ -146,13 +146,13 @@ impl TrainingSnapshot {
     /// Without them, a resumed run acts with the learner's own and the held f: as good, but not bit for bit the same,
     /// and at full size hundreds of megabytes smaller.
     pub fn with_acting(mut self, published: &PublishedParameters) -> Result<Self> {
-        let (tensors, scalars) = published.save()?;
+        let (tensors, scalars) = published.snapshot()?;
         (self.acting, self.state.acting) = (Some(tensors), Some(scalars));
         Ok(self)
     }
 
     /// Adds the remote actors, whose writers come after the others in replay.
-    pub fn with_remote(self, remote: Option<SavedRemoteActors>) -> Self {
+    pub fn with_remote(self, remote: Option<RemoteActorsSnapshot>) -> Self {
         Self { remote, ..self }
     }
 
@@ -246,8 +246,8 @@ pub fn replay(checkpoint: &Checkpoint, config: &ReplayConfig) -> Result<Restored
 }
 
 /// Reads the remote actors; none if the run had none.
-pub fn remote(checkpoint: &Checkpoint) -> Result<SavedRemoteActors> {
-    if checkpoint.has_file(REMOTE) { decode(checkpoint, REMOTE) } else { Ok(SavedRemoteActors::default()) }
+pub fn remote(checkpoint: &Checkpoint) -> Result<RemoteActorsSnapshot> {
+    if checkpoint.has_file(REMOTE) { decode(checkpoint, REMOTE) } else { Ok(RemoteActorsSnapshot::default()) }
 }
 
 /// Reads the metrics accumulator.

@@ -109,6 +109,9 @@ pub enum CheckpointError {
         /// What failed.
         cause: String,
     },
+    /// The saving thread could not be started.
+    #[error("cannot start the checkpoint thread: {0}")]
+    Thread(io::Error),
     /// The saving thread panicked.
     #[error("the thread that saves the checkpoint at {frames} frames panicked")]
     Panicked {

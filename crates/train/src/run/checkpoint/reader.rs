@@ -11,8 +11,8 @@ use super::super::durable::{FileError, is_at};
 use super::manifest::{self, FileEntry, MANIFEST, Manifest, ManifestProblem};
 use super::{BUFFER, CheckpointError, hash_file};
 
-/// Longest manifest that is read: a damaged one must not fill the memory.
-const LONGEST_MANIFEST: u64 = 1 << 20;
+/// Maximum size of a manifest that is read: a damaged one must not fill the memory.
+const MAX_MANIFEST_BYTES: u64 = 1 << 20;
 
 /// A verified checkpoint. Its files stay open, so they can be read even after it was removed.
 #[derive(Debug)]
@@ -124,7 +124,7 @@ impl<'a> Directory<'a> {
 
     fn manifest(&self) -> Result<Manifest, CheckpointError> {
         let mut bytes = Vec::new();
-        let read = self.open_file(MANIFEST)?.take(LONGEST_MANIFEST).read_to_end(&mut bytes);
+        let read = self.open_file(MANIFEST)?.take(MAX_MANIFEST_BYTES).read_to_end(&mut bytes);
         read.map_err(FileError::at("read", &self.path.join(MANIFEST)))?;
         Manifest::parse(&bytes).map_err(|problem| match problem {
             ManifestProblem::Damaged(how) => self.damaged(how),

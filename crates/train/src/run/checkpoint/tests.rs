@@ -177,7 +177,7 @@ fn failed_file_leaves_no_trace() {
         write_bytes(writer, "replay", b"")
     };
     let error = store.save(200, &mut |_| {}, double).unwrap_err().to_string();
-    assert!(error.contains("000000000200.tmp/replay can't be created: "), "{error}");
+    assert!(error.contains("000000000200.tmp/replay cannot be created: "), "{error}");
     assert!(store.save(200, &mut |_| {}, |writer| write_bytes(writer, "", b"")).is_err());
     assert_eq!(names(scratch.path()), ["000000000100"]);
     assert_eq!(resume(&store), (Some(100), vec![]));
@@ -215,7 +215,7 @@ fn failed_removal_does_not_fail_the_save() {
     let saved = save(&store, 200);
     assert_eq!(saved.not_removed.len(), 1);
     let error = saved.not_removed[0].to_string();
-    assert!(error.contains("000000000100 can't be removed: "), "{error}");
+    assert!(error.contains("000000000100 cannot be removed: "), "{error}");
     assert_eq!(resume(&store), (Some(200), vec![]));
 }
 
@@ -289,7 +289,7 @@ fn unreadable_checkpoint_stops_the_start_and_stays() {
     fs::rename(&path, &elsewhere).unwrap();
     // A link to itself, which cannot be opened.
     symlink(&path, &path).unwrap();
-    let refused = format!("{} can't be opened: ", path.display());
+    let refused = format!("{} cannot be opened: ", path.display());
     for error in [store.resume(&mut |_| {}).unwrap_err(), store.checkpoints.newest_intact(&mut |_| {}).unwrap_err()] {
         assert!(matches!(error, CheckpointError::File(_)) && error.to_string().starts_with(&refused), "{error}");
     }
@@ -318,7 +318,7 @@ fn dangling_link_stops_the_start_and_stays() {
     let link = scratch.path().join("000000000008");
     symlink(scratch.path().join("away"), &link).unwrap();
     let error = Checkpoints::in_directory(scratch.path()).newest_intact(&mut |said| panic!("{said}")).unwrap_err();
-    assert!(error.to_string().starts_with(&format!("{} can't be read: ", link.display())), "{error}");
+    assert!(error.to_string().starts_with(&format!("{} cannot be read: ", link.display())), "{error}");
     assert!(link.symlink_metadata().is_ok());
 }
 

@@ -1,4 +1,4 @@
-//! What an actor on another machine has of a run that trains: its places and the roles it talks to.
+//! What an actor on another machine has of a run that trains: its environments and the roles it talks to.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use envs::EnvSpec;
 use replay::{Replay, Writer, WriterState};
 
-use super::{RemoteActors, SavedRemoteActor};
+use super::{RemoteActorSnapshot, RemoteActors};
 use crate::config::Config;
 use crate::roles::actor_thread::ThreadMessage;
-use crate::roles::bandit::CentralBandit;
+use crate::roles::bandit::{PolicySource, SharedBandit};
 use crate::roles::inference_server::InferenceConnector;
 use crate::roles::messages::Role;
 use crate::runtime::events::Event;
@@ -22,12 +22,12 @@ use crate::runtime::run_control::RunControl;
 pub(crate) struct RemoteRun {
     pub(crate) inference: InferenceConnector,
     pub(crate) replay: Arc<Replay>,
-    pub(crate) bandit: Arc<CentralBandit>,
+    pub(crate) bandit: Arc<SharedBandit>,
     pub(crate) control: Arc<RunControl>,
     pub(crate) messages: Mutex<Sender<ThreadMessage>>,
     pub(crate) config: Config,
     pub(crate) spec: EnvSpec,
-    pub(crate) embedding: usize,
+    pub(crate) embedding_length: usize,
     pub(crate) droppable_blocks: usize,
 }
 
@@ -42,7 +42,7 @@ impl RemoteRun {
     }
 
     /// Gives up a saved actor: its complete sequences stay, its episodes end.
-    pub(super) fn give_up(&self, actor: SavedRemoteActor, writers: Vec<WriterState>) {
+    pub(super) fn give_up(&self, actor: RemoteActorSnapshot, writers: Vec<WriterState>) {
         for state in writers {
             if let Ok(mut writer) = Writer::resume(&self.replay, state) {
                 writer.abandon_episode();
@@ -57,7 +57,7 @@ impl RemoteRun {
     }
 }
 
-/// The places of an actor; they are free again when it is dropped.
+/// The environments of an actor; they are free again when it is dropped.
 pub struct Lease {
     pub(super) actors: Arc<RemoteActors>,
     pub(crate) run: Arc<RemoteRun>,
@@ -82,7 +82,7 @@ impl Lease {
         &self.run.spec
     }
 
-    /// Places among the remote environments.
+    /// Range among the remote environments.
     pub fn environments(&self) -> Range<usize> {
         self.environments.clone()
     }
@@ -97,14 +97,14 @@ impl Lease {
         self.saved.as_ref().map(|(state, _)| state.as_slice())
     }
 
-    /// Most remote environments of the run.
+    /// Maximum number of remote environments of the run.
     pub fn capacity(&self) -> usize {
         self.actors.capacity
     }
 
     /// Length of f(x).
-    pub fn embedding(&self) -> usize {
-        self.run.embedding
+    pub fn embedding_length(&self) -> usize {
+        self.run.embedding_length
     }
 
     /// Residual blocks of the torso that an actor may drop.
@@ -129,7 +129,7 @@ impl Lease {
 
     /// Whether another connection of the same actor has taken its place.
     pub fn is_replaced(&self) -> bool {
-        !self.actors.places().playing.contains_key(&self.number)
+        !self.actors.state().playing.contains_key(&self.number)
     }
 
     /// Number of groups that the environments are split into.
@@ -161,9 +161,13 @@ impl Lease {
         self.run.control.count_actor_steps(steps);
     }
 
-    pub(crate) fn saved(&self, state: Option<Vec<u8>>, playing: Vec<usize>) -> (u64, SavedRemoteActor) {
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) fn snapshot(&self, state: Option<Vec<u8>>, playing: Vec<usize>) -> RemoteActorSnapshot {
         let (first, environments) = (self.environments.start, self.environments.len());
-        (self.number, SavedRemoteActor { first, environments, index: self.index, playing, state })
+        RemoteActorSnapshot { first, environments, index: self.index, playing, state }
     }
 }
 

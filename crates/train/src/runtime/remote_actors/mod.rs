@@ -1,8 +1,9 @@
 //! Which remote environments of a run are played, and by whom.
 
+mod actor;
 mod exploration;
 mod lease;
-mod saved;
+mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -14,18 +15,19 @@ use envs::seeds::mix;
 use replay::{Writer, WriterState};
 use thiserror::Error;
 
+pub use self::actor::RemoteActorSpec;
 pub use self::exploration::{remote_epsilon, remote_seed};
 pub use self::lease::Lease;
 pub(crate) use self::lease::RemoteRun;
-pub use self::saved::{SavedRemoteActor, SavedRemoteActors};
+pub use self::snapshot::{RemoteActorSnapshot, RemoteActorsSnapshot};
 use crate::error::Result;
 use crate::roles::actor_thread::ThreadMessage;
-use crate::roles::remote_actor::RemoteActor;
+use crate::roles::remote_actor_proxy::RemoteActorProxy;
 
-/// Remote environments of a run: a number of places that actors on other machines take and leave.
+/// The remote environments of a run, which actors on other machines take over and leave.
 pub struct RemoteActors {
     capacity: usize,
-    places: Mutex<Places>,
+    state: Mutex<RemoteActorsState>,
     counters: RemoteCounters,
 }
 
@@ -41,7 +43,7 @@ pub struct RemoteCounters {
 }
 
 #[derive(Default)]
-struct Places {
+struct RemoteActorsState {
     /// Absent while the run does not train.
     run: Option<Arc<RemoteRun>>,
     /// Whether the run has ended with all its frames.
@@ -50,7 +52,7 @@ struct Places {
     playing: BTreeMap<u64, PlayingActor>,
     leases: u64,
     /// Saved actors that nobody has continued yet.
-    waiting: Vec<(SavedRemoteActor, Vec<WriterState>)>,
+    waiting: Vec<(RemoteActorSnapshot, Vec<WriterState>)>,
     /// Kinds of refusals that were reported.
     reported: BTreeSet<&'static str>,
     paused: bool,
@@ -70,7 +72,7 @@ pub enum JoinError {
     /// The run has ended.
     #[error("the run is finished")]
     Finished,
-    /// All places are taken.
+    /// All remote environments are taken.
     #[error("all {0} remote environments are taken")]
     Full(usize),
     /// Its writers could not be made.
@@ -79,12 +81,12 @@ pub enum JoinError {
 }
 
 impl RemoteActors {
-    /// Places for this many environments.
+    /// No actors yet, for up to this many environments.
     pub fn new(capacity: usize) -> Self {
-        Self { capacity, places: Mutex::default(), counters: RemoteCounters::default() }
+        Self { capacity, state: Mutex::default(), counters: RemoteCounters::default() }
     }
 
-    /// Most environments.
+    /// Maximum number of environments.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -96,90 +98,92 @@ impl RemoteActors {
 
     /// Number of environments that are played.
     pub fn environments(&self) -> usize {
-        self.places().playing.values().map(|actor| actor.environments.len()).sum()
+        self.state().playing.values().map(|actor| actor.environments.len()).sum()
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
-        // Each change is one statement, so the places are consistent even if a thread panicked while it held the lock.
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, RemoteActorsState> {
+        // Each change is one statement, so the state is consistent even if a thread panicked while it held the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a refused connection or message, and reports the first of each kind.
     pub fn refuse(&self, kind: &'static str, reason: &str) {
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
-        let mut places = self.places();
-        if places.reported.insert(kind)
-            && let Some(run) = &places.run
+        let mut state = self.state();
+        if state.reported.insert(kind)
+            && let Some(run) = &state.run
         {
             run.notice(format!("refused a remote actor: {reason} (more of this kind are only counted)"));
         }
     }
 
     /// Lets actors join a run that trains, and those that its checkpoint has continue.
-    pub(crate) fn open(&self, run: RemoteRun, saved: Vec<(SavedRemoteActor, Vec<WriterState>)>) {
-        let mut places = self.places();
+    pub(crate) fn open(&self, run: RemoteRun, saved: Vec<(RemoteActorSnapshot, Vec<WriterState>)>) {
+        let mut state = self.state();
         for (actor, writers) in saved {
-            let fits = actor.places().end <= self.capacity && writers.len() == actor.environments;
+            let fits = actor.environments_range().end <= self.capacity && writers.len() == actor.environments;
             if fits && actor.state.is_some() {
-                places.waiting.push((actor, writers));
+                state.waiting.push((actor, writers));
             } else {
                 run.give_up(actor, writers);
             }
         }
-        places.run = Some(Arc::new(run));
+        state.run = Some(Arc::new(run));
     }
 
     /// Lets nobody join any more.
     pub(crate) fn close(&self) {
-        let mut places = self.places();
-        places.run = None;
-        places.waiting.clear();
+        let mut state = self.state();
+        state.run = None;
+        state.waiting.clear();
     }
 
     /// Notes that the run has ended with all its frames: its actors need not wait for it to resume.
     pub(crate) fn finish(&self) {
-        self.places().finished = true;
+        self.state().finished = true;
     }
 
     /// Whether the run has ended with all its frames.
     pub fn is_finished(&self) -> bool {
-        self.places().finished
+        self.state().finished
     }
 
-    /// Gives places to an actor that would run up to `wanted` environments. One that reconnects gets new places at
-    /// once, even if its lost connection is not noticed yet.
-    pub fn join(self: &Arc<Self>, actor: &str, host: &str, wanted: usize) -> Result<RemoteActor, JoinError> {
-        let mut places = self.places();
-        let run = match &places.run {
-            Some(run) if !places.paused && !run.control.is_stopping() => Arc::clone(run),
-            _ if places.finished => return Err(JoinError::Finished),
+    /// Gives up to `wanted` environments to an actor. One that reconnects gets new ones at once, even if its lost
+    /// connection is not noticed yet.
+    pub fn join(self: &Arc<Self>, actor: &str, host: &str, wanted: usize) -> Result<RemoteActorProxy, JoinError> {
+        let mut state = self.state();
+        let run = match &state.run {
+            Some(run) if !state.paused && !run.control.is_stopping() => Arc::clone(run),
+            _ if state.finished => return Err(JoinError::Finished),
             _ => return Err(JoinError::NotTraining),
         };
         let wanted = wanted.clamp(1, run.config.actors.environments_per_worker.max(1));
-        places.playing.retain(|_, playing| playing.actor != actor);
-        let number = places.leases;
-        let (environments, writers, index, saved) = match places.take_waiting(wanted) {
+        state.playing.retain(|_, playing| playing.actor != actor);
+        let number = state.leases;
+        let (environments, writers, index, saved) = match state.take_waiting(wanted) {
             Some((saved, writers)) => {
                 let resume = |state| Writer::resume(&run.replay, state);
                 let writers: replay::Result<Vec<_>> = writers.into_iter().map(resume).collect();
                 let writers = writers.map_err(|error| JoinError::Failed(error.to_string()))?;
-                (saved.places(), writers, saved.index, Some((saved.state.unwrap_or_default(), saved.playing)))
+                (
+                    saved.environments_range(),
+                    writers,
+                    saved.index,
+                    Some((saved.state.unwrap_or_default(), saved.playing)),
+                )
             }
             None => {
                 let environments =
-                    places.make_room(wanted, self.capacity, &run).ok_or(JoinError::Full(self.capacity))?;
+                    state.make_room(wanted, self.capacity, &run).ok_or(JoinError::Full(self.capacity))?;
                 let first = run.config.actors.environments;
                 let writer = |environment: usize| Writer::new(&run.replay, (first + environment) as u32);
                 let writers = environments.clone().map(writer).collect();
-                // Distinct for every join, and different after a resume: no episode is played twice, and none of an
-                // evaluation.
-                let index = (1 << 63) | mix(number ^ (run.control.actor_steps() << 20)) >> 16 << 12;
-                (environments, writers, index, None)
+                (environments, writers, first_index(number, run.control.actor_steps()), None)
             }
         };
-        places.leases += 1;
-        places.playing.insert(number, PlayingActor { actor: actor.to_owned(), environments: environments.clone() });
-        drop(places);
+        state.leases += 1;
+        state.playing.insert(number, PlayingActor { actor: actor.to_owned(), environments: environments.clone() });
+        drop(state);
         let count = environments.len();
         run.notice(format!("{host} joined with {count} environment{}", if count == 1 { "" } else { "s" }));
         let lease = Lease {
@@ -192,29 +196,29 @@ impl RemoteActors {
             index,
             saved,
         };
-        Ok(RemoteActor::new(lease, writers))
+        Ok(RemoteActorProxy::new(lease, writers))
     }
 
     /// Keeps actors from joining while a checkpoint is made, and returns the leases of those that will be saved.
     pub(crate) fn pause(&self) -> BTreeSet<u64> {
-        let mut places = self.places();
-        places.paused = true;
-        places.playing.keys().copied().collect()
+        let mut state = self.state();
+        state.paused = true;
+        state.playing.keys().copied().collect()
     }
 
     /// Ends a pause.
     pub(crate) fn end_pause(&self) {
-        self.places().paused = false;
+        self.state().paused = false;
     }
 
     /// Saved actors that nobody has continued yet, which the next checkpoint keeps.
-    pub(crate) fn waiting(&self) -> Vec<(SavedRemoteActor, Vec<WriterState>)> {
-        self.places().waiting.clone()
+    pub(crate) fn waiting(&self) -> Vec<(RemoteActorSnapshot, Vec<WriterState>)> {
+        self.state().waiting.clone()
     }
 
     fn leave(&self, lease: &Lease) {
-        let mut places = self.places();
-        places.playing.remove(&lease.number);
+        let mut state = self.state();
+        state.playing.remove(&lease.number);
         if !lease.run.control.is_stopping() {
             let count = lease.environments.len();
             let what = if count == 1 {
@@ -229,14 +233,14 @@ impl RemoteActors {
     }
 }
 
-impl Places {
+impl RemoteActorsState {
     /// Takes a saved actor with this many environments, if one waits.
-    fn take_waiting(&mut self, environments: usize) -> Option<(SavedRemoteActor, Vec<WriterState>)> {
+    fn take_waiting(&mut self, environments: usize) -> Option<(RemoteActorSnapshot, Vec<WriterState>)> {
         let found = self.waiting.iter().position(|(saved, _)| saved.environments == environments)?;
         Some(self.waiting.swap_remove(found))
     }
 
-    /// Up to `wanted` places in a row. If all are taken, saved actors that still wait are given up.
+    /// Up to `wanted` consecutive environments. If all are taken, saved actors that still wait are given up.
     fn make_room(&mut self, wanted: usize, capacity: usize, run: &RemoteRun) -> Option<Range<usize>> {
         let mut free = self.free(capacity);
         while free.is_none() {
@@ -247,10 +251,10 @@ impl Places {
         free.map(|free| free.start..free.end.min(free.start + wanted))
     }
 
-    /// The longest range of places that nobody has, if there is one.
+    /// The longest range of environments that nobody has, if there is one.
     fn free(&self, capacity: usize) -> Option<Range<usize>> {
         let mut taken: Vec<Range<usize>> = self.playing.values().map(|actor| actor.environments.clone()).collect();
-        taken.extend(self.waiting.iter().map(|(saved, _)| saved.places()));
+        taken.extend(self.waiting.iter().map(|(saved, _)| saved.environments_range()));
         taken.push(capacity..capacity);
         taken.sort_by_key(|range| range.start);
         let mut start = 0;
@@ -265,16 +269,24 @@ impl Places {
     }
 }
 
+/// Index of an actor's first environment, which with the seed determines its episodes.
+///
+/// Distinct for every join, and different after a resume: no episode is played twice. From 2^63, which evaluations and
+/// local actors do not reach.
+fn first_index(lease: u64, actor_steps: u64) -> u64 {
+    (1 << 63) | mix(lease ^ (actor_steps << 20)) >> 16 << 12
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn free_places_are_the_longest_gap() {
-        let mut places = Places::default();
+    fn free_environments_are_the_longest_gap() {
+        let mut state = RemoteActorsState::default();
         let mut take = |number: u64, environments: Range<usize>| {
-            places.playing.insert(number, PlayingActor { actor: number.to_string(), environments });
-            places.free(16)
+            state.playing.insert(number, PlayingActor { actor: number.to_string(), environments });
+            state.free(16)
         };
         assert_eq!(take(0, 0..4), Some(4..16));
         assert_eq!(take(1, 8..12), Some(4..8));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a checkpoint keeps of a remote actor, besides the writers' states.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct SavedRemoteActor {
+pub struct RemoteActorSnapshot {
     pub(super) first: usize,
     pub(super) environments: usize,
     pub(super) index: u64,
@@ -19,28 +19,28 @@ pub struct SavedRemoteActor {
 
 /// What a checkpoint keeps of all remote actors.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct SavedRemoteActors {
+pub struct RemoteActorsSnapshot {
     /// Agent steps that remote environments have made.
     pub steps: u64,
     /// The actors.
-    pub actors: Vec<SavedRemoteActor>,
+    pub actors: Vec<RemoteActorSnapshot>,
 }
 
-impl SavedRemoteActor {
-    /// Its places among the remote environments.
-    pub(super) fn places(&self) -> Range<usize> {
+impl RemoteActorSnapshot {
+    /// Its range among the remote environments.
+    pub(super) fn environments_range(&self) -> Range<usize> {
         self.first..self.first + self.environments
     }
 }
 
-impl SavedRemoteActors {
+impl RemoteActorsSnapshot {
     /// These actors, whose writers are appended to `all`.
     pub(crate) fn new(
         steps: u64,
-        actors: Vec<(SavedRemoteActor, Vec<WriterState>)>,
+        actors: Vec<(RemoteActorSnapshot, Vec<WriterState>)>,
         all: &mut Vec<WriterState>,
     ) -> Self {
-        let take = |(actor, writers): (SavedRemoteActor, Vec<WriterState>)| {
+        let take = |(actor, writers): (RemoteActorSnapshot, Vec<WriterState>)| {
             all.extend(writers);
             actor
         };
@@ -52,9 +52,9 @@ impl SavedRemoteActors {
         &self,
         writers: Vec<WriterState>,
         local: usize,
-    ) -> Vec<(SavedRemoteActor, Vec<WriterState>)> {
-        let with_writers = |actor: &SavedRemoteActor| {
-            let environments = local + actor.first..local + actor.places().end;
+    ) -> Vec<(RemoteActorSnapshot, Vec<WriterState>)> {
+        let with_writers = |actor: &RemoteActorSnapshot| {
+            let environments = local + actor.first..local + actor.environments_range().end;
             let own = writers.iter().filter(|writer| environments.contains(&(writer.actor() as usize)));
             (actor.clone(), own.cloned().collect())
         };

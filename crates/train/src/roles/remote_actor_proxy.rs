@@ -1,4 +1,4 @@
-//! The learner's half of an actor on another machine: its writers, its place in inference, its policies.
+//! The learner's half of an actor on another machine: its writers, its requests for inference, its policies.
 //!
 //! The other half runs the environments, their episodic memories and the choice of actions. An observation arrives
 //! once, and is used for inference and then for replay.
@@ -8,21 +8,22 @@ use std::time::{Duration, Instant};
 use agent::acting::{ObservationRows, StepRewards};
 use envs::LARGEST_REWARD;
 use half::f16;
-use replay::{EncodedFrames, FrameDecoder, ReplayError, SequenceStart, Writer, WriterState};
+use replay::{EncodedFrames, FrameDecoder, SequenceStart, Writer, WriterState};
 use thiserror::Error;
 
 use crate::error::TrainError;
 use crate::roles::actor_thread::ThreadMessage;
+use crate::roles::bandit::PolicySource;
 use crate::roles::inference::Decide;
 use crate::roles::inference_server::InferenceClient;
 use crate::roles::messages::{ActRequest, ActRequests, Decision, EpisodeReport, Position, PreviousStep, Role};
-use crate::roles::step_writer::{SeenObservation, WriteOperation, WrittenStep, write};
+use crate::roles::step_writer::{SeenObservation, WriteOperation, WrittenStep, flush, write};
 use crate::runtime::events::Event;
 use crate::runtime::remote_actors::Lease;
 
 /// Why an actor on another machine is disconnected.
 #[derive(Debug, Error)]
-pub enum RemoteError {
+pub enum RemoteActorError {
     /// It sent something that no actor sends.
     #[error("{0}")]
     Peer(String),
@@ -31,8 +32,8 @@ pub enum RemoteError {
     Learner(TrainError),
 }
 
-fn peer(what: impl ToString) -> RemoteError {
-    RemoteError::Peer(what.to_string())
+fn peer(what: impl ToString) -> RemoteActorError {
+    RemoteActorError::Peer(what.to_string())
 }
 
 /// What an environment did since its last message, and what it asks.
@@ -50,8 +51,8 @@ pub struct EnvironmentUpdate {
     pub kept_blocks: [Vec<bool>; 2],
 }
 
-/// The learner's half of one worker on another machine.
-pub struct RemoteActor {
+/// Stands for one worker on another machine: the learner's half of its actor.
+pub struct RemoteActorProxy {
     lease: Lease,
     environments: Vec<RemoteEnvironment>,
     group_size: usize,
@@ -90,7 +91,7 @@ impl Seen {
 }
 
 impl RemoteEnvironment {
-    fn write(&mut self, operation: WriteOperation, actions: usize) -> Result<bool, RemoteError> {
+    fn write(&mut self, operation: WriteOperation, actions: usize) -> Result<bool, RemoteActorError> {
         let missing = || peer("it wrote a step before its first decision");
         if let WriteOperation::Append(WrittenStep { rewards, .. }) | WriteOperation::End(rewards) = operation {
             let StepRewards { extrinsic, ngu, rnd, episodic } = rewards;
@@ -129,14 +130,14 @@ impl RemoteEnvironment {
     }
 }
 
-impl RemoteActor {
+impl RemoteActorProxy {
     /// The half of an actor with these environments, after a lease was made for them.
     pub(crate) fn new(lease: Lease, writers: Vec<Writer>) -> Self {
         let client = lease.run.inference.client(Role::Actor);
-        let (observation, embedding) = (lease.spec().observation_bytes(), lease.embedding());
+        let (observation, embedding_length) = (lease.spec().observation_bytes(), lease.embedding_length());
         let environment = |writer| RemoteEnvironment {
             writer,
-            previous: PreviousStep::zeros(embedding),
+            previous: PreviousStep::zeros(embedding_length),
             policy: 0,
             current: None,
             last: None,
@@ -161,7 +162,7 @@ impl RemoteActor {
     }
 
     /// Takes what a group of environments did since its last message.
-    pub fn record(&mut self, group: usize, updates: &[EnvironmentUpdate]) -> Result<(), RemoteError> {
+    pub fn record(&mut self, group: usize, updates: &[EnvironmentUpdate]) -> Result<(), RemoteActorError> {
         let first = self.first_of(group, updates.len())?;
         let mut steps = 0;
         for (environment, update) in self.environments[first..].iter_mut().zip(updates) {
@@ -179,7 +180,7 @@ impl RemoteActor {
         group: usize,
         updates: &[EnvironmentUpdate],
         frames: &EncodedFrames,
-    ) -> Result<Vec<Decision>, RemoteError> {
+    ) -> Result<Vec<Decision>, RemoteActorError> {
         let first = self.first_of(group, updates.len())?;
         let arrived = self.receive(group, updates, frames)?;
         self.requests.requests.clear();
@@ -188,39 +189,29 @@ impl RemoteActor {
         for (number, update) in updates.iter().enumerate() {
             let row = first + number;
             let environment = &mut self.environments[row];
-            let request = ActRequest {
-                slot: self.lease.slot(row),
-                role: Role::Actor,
-                first: false,
-                last_observation: None,
-                row,
-                policy: usize::from(environment.policy),
-                wants_state: false,
-                previous: environment.previous.clone(),
-                kept_blocks: None,
-            };
+            let slot = self.lease.slot(row);
             let [kept_blocks, ended_blocks] = update.kept_blocks.clone().map(|kept| (!kept.is_empty()).then_some(kept));
             if update.ended {
-                let last_observation = arrived.next();
-                seen.push(last_observation.clone().unwrap_or_default());
-                let kept_blocks = ended_blocks;
-                self.requests.requests.push(ActRequest { last_observation, kept_blocks, ..request.clone() });
+                let last_observation = arrived.next().unwrap_or_default();
+                seen.push(last_observation.clone());
+                let (policy, previous) = (usize::from(environment.policy), environment.previous.clone());
+                let request = ActRequest::new(slot, Role::Actor, policy, previous, ended_blocks);
+                self.requests.requests.push(request.for_last(last_observation));
             }
             let observation = arrived.next().unwrap_or_default();
             let row_memory = self.requests.observations.row_mut(row).map_err(|error| learner(error.into()))?;
             row_memory.copy_from_slice(&observation);
             seen.push(observation);
             if update.first {
-                environment.previous = PreviousStep::zeros(self.lease.embedding());
+                environment.previous = PreviousStep::zeros(self.lease.embedding_length());
             }
-            let wants_state = update.first || environment.writer.wants_start();
-            let previous = environment.previous.clone();
-            let (first, policy) = (update.first, update.policy);
-            self.requests.requests.push(ActRequest { first, policy, wants_state, previous, kept_blocks, ..request });
+            let (first, wants_state) = (update.first, update.first || environment.writer.wants_start());
+            let request = ActRequest::new(slot, Role::Actor, update.policy, environment.previous.clone(), kept_blocks);
+            self.requests.requests.push(ActRequest { row, first, wants_state, ..request });
         }
         let decisions = self.client.decide(&mut self.requests).map_err(learner)?;
         for ((observation, decision), request) in seen.into_iter().zip(&decisions).zip(&self.requests.requests) {
-            let embedding = decision.embedding.iter().map(|&value| f16::from_f32(value)).collect();
+            let embedding = decision.stored_embedding();
             let seen = Seen { observation, embedding, state: decision.state.clone(), version: decision.version };
             let environment = &mut self.environments[request.slot - self.lease.slot(0)];
             match request.last_observation {
@@ -237,7 +228,7 @@ impl RemoteActor {
         group: usize,
         updates: &[EnvironmentUpdate],
         frames: &EncodedFrames,
-    ) -> Result<Vec<Vec<u8>>, RemoteError> {
+    ) -> Result<Vec<Vec<u8>>, RemoteActorError> {
         let first = self.first_of(group, updates.len())?;
         let mut order = Vec::with_capacity(2 * updates.len());
         for (number, update) in updates.iter().enumerate() {
@@ -260,7 +251,7 @@ impl RemoteActor {
     }
 
     /// First environment of a group, for which there must be this many updates.
-    fn first_of(&self, group: usize, updates: usize) -> Result<usize, RemoteError> {
+    fn first_of(&self, group: usize, updates: usize) -> Result<usize, RemoteActorError> {
         let groups = self.environments.len() / self.group_size.max(1);
         if group >= groups || updates != self.group_size {
             let size = self.group_size;
@@ -271,21 +262,14 @@ impl RemoteActor {
 
     /// Inserts complete sequences into replay, waiting for the rate limiter at most `timeout`; returns whether none are
     /// left.
-    pub fn flush(&mut self, timeout: Duration) -> Result<bool, RemoteError> {
-        let start = Instant::now();
-        for environment in &mut self.environments {
-            match environment.writer.flush(timeout.saturating_sub(start.elapsed())) {
-                Ok(()) => {}
-                Err(ReplayError::Timeout { .. }) => return Ok(false),
-                Err(error) => return Err(learner(error.into())),
-            }
-        }
-        Ok(true)
+    pub fn flush(&mut self, timeout: Duration) -> Result<bool, RemoteActorError> {
+        let writers = self.environments.iter_mut().map(|environment| &mut environment.writer);
+        flush(writers, timeout).map_err(|error| learner(error.into()))
     }
 
     /// Chooses the policy of an environment's next episode.
-    pub fn choose_policy(&mut self, environment: usize) -> Result<usize, RemoteError> {
-        let policy = self.lease.run.bandit.choose(Role::Actor, self.environment(environment)?);
+    pub fn choose_policy(&mut self, environment: usize) -> Result<usize, RemoteActorError> {
+        let policy = self.lease.run.bandit.choose(Role::Actor, self.environment(environment)?).map_err(learner)?;
         // One more per environment than it can play means that the actor never reports.
         if self.playing.len() < 2 * self.environments.len() {
             self.playing.push(policy);
@@ -294,7 +278,7 @@ impl RemoteActor {
     }
 
     /// Index among the environments of all actors.
-    fn environment(&self, environment: usize) -> Result<usize, RemoteError> {
+    fn environment(&self, environment: usize) -> Result<usize, RemoteActorError> {
         if environment < self.environments.len() {
             return Ok(self.lease.environment(environment));
         }
@@ -302,9 +286,14 @@ impl RemoteActor {
     }
 
     /// Takes the score of a finished episode, or that it was abandoned.
-    pub fn report_policy(&mut self, environment: usize, policy: usize, score: Option<f64>) -> Result<(), RemoteError> {
+    pub fn report_policy(
+        &mut self,
+        environment: usize,
+        policy: usize,
+        score: Option<f64>,
+    ) -> Result<(), RemoteActorError> {
         let environment = self.environment(environment)?;
-        let Some(place) = self.playing.iter().position(|&playing| playing == policy) else {
+        let Some(index) = self.playing.iter().position(|&playing| playing == policy) else {
             return Err(peer(format!("policy {policy} was not playing")));
         };
         match score {
@@ -312,12 +301,12 @@ impl RemoteActor {
             Some(score) => self.lease.run.bandit.report(Role::Actor, environment, policy, score).map_err(peer)?,
             None => self.lease.run.bandit.abandon(Role::Actor, policy).map_err(peer)?,
         }
-        self.playing.swap_remove(place);
+        self.playing.swap_remove(index);
         Ok(())
     }
 
     /// Takes a finished episode, for the metrics.
-    pub fn report_episode(&mut self, report: EpisodeReport) -> Result<(), RemoteError> {
+    pub fn report_episode(&mut self, report: EpisodeReport) -> Result<(), RemoteActorError> {
         let EpisodeReport { environment, policy, score, novelty, distances, .. } = report;
         let numbers = [score, novelty.ngu, novelty.rnd, novelty.episodic, distances.mean];
         let is_valid = environment < self.environments.len() && policy < self.lease.policies();
@@ -363,17 +352,17 @@ impl RemoteActor {
         received
     }
 
-    /// Saves the actor for a checkpoint: its own half, if it could be had, and the writers. Without it, its episodes
-    /// end here for whoever resumes from the checkpoint.
-    pub fn save(&self, pause: u64, state: Option<Vec<u8>>) {
+    /// Sends what a checkpoint keeps of the actor: its own half, if it could be had, and the writers. Without it, its
+    /// episodes end here for whoever resumes from the checkpoint.
+    pub fn send_snapshot(&self, pause: u64, state: Option<Vec<u8>>) {
         let writers = self.environments.iter().map(|environment| environment.writer.state());
         let writers: Vec<WriterState> = match state {
             Some(_) => writers.collect(),
             None => writers.map(WriterState::without_episode).collect(),
         };
-        let saved = self.lease.saved(state, self.playing.clone());
+        let (lease, actor) = (self.lease.number(), self.lease.snapshot(state, self.playing.clone()));
         // A run that has ended makes no checkpoint.
-        let _ = self.lease.run.sender().send(ThreadMessage::SavedRemote { pause, saved, writers });
+        let _ = self.lease.run.sender().send(ThreadMessage::RemoteSnapshot { pause, lease, actor, writers });
     }
 
     /// Sleeps until the pause is over, without holding up inference.
@@ -383,7 +372,7 @@ impl RemoteActor {
     }
 }
 
-impl Drop for RemoteActor {
+impl Drop for RemoteActorProxy {
     fn drop(&mut self) {
         for environment in &mut self.environments {
             environment.writer.abandon_episode();
@@ -397,6 +386,6 @@ impl Drop for RemoteActor {
     }
 }
 
-fn learner(error: TrainError) -> RemoteError {
-    RemoteError::Learner(error)
+fn learner(error: TrainError) -> RemoteActorError {
+    RemoteActorError::Learner(error)
 }
