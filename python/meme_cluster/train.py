@@ -27,7 +27,7 @@ def _replaces_a_lost_actor() -> bool:
     return ray.get_runtime_context().was_current_actor_reconstructed
 
 
-class Learner:
+class LearnerProcess:
     """The learner: `meme train --actors-listen`, which says where actors reach it."""
 
     def __init__(self, command: list[str], token: str):
@@ -82,7 +82,7 @@ class Learner:
         return process.finish(self.child) if self.child else 0
 
 
-class Actors:
+class ActorsProcess:
     """Environments on one node: `meme actors`, started again whenever it ends before the run does."""
 
     def __init__(self, program: str, environments: int, token: str, learner, number: int):
@@ -119,7 +119,8 @@ class Actors:
             process.finish(self.child, 10.0)
 
 
-def _places(text: str) -> tuple[int, int]:
+def _parse_actors(text: str) -> tuple[int, int]:
+    """Returns the nodes and the environments per node of `--actors`."""
     found = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", text)
     if not found:
         raise SystemExit(f'error: invalid value "{text}" for --actors: expected NODESxENVIRONMENTS, such as 4x64')
@@ -130,7 +131,7 @@ class ClusterRun:
     """A learner and its actors on a cluster."""
 
     def __init__(self, options):
-        nodes, environments = _places(options.actors)
+        nodes, environments = _parse_actors(options.actors)
         demand = cluster.demand(options.cpus, options.gpus)
         learner = {"CPU": demand["num_cpus"], "GPU": demand["num_gpus"]}
         bundles = [learner] + [{"CPU": 1}] * nodes
@@ -141,7 +142,7 @@ class ClusterRun:
 
         def on(bundle: int, **needs):
             strategy = PlacementGroupSchedulingStrategy(self.group, placement_group_bundle_index=bundle)
-            # One thread runs the program, another answers questions about it.
+            # One thread runs the program; others answer questions about it meanwhile.
             return {"scheduling_strategy": strategy, "max_concurrency": 4, "max_restarts": -1,
                     "max_task_retries": -1, **needs}
 
@@ -149,9 +150,9 @@ class ClusterRun:
         arguments = [argument for argument in options.arguments if argument != "--"]
         capacity = ["--remote-environments", str(nodes * environments)]
         command = [options.meme, "train", *arguments, *capacity]
-        self.learner = ray.remote(Learner).options(**on(0, **demand)).remote(command, token)
+        self.learner = ray.remote(LearnerProcess).options(**on(0, **demand)).remote(command, token)
         self.actors = [
-            ray.remote(Actors).options(**on(1 + number, num_cpus=1)).remote(
+            ray.remote(ActorsProcess).options(**on(1 + number, num_cpus=1)).remote(
                 options.meme, environments, token, self.learner, number)
             for number in range(nodes)
         ]
@@ -173,7 +174,7 @@ class ClusterRun:
 
 def run(options) -> int:
     """Trains to the end or until a signal, and returns the learner's exit status."""
-    _places(options.actors)
+    _parse_actors(options.actors)
     cluster.connect(options.ray_address)
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -189,7 +189,7 @@ exit 1
             program.chmod(0o700)
             with (mock.patch.object(train, "_replaces_a_lost_actor", return_value=replaces_a_lost_actor),
                   mock.patch.object(train.ray.util, "get_node_ip_address", return_value="127.0.0.1")):
-                status = train.Learner([str(program)], "token").run()
+                status = train.LearnerProcess([str(program)], "token").run()
             return status, len(started.read_text().splitlines())
 
     def test_replaced_learner_waits_until_the_lost_one_has_saved_the_run(self):
