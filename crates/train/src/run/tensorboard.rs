@@ -1,19 +1,13 @@
 //! Writes the metrics as TensorBoard event files.
 //!
 //! A file is a sequence of records: length (u64), checksum of it, a protocol buffer of type `Event`, checksum of
-//! that; all little-endian, the checksums CRC-32C and masked. Only these fields are written:
-//! ```text
-//! Event      { double wall_time = 1; int64 step = 2; string file_version = 3; Summary summary = 5;
-//!              SessionLog session_log = 7; }
-//! Summary    { repeated Value value = 1; }
-//! Value      { string tag = 1; float simple_value = 2; }
-//! SessionLog { SessionStatus status = 1; }   START is 1
-//! ```
+//! that; all little-endian, the checksums CRC-32C and masked.
 
 use std::path::{Path, PathBuf};
 use std::{fs, process};
 
 use crc::{CRC_32_ISCSI, Crc};
+use prost::Message;
 
 use super::append::AppendFile;
 use super::durable::FileError;
@@ -62,72 +56,67 @@ fn unused_name(directory: &Path) -> PathBuf {
     directory.join(format!("{PREFIX}{number:010}.{}.{}", lock::host(), process::id()))
 }
 
+// Only the fields that are written, of TensorBoard's `event.proto` and `summary.proto`.
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Event {
+    #[prost(double, optional, tag = "1")]
+    wall_time: Option<f64>,
+    #[prost(int64, optional, tag = "2")]
+    step: Option<i64>,
+    #[prost(string, optional, tag = "3")]
+    file_version: Option<String>,
+    #[prost(message, optional, tag = "5")]
+    summary: Option<Summary>,
+    #[prost(message, optional, tag = "7")]
+    session_log: Option<SessionLog>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Summary {
+    #[prost(message, repeated, tag = "1")]
+    values: Vec<SummaryValue>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct SummaryValue {
+    #[prost(string, tag = "1")]
+    tag: String,
+    #[prost(float, optional, tag = "2")]
+    simple_value: Option<f32>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct SessionLog {
+    /// 1 is START.
+    #[prost(int32, tag = "1")]
+    status: i32,
+}
+
 fn version_event(wall_time: f64) -> Vec<u8> {
-    let mut event = event_at(wall_time);
-    put_bytes(&mut event, 3, b"brain.Event:2");
-    event
+    let file_version = Some("brain.Event:2".to_owned());
+    Event { wall_time: Some(wall_time), file_version, ..Event::default() }.encode_to_vec()
 }
 
 /// A session log with status START, which declares everything from this step on void.
 fn start_event(wall_time: f64, step: u64) -> Vec<u8> {
-    let mut event = event_at(wall_time);
-    put_number(&mut event, 2, step);
-    put_bytes(&mut event, 7, &[0x08, 1]);
-    event
+    let (step, session_log) = (Some(step as i64), Some(SessionLog { status: 1 }));
+    Event { wall_time: Some(wall_time), step, session_log, ..Event::default() }.encode_to_vec()
 }
 
 fn row_event(wall_time: f64, row: &Row) -> Vec<u8> {
-    let mut summary = Vec::new();
-    let mut put_scalar = |tag: &str, value: f64| {
-        let mut message = Vec::with_capacity(tag.len() + 8);
-        put_bytes(&mut message, 1, tag.as_bytes());
-        message.push(2 << 3 | FIXED_32);
-        message.extend((value as f32).to_le_bytes());
-        put_bytes(&mut summary, 1, &message);
-    };
+    let mut values = Vec::new();
+    let mut put = |tag: String, value: f64| values.push(SummaryValue { tag, simple_value: Some(value as f32) });
     for (name, value) in &row.values {
         match value {
-            MetricValue::Scalar(value) => put_scalar(name, *value),
+            MetricValue::Scalar(value) => put(name.clone(), *value),
             MetricValue::Vector(values) => {
-                values.iter().enumerate().for_each(|(i, value)| put_scalar(&format!("{name}/{i:02}"), *value));
+                values.iter().enumerate().for_each(|(i, value)| put(format!("{name}/{i:02}"), *value));
             }
         }
     }
-    let mut event = event_at(wall_time);
-    put_number(&mut event, 2, row.frames);
-    put_bytes(&mut event, 5, &summary);
-    event
-}
-
-// The wire types of protocol buffers.
-const VARINT: u8 = 0;
-const FIXED_64: u8 = 1;
-const BYTES: u8 = 2;
-const FIXED_32: u8 = 5;
-
-fn event_at(wall_time: f64) -> Vec<u8> {
-    let mut event = vec![1 << 3 | FIXED_64];
-    event.extend(wall_time.to_le_bytes());
-    event
-}
-
-fn put_number(message: &mut Vec<u8>, field: u8, number: u64) {
-    message.push(field << 3 | VARINT);
-    put_varint(message, number);
-}
-
-fn put_bytes(message: &mut Vec<u8>, field: u8, bytes: &[u8]) {
-    message.push(field << 3 | BYTES);
-    put_varint(message, bytes.len() as u64);
-    message.extend(bytes);
-}
-
-fn put_varint(message: &mut Vec<u8>, mut number: u64) {
-    while number >= 0x80 {
-        message.push(number as u8 | 0x80);
-        number >>= 7;
-    }
-    message.push(number as u8);
+    let (step, summary) = (Some(row.frames as i64), Some(Summary { values }));
+    Event { wall_time: Some(wall_time), step, summary, ..Event::default() }.encode_to_vec()
 }
 
 fn record(event: &[u8]) -> Vec<u8> {
