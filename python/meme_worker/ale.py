@@ -5,12 +5,11 @@ import random
 import numpy as np
 from ale_py import Action, ALEInterface, ALEState, LoggerMode, roms
 
-from .protocol import Foreign, Refused
+from .protocol import TERMINATED, TRUNCATED, Foreign, Refused
 from .seeding import episode_seed
 
 NOOP = 0
 ALL_ACTIONS = [Action(value) for value in range(18)]
-TERMINATED, TRUNCATED = 1, 2
 # How often to retry, with another number of no-ops, a game that ends during its no-ops.
 NOOP_ATTEMPTS = 100
 # ALEState is incomplete for these games: ale-py 0.12.1 loses an unfinished picture of the last frame. They are restored

@@ -10,12 +10,11 @@ import sys
 import gymnasium
 import numpy as np
 
-from .protocol import Refused
+from .protocol import TERMINATED, TRUNCATED, Refused
 from .seeding import episode_seed
 from .spaces import ActionFormat, ObservationFormat
 from .vector import VectorGroup
 
-TERMINATED, TRUNCATED = 1, 2
 # The render mode in which an environment's `render` returns a picture.
 PICTURES = "rgb_array"
 

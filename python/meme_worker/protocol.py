@@ -8,6 +8,8 @@ MAGIC = "meme-worker"
 
 OPEN, ATTACH, RESET, STEP, SAVE, RESTORE, CLOSE, RENDER = range(1, 9)
 DONE, REFUSED, FAILED, FOREIGN, BEGINNING = range(5)
+# How a step ended its episode; 0 where it did not.
+TERMINATED, TRUNCATED = 1, 2
 
 # Request, group, slot (status in a reply), unused, environment, bytes that follow, serial number.
 HEADER = struct.Struct("<BBBxIII")

@@ -9,10 +9,10 @@ from gymnasium import spaces
 
 from .protocol import Refused
 
-# Combinations of a space of several actions.
-MOST_ACTIONS = 1000
-# Length of a vector of numbers one-hot.
-MOST_ONE_HOT = 4096
+# Maximum number of combinations of a space of several actions.
+MAX_ACTIONS = 1000
+# Maximum length of a vector of numbers one-hot.
+MAX_ONE_HOT = 4096
 # Length of the vector of a text.
 TEXT_VALUES = 256
 # Every part of an observation begins at a multiple of this many bytes, and the observation ends at one.
@@ -71,7 +71,7 @@ class ArrayFormat:
         self.dtype = np.dtype(np.uint8 if is_bytes(space) else np.float32)
         if isinstance(space, spaces.Box) and len(space.shape) <= 3 and is_number(space.dtype):
             self.shape = space.shape or (1,)
-        elif (length := vector_length(space)) is not None and length <= MOST_ONE_HOT:
+        elif (length := vector_length(space)) is not None and length <= MAX_ONE_HOT:
             self.shape = (length,)
         else:
             refuse(whole, space)
@@ -140,7 +140,7 @@ def refuse(whole, part):
     where = "" if part is whole else f", with the part {part}"
     raise Refused(
         f"its observation space is {whole}{where}; expected a Box of numbers or booleans with up to 3 dimensions, "
-        f"Discrete, MultiDiscrete or MultiBinary with up to {MOST_ONE_HOT} values, Text, or a Dict or Tuple of these"
+        f"Discrete, MultiDiscrete or MultiBinary with up to {MAX_ONE_HOT} values, Text, or a Dict or Tuple of these"
     )
 
 
@@ -196,10 +196,10 @@ class ActionFormat:
             start = [int(first) for first in getattr(space, "start", np.zeros_like(space.nvec)).flat]
         else:
             counts, start = [], []
-        if not counts or math.prod(counts) > MOST_ACTIONS:
+        if not counts or math.prod(counts) > MAX_ACTIONS:
             raise Refused(
                 f"its action space is {space}; expected Discrete, or MultiDiscrete or MultiBinary with up to "
-                f"{MOST_ACTIONS} combinations"
+                f"{MAX_ACTIONS} combinations"
             )
         ranges = [range(first, first + count) for first, count in zip(start, counts)]
         combinations = list(itertools.product(*ranges))

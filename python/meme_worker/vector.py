@@ -3,11 +3,10 @@
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from .protocol import Refused
+from .protocol import TERMINATED, TRUNCATED, Refused
 from .seeding import episode_seed
 from .spaces import ActionFormat, ObservationFormat
 
-TERMINATED, TRUNCATED = 1, 2
 
 
 class VectorGroup:
