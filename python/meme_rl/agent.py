@@ -78,15 +78,16 @@ class Agent(nn.Module):
         #: The checkpoint that it was loaded from.
         self.checkpoint = checkpoint
         config = checkpoint.config
-        check_described(config)
+        check_supported(config, checkpoint.path)
         policies = config["agent"]["policies"]
         for name, parameter in parameters.items():
             _register(self, name.split("."), parameter)
         actions = parameters["features.action_embedding.weight"].shape[0]
         #: What `networks` needs to know besides the parameters.
-        self.description = describe(config, actions, parameters)
+        self.description = network_description(config, actions, parameters)
         environment = checkpoint.agent.get("environment") or {}
-        #: Shape of an observation, averaged down to `env.max_side`; None for a run of an older version of `meme`, which did not record it.
+        #: Shape of an observation, averaged down to `env.max_side`; None for a run of an older version of `meme`, which
+        #: did not record it.
         self.observation_shape: tuple[int, ...] | None = None
         if "observation_shape" in environment:
             self.observation_shape = tuple(environment["observation_shape"])
@@ -227,12 +228,7 @@ class Agent(nn.Module):
             episodic = novelty.observe(out.embedding[i].cpu())
             multiplier = self.lifelong.multiplier(float(out.rnd_error[i]))
             intrinsic.append([0.0, episodic * multiplier, multiplier, episodic])
-        q, preferences = out.q_values[:, self.policy_index], out.preferences[:, self.policy_index]
-        action = preferences.argmax(dim=1)
-        if self.description["acts_by_policy"]:
-            policy = preferences.softmax(dim=1)
-        else:
-            policy = F.one_hot(action, self.actions).float()
+        action, q, policy = greedy(self, out)
         after = PlayState(
             recurrent=out.recurrent,
             action=action,
@@ -313,6 +309,17 @@ class Agent(nn.Module):
         return (-(-shape[0] // factor), -(-shape[1] // factor), *shape[2:])
 
 
+def greedy(agent: Agent, output: StepOutput) -> tuple[Tensor, Tensor, Tensor]:
+    """Returns the greedy action, Q and the probabilities of the chosen policy, [B], [B, A] and [B, A]."""
+    preferences = output.preferences[:, agent.policy_index]
+    action = preferences.argmax(dim=1)
+    if agent.description["acts_by_policy"]:
+        policy = preferences.softmax(dim=1)
+    else:
+        policy = F.one_hot(action, agent.actions).float()
+    return action, output.q_values[:, agent.policy_index], policy
+
+
 def load(
     run: str | Path,
     parameters: Literal["ema", "online"] = "ema",
@@ -364,8 +371,8 @@ def best_policy(agent: Mapping[str, Any]) -> int:
     return min(means, key=lambda policy: (-means[policy], policy), default=0)
 
 
-#: Settings whose other values `networks` does not describe: those of R2D2, NGU and Agent57, and of some ablations.
-DESCRIBED: dict[str, Any] = {
+#: The values of settings that `networks` supports: not those of R2D2, NGU and Agent57, and of some ablations.
+SUPPORTED: dict[str, Any] = {
     "env.resize": 0,
     "env.frame_stack": 1,
     "agent.policies.beta_slope": 8.0,
@@ -377,17 +384,19 @@ DESCRIBED: dict[str, Any] = {
 }
 
 
-def check_described(config: Mapping[str, Any]) -> None:
-    """Raises an error that names the first setting whose network `networks` does not describe."""
-    for field, described in DESCRIBED.items():
+def check_supported(config: Mapping[str, Any], checkpoint: Path) -> None:
+    """Raises an error that names the first setting whose network `networks` does not support."""
+    for field, supported in SUPPORTED.items():
         value: Any = config
         for part in field.split("."):
+            if part not in value:
+                raise RunError(f"{checkpoint} has no {field} in its config: its run is of an older version of meme")
             value = value[part]
-        if value != described:
-            raise RunError(f"{field} is {value!r}; meme_rl only plays agents with {described!r}")
+        if value != supported:
+            raise RunError(f"{field} is {value!r}; meme_rl only plays agents with {supported!r}")
 
 
-def describe(config: Mapping[str, Any], actions: int, parameters: Mapping[str, Tensor]) -> dict[str, Any]:
+def network_description(config: Mapping[str, Any], actions: int, parameters: Mapping[str, Tensor]) -> dict[str, Any]:
     """Returns what `networks` needs to know besides the parameters, from a run's config."""
     agent = config["agent"]
     network, loss = agent["network"], agent["loss"]

@@ -8,14 +8,12 @@ import gymnasium
 import numpy as np
 from meme_worker.ale import AleEnvironment
 from meme_worker.gym import import_module, is_vector
-from meme_worker.protocol import Refused
+from meme_worker.protocol import TERMINATED, TRUNCATED, Refused
 from meme_worker.seeding import mix
 from meme_worker.spaces import ActionFormat, ObservationFormat
 
 from .run import Checkpoint, RunError, open_checkpoint
 
-#: The cause of an episode's end, as the worker reports it.
-TERMINATED, TRUNCATED = 1, 2
 #: Index of the first environment of an evaluation, which no environment in training has.
 EVALUATION_INDEX = 1_000_000
 
@@ -27,7 +25,7 @@ class AtariEnv(gymnasium.Env[Any, Any]):
 
     def __init__(self, settings: dict[str, Any], seed: int) -> None:
         self._settings = settings
-        self._game = self._made(seed)
+        self._game = self._make_game(seed)
         self._episode = -1
         self.observation_space = gymnasium.spaces.Box(0, 255, self._game.shape, np.uint8)
         self.action_space = gymnasium.spaces.Discrete(len(self._game.actions))
@@ -38,7 +36,7 @@ class AtariEnv(gymnasium.Env[Any, Any]):
         """Begins the next episode, or the first one of a seed."""
         super().reset(seed=seed)
         if seed is not None:
-            self._game, self._episode = self._made(seed), -1
+            self._game, self._episode = self._make_game(seed), -1
         self._episode += 1
         self._game.begin(self._episode, self._screen)
         return self._screen.copy(), {}
@@ -48,7 +46,7 @@ class AtariEnv(gymnasium.Env[Any, Any]):
         reward, ending = self._game.step(int(action), self._screen)
         return self._screen.copy(), float(reward), ending == TERMINATED, ending == TRUNCATED, {}
 
-    def _made(self, seed: int) -> AleEnvironment:
+    def _make_game(self, seed: int) -> AleEnvironment:
         # The seed of a run's environments, and the index of the first one of an evaluation.
         return AleEnvironment(self._settings, mix(mix(seed)), EVALUATION_INDEX)
 

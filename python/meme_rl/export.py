@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from .agent import Agent, load
+from .agent import Agent, greedy, load
 from .run import RunError
 
 #: Ending of a file of each format.
@@ -42,15 +42,9 @@ class PolicyStep(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Returns what `OUTPUTS` names; f(x) is rounded as replay stores it. Several parts are a tuple."""
         parts = self.agent.observation_parts
-        seen = dict(zip(parts, observation, strict=True)) if isinstance(observation, tuple) else observation
-        out = self.agent(seen, last_action, last_rewards, last_embedding, state)
-        preferences = out.preferences[:, self.agent.policy_index]
-        action = preferences.argmax(dim=1)
-        q = out.q_values[:, self.agent.policy_index]
-        if self.agent.description["acts_by_policy"]:
-            policy = preferences.softmax(dim=1)
-        else:
-            policy = nn.functional.one_hot(action, self.agent.actions).float()
+        named = dict(zip(parts, observation, strict=True)) if isinstance(observation, tuple) else observation
+        out = self.agent(named, last_action, last_rewards, last_embedding, state)
+        action, q, policy = greedy(self.agent, out)
         return action, q, policy, out.recurrent, out.embedding.half().float(), out.rnd_error
 
 

@@ -103,7 +103,7 @@ def pixels(frames: Tensor, dtype: torch.dtype) -> Tensor:
     return frames.to(dtype) / 255
 
 
-def seen(frames: Tensor, dtype: torch.dtype) -> Tensor:
+def normalised(frames: Tensor, dtype: torch.dtype) -> Tensor:
     """Frames as the networks see them: bytes between 0 and 1, floats as they are."""
     return pixels(frames, dtype) if frames.dtype == torch.uint8 else frames.to(dtype)
 
@@ -258,7 +258,7 @@ def rl_network(
     observations = batch["observations"]
     parts = list(observations.values()) if isinstance(observations, Mapping) else [observations]
     sequences, trace = parts[0].shape[:2]
-    frames = each_part(lambda x: seen(x.flatten(0, 1), dtype), observations)
+    frames = each_part(lambda x: normalised(x.flatten(0, 1), dtype), observations)
     # One mask per sequence, for all its frames.
     keep_frames = None if keep is None else keep.to(dtype).repeat_interleave(trace, dim=1)
     torso = any_torso(p, network["torso"], frames, keep_frames).reshape(sequences, trace, -1)

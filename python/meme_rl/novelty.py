@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-#: Largest number of distances that the running mean covers, unless its span is longer.
-LONGEST_MEAN = 100_000
+#: Maximum number of distances that the running mean covers, unless its span is longer.
+MAX_MEAN_LENGTH = 100_000
 
 
 @dataclass
@@ -23,7 +23,7 @@ class DistanceMean:
         """Adds distances: over all of them at first, later over about the last quarter."""
         for distance in distances:
             self.count += 1
-            n = min(self.count, max(span, min(self.count // 4, max(LONGEST_MEAN, span))))
+            n = min(self.count, max(span, min(self.count // 4, max(MAX_MEAN_LENGTH, span))))
             self.mean += (distance - self.mean) / n
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import meme_rl
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from meme_rl.agent import _register, check_described
+from meme_rl.agent import _register, check_supported
 from meme_rl.environment import EVALUATION_INDEX
 from meme_worker.seeding import episode_seed, mix
 from safetensors import safe_open
@@ -182,7 +182,10 @@ class Played(unittest.TestCase):
         config = meme_rl.load(run).checkpoint.config
         stacked = config | {"env": config["env"] | {"frame_stack": 4}}
         with self.assertRaisesRegex(meme_rl.RunError, "env.frame_stack is 4; meme_rl only plays agents with 1"):
-            check_described(stacked)
+            check_supported(stacked, run)
+        old = config | {"agent": {}}
+        with self.assertRaisesRegex(meme_rl.RunError, "has no agent.policies.beta_slope in its config"):
+            check_supported(old, run)
         with self.assertRaisesRegex(ValueError, r"expected an observation of shape \(10, 10\)"):
             meme_rl.load(run).act(torch.zeros(3, 3))
 
