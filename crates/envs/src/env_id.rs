@@ -7,7 +7,7 @@ use strsim::osa_distance;
 
 use crate::error::{EnvError, NameHint};
 use crate::games::{self, Game};
-use crate::tasks::{self, BuiltIn};
+use crate::tasks::{self, TaskError};
 
 /// An Atari game, a built-in task or a Gymnasium environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,12 +63,12 @@ impl FromStr for EnvId {
         if games::game(text).is_some() {
             return Ok(Self::Atari(text.to_owned()));
         }
-        if BuiltIn::find(text).is_some() {
-            // Checks the parameter; a task is cheap to make.
-            tasks::make(text)?;
-            return Ok(Self::Task(text.to_owned()));
+        // Making a task checks its parameter and is cheap.
+        match tasks::make(text) {
+            Ok(_) => Ok(Self::Task(text.to_owned())),
+            Err(TaskError::Unknown { .. }) => Err(unknown(suggestion(text))),
+            Err(error) => Err(error.into()),
         }
-        Err(unknown(suggestion(text)))
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::tasks::TaskError;
+use crate::tasks::{self, TaskError};
+use crate::workers::MAX_REWARD;
 
 /// An error of a set of environments.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +101,7 @@ pub enum EnvError {
         cause: std::io::Error,
     },
     /// The worker did not answer in time.
-    #[error("the environment worker of {name} did not answer {request} within {limit:?}{last_words}")]
+    #[error("the environment worker of {name} did not answer {request} within {limit:?}{stderr_tail}")]
     Timeout {
         /// The environment.
         name: String,
@@ -109,10 +110,10 @@ pub enum EnvError {
         /// The time limit.
         limit: Duration,
         /// The end of its output, as a clause; may be empty.
-        last_words: String,
+        stderr_tail: String,
     },
     /// The worker process died or closed its connection.
-    #[error("the environment worker of {name} was lost during {request} ({how}){last_words}")]
+    #[error("the environment worker of {name} was lost during {request} ({how}){stderr_tail}")]
     Lost {
         /// The environment.
         name: String,
@@ -121,7 +122,7 @@ pub enum EnvError {
         /// How it ended.
         how: WorkerEnd,
         /// The end of its output, as a clause; may be empty.
-        last_words: String,
+        stderr_tail: String,
     },
     /// The environment raised a Python exception.
     #[error("{name} failed during {request}: {text}")]
@@ -134,7 +135,7 @@ pub enum EnvError {
         text: String,
     },
     /// The worker's answer violates the protocol.
-    #[error("the environment worker of {name} gave an invalid answer to {request}: {what}{last_words}")]
+    #[error("the environment worker of {name} gave an invalid answer to {request}: {what}{stderr_tail}")]
     Protocol {
         /// The environment.
         name: String,
@@ -143,10 +144,13 @@ pub enum EnvError {
         /// What is wrong with the answer.
         what: String,
         /// The end of its output, as a clause; may be empty.
-        last_words: String,
+        stderr_tail: String,
     },
     /// The environment gave a reward that is not finite or absurdly large; replacing the worker would not help.
-    #[error("environment {environment} of {name} gave the reward {value:e}, expected a number from -1e12 to 1e12")]
+    #[error(
+        "environment {environment} of {name} gave the reward {value:e}, expected a number from -{MAX_REWARD:e} to \
+         {MAX_REWARD:e}"
+    )]
     Reward {
         /// The environment.
         name: String,
@@ -163,7 +167,7 @@ pub enum EnvError {
         /// Number of failures.
         attempts: u32,
         /// What kind of failures, and what was missing between them, as a phrase.
-        failures: &'static str,
+        failures: String,
         /// The last failure.
         last: String,
     },
@@ -196,7 +200,7 @@ pub enum NameHint {
     #[error("did you mean {}?", listed(.0))]
     Similar(Vec<String>),
     /// No name is similar.
-    #[error("expected one of the 57 Atari games, catch, memory, deep_sea, key_door or gym:ENV_ID")]
+    #[error("expected one of the 57 Atari games, {} or gym:ENV_ID", tasks::names())]
     NothingSimilar,
     /// A Gymnasium environment, of which the name lacks a part.
     #[error("expected gym:ENV_ID, or gym:MODULE:ENV_ID with a module to import first")]

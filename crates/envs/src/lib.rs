@@ -20,6 +20,6 @@ pub use environments::{
 };
 pub use error::{EnvError, NameHint, WorkerEnd};
 pub use make::{make, make_all};
-pub use tasks::TaskError;
+pub use tasks::{TaskError, names as task_names};
 pub use view::View;
-pub use workers::{AleOptions, LARGEST_REWARD, Limits, WorkerConfig, WorkerEnvironments, check_ram};
+pub use workers::{AleOptions, Limits, MAX_REWARD, WorkerConfig, WorkerEnvironments, check_ram};

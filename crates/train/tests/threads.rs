@@ -256,7 +256,7 @@ fn failed_or_panicked_actor_ends_the_run_even_during_a_copy() {
     let gave_up = || EnvError::GaveUp {
         name: "catch".to_owned(),
         attempts: 3,
-        failures: "failures in a row",
+        failures: "failures in a row".to_owned(),
         last: "it is tired".to_owned(),
     };
     let panics = || panic!("this panic belongs to the test");

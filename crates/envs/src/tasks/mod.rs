@@ -25,8 +25,8 @@ use task::Task;
 pub use task::TaskError;
 pub use task_environments::TaskEnvironments;
 
-/// The least height and width of an image, in pixels.
-const LEAST_SIDE: usize = 10;
+/// Minimum height and width of an image, in pixels.
+const MIN_SIDE: usize = 10;
 
 /// One of the built-in tasks.
 pub struct BuiltIn {
@@ -68,19 +68,16 @@ pub static BUILT_IN: [BuiltIn; 4] = [
 ];
 
 impl BuiltIn {
-    /// Returns the form of the name: `catch`, `memory[:delay]`.
-    fn usage(&self) -> String {
-        match &self.parameter {
-            None => self.name.to_owned(),
-            Some(parameter) => format!("{}[:{}]", self.name, parameter.meaning),
-        }
-    }
-
     /// Finds the task of a name, whatever follows the colon.
-    pub fn find(name: &str) -> Option<&'static BuiltIn> {
+    fn find(name: &str) -> Option<&'static Self> {
         let stem = name.split(':').next()?;
         BUILT_IN.iter().find(|task| task.name == stem)
     }
+}
+
+/// Lists the names of all tasks.
+pub fn names() -> String {
+    BUILT_IN.each_ref().map(|task| task.name).join(", ")
 }
 
 /// Makes the task of a name such as `deep_sea` or `deep_sea:14`; returns its full name as well.
@@ -101,14 +98,9 @@ pub fn make(name: &str) -> Result<(String, Box<dyn Task>), TaskError> {
     Ok((format!("{task}:{value}"), (built_in.make)(value)))
 }
 
-/// Lists the forms of all names.
-fn usages() -> String {
-    BUILT_IN.iter().map(BuiltIn::usage).collect::<Vec<_>>().join(", ")
-}
-
 /// Returns the side of a cell in pixels for a board of `cells` cells per side: 1, or enough for the least image.
 fn cell_size(cells: usize) -> usize {
-    LEAST_SIDE.div_ceil(cells)
+    MIN_SIDE.div_ceil(cells)
 }
 
 /// Fills one cell of a square board of `cells` cells per side.

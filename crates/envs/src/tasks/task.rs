@@ -53,7 +53,7 @@ impl Outcome {
 #[derive(Debug, thiserror::Error, PartialEq)]
 pub enum TaskError {
     /// No built-in task has that name.
-    #[error("unknown built-in task `{name}`, expected one of {}", super::usages())]
+    #[error("unknown built-in task `{name}`")]
     Unknown {
         /// The name given.
         name: String,

@@ -104,7 +104,7 @@ fn makes_tasks_of_all_valid_parameters() {
         for value in [*parameter.range.start(), *parameter.range.end()] {
             let (name, made) = make(&format!("{}:{value}", task.name)).unwrap();
             let (height, width) = made.image_size();
-            assert!(height.min(width) >= LEAST_SIDE && height.max(width) <= 50, "{name}");
+            assert!(height.min(width) >= MIN_SIDE && height.max(width) <= 50, "{name}");
         }
     }
 }
@@ -112,10 +112,7 @@ fn makes_tasks_of_all_valid_parameters() {
 #[test]
 fn refuses_invalid_names_and_parameters() {
     let refused = |name: &str| make(name).err().map(|error| error.to_string()).unwrap_or_default();
-    assert_eq!(
-        refused("chess"),
-        "unknown built-in task `chess`, expected one of catch, memory[:delay], deep_sea[:size], key_door[:size]"
-    );
+    assert_eq!(refused("chess"), "unknown built-in task `chess`");
     assert_eq!(refused("catch:3"), "the task `catch` takes no parameter, got `3`");
     let sentence =
         |given: &str| format!("invalid size `{given}` of the task `deep_sea`, expected an integer from 2 to 50");

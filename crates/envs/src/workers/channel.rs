@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::message::{HEADER_BYTES, Header, Request, Status};
 
-/// The most bytes that may follow a reply's header. A saved environment, the largest reply, is far smaller.
-const MOST_REPLY_BYTES: u32 = 1 << 30;
+/// Maximum number of bytes that may follow a reply's header. A saved environment, the largest reply, is far smaller.
+const MAX_REPLY_BYTES: u32 = 1 << 30;
 
 /// Why an exchange failed.
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Channel {
         let (Some(status), true) = (status, answers) else {
             return Err(ChannelError::Mismatch(format!("{header:?} in reply to {asked:?}")));
         };
-        if header.length > MOST_REPLY_BYTES {
+        if header.length > MAX_REPLY_BYTES {
             return Err(ChannelError::Mismatch(format!("a reply of {} bytes", header.length)));
         }
         let mut content = Vec::new();
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn refuses_huge_lengths_and_times_out_on_wrong_ones() {
-        for (length, timed_out) in [(u32::MAX, false), (MOST_REPLY_BYTES, true)] {
+        for (length, timed_out) in [(u32::MAX, false), (MAX_REPLY_BYTES, true)] {
             let (mut channel, mut worker) = pair();
             let asked = channel.send((Request::Save, 0, 0), 0, b"", SHORT).unwrap();
             worker.write_all(&reply_to(asked, length).to_bytes()).unwrap();

@@ -168,7 +168,7 @@ impl WorkerConfig {
                     "render": self.render,
                 })
             }
-            EnvId::Task(name) => json!({ "kind": "task", "name": name }),
+            EnvId::Task(_) => unreachable!("`check` refuses built-in tasks"),
         };
         json!({
             "protocol": PROTOCOL,

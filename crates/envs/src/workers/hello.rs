@@ -8,10 +8,10 @@ use super::message::PROTOCOL;
 use crate::environments::{EnvSpec, ObservationKind, ObservationPart};
 
 const MAGIC: &str = "meme-worker";
-const MOST_ACTIONS: usize = 65_536;
-const MOST_OBSERVATION_BYTES: usize = 1 << 28;
-/// Parts of an observation: each has networks of its own.
-const MOST_PARTS: usize = 64;
+const MAX_ACTIONS: usize = 65_536;
+const MAX_OBSERVATION_BYTES: usize = 1 << 28;
+/// Maximum number of parts of an observation: each has networks of its own.
+const MAX_PARTS: usize = 64;
 
 #[derive(Deserialize)]
 struct Hello {
@@ -37,7 +37,7 @@ pub fn read_hello(name: &str, bytes: &[u8]) -> Result<EnvSpec, String> {
     let spec = EnvSpec { name: name.to_owned(), ..hello.spec };
     check_shape(&spec.observation_shape, spec.observation_kind)?;
     check_parts(&spec)?;
-    if !(1..=MOST_ACTIONS).contains(&spec.actions()) {
+    if !(1..=MAX_ACTIONS).contains(&spec.actions()) {
         return Err(format!("{} actions", spec.actions()));
     }
     if !(1..=1000).contains(&spec.frames_per_step) {
@@ -48,7 +48,7 @@ pub fn read_hello(name: &str, bytes: &[u8]) -> Result<EnvSpec, String> {
 
 fn check_shape(shape: &[usize], kind: ObservationKind) -> Result<(), String> {
     let bytes = shape.iter().try_fold(kind.size(), |bytes, side| bytes.checked_mul(*side));
-    if (1..=3).contains(&shape.len()) && bytes.is_some_and(|bytes| (1..=MOST_OBSERVATION_BYTES).contains(&bytes)) {
+    if (1..=3).contains(&shape.len()) && bytes.is_some_and(|bytes| (1..=MAX_OBSERVATION_BYTES).contains(&bytes)) {
         return Ok(());
     }
     Err(format!("observations of shape {shape:?}"))
@@ -60,8 +60,8 @@ fn check_parts(spec: &EnvSpec) -> Result<(), String> {
     if parts.is_empty() {
         return Ok(());
     }
-    if !(2..=MOST_PARTS).contains(&parts.len()) {
-        return Err(format!("observations of {} parts; expected 2 to {MOST_PARTS}", parts.len()));
+    if !(2..=MAX_PARTS).contains(&parts.len()) {
+        return Err(format!("observations of {} parts; expected 2 to {MAX_PARTS}", parts.len()));
     }
     let mut names = HashSet::new();
     for ObservationPart { name, shape, kind } in parts {

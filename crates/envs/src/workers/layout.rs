@@ -14,8 +14,8 @@ const ALIGNMENT: usize = 64;
 /// The place of the observation that ended an episode, after the two slots.
 pub const LAST: usize = 2;
 const PLACES: usize = 3;
-/// More than any sensible set of environments needs.
-const MOST_BYTES: usize = 1 << 38;
+/// Maximum size of the shared memory: more than any sensible set of environments needs.
+const MAX_BYTES: usize = 1 << 38;
 
 /// Offsets into the shared memory, as the worker receives them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -47,7 +47,7 @@ impl Layout {
         let observations = after(ram, ram_bytes);
         let stride = observation_bytes.checked_next_multiple_of(ALIGNMENT)?;
         let total = stride.checked_mul(PLACES)?.checked_mul(environments)?.checked_add(observations)?;
-        (total <= MOST_BYTES).then_some(Self {
+        (total <= MAX_BYTES).then_some(Self {
             observation_bytes,
             ram_bytes,
             total,

@@ -19,4 +19,4 @@ mod worker;
 mod worker_environments;
 
 pub use config::{AleOptions, Limits, WorkerConfig, check_ram};
-pub use worker_environments::{LARGEST_REWARD, WorkerEnvironments};
+pub use worker_environments::{MAX_REWARD, WorkerEnvironments};

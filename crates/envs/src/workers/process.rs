@@ -92,8 +92,8 @@ impl Process {
     }
 
     /// Returns the end of a finished process's output as a clause for an error message; empty if there is none.
-    pub fn last_words(&self) -> String {
-        self.tail.last_words()
+    pub fn stderr_tail(&self) -> String {
+        self.tail.stderr_tail()
     }
 
     fn wait_until(&mut self, deadline: Instant) -> Option<ExitStatus> {
@@ -148,7 +148,7 @@ impl Tail {
         self.changed.notify_all();
     }
 
-    fn last_words(&self) -> String {
+    fn stderr_tail(&self) -> String {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         // A child of the worker may hold the pipe open; then the output so far must do.
         let (state, _) = self
@@ -256,12 +256,12 @@ mod tests {
     fn keeps_the_last_lines() {
         let mut process = shell("seq 1 100000 >&2");
         process.end();
-        let words = process.last_words();
+        let words = process.stderr_tail();
         assert!(words.starts_with("; its last output: 99993 | "), "{words}");
         assert!(words.ends_with(" | 100000"), "{words}");
         let mut silent = shell("true");
         silent.end();
-        assert_eq!(silent.last_words(), "");
+        assert_eq!(silent.stderr_tail(), "");
     }
 
     #[test]

@@ -97,8 +97,8 @@ impl Worker {
 
     /// Kills the worker and returns the error of an invalid answer.
     pub fn invalid_answer(&mut self, request: Request, what: String) -> EnvError {
-        let last_words = self.kill();
-        EnvError::Protocol { name: self.name.clone(), request: request.name(), what, last_words }
+        let stderr_tail = self.kill();
+        EnvError::Protocol { name: self.name.clone(), request: request.name(), what, stderr_tail }
     }
 
     fn receive(&mut self, asked: Asked, limit: Duration) -> Result<Vec<u8>, EnvError> {
@@ -127,8 +127,8 @@ impl Worker {
         let how = match error {
             ChannelError::Mismatch(what) => return self.invalid_answer(request, what),
             ChannelError::TimedOut => {
-                let last_words = self.kill();
-                return EnvError::Timeout { name: self.name.clone(), request: request.name(), limit, last_words };
+                let stderr_tail = self.kill();
+                return EnvError::Timeout { name: self.name.clone(), request: request.name(), limit, stderr_tail };
             }
             ChannelError::Closed => match &mut self.process {
                 Some(process) => process.end(),
@@ -136,8 +136,8 @@ impl Worker {
             },
             ChannelError::Io(error) => WorkerEnd::Connection(error.to_string()),
         };
-        let last_words = self.kill();
-        EnvError::Lost { name: self.name.clone(), request: request.name(), how, last_words }
+        let stderr_tail = self.kill();
+        EnvError::Lost { name: self.name.clone(), request: request.name(), how, stderr_tail }
     }
 
     /// Kills the worker and returns its last words.
@@ -146,7 +146,7 @@ impl Worker {
         match &mut self.process {
             Some(process) => {
                 process.kill();
-                process.last_words()
+                process.stderr_tail()
             }
             None => String::new(),
         }

@@ -46,8 +46,8 @@ pub struct WorkerEnvironments {
 
 /// Steps of a group after which a worker counts as working, even if episodes are longer.
 const MANY_STEPS: u64 = 1000;
-/// Largest reward. The squares of errors overflow single precision at 1e19, and no game has more than 1e7.
-pub const LARGEST_REWARD: f64 = 1e12;
+/// Maximum magnitude of a reward. The squares of errors overflow single precision at 1e19; no game has more than 1e7.
+pub const MAX_REWARD: f64 = 1e12;
 /// How many times as many failures are allowed early as in a row.
 const EARLY: u32 = 10;
 
@@ -59,7 +59,7 @@ const NOT_FINISHED: &str = "its step is not finished; finish it first";
 #[derive(Clone, Default)]
 struct GivenUp {
     attempts: u32,
-    failures: &'static str,
+    failures: String,
     last: String,
 }
 
@@ -265,7 +265,7 @@ impl WorkerEnvironments {
                 _ => None,
             };
             let took = record.frames.checked_sub(before.frames);
-            if !record.reward.is_finite() || record.reward.abs() > LARGEST_REWARD {
+            if !record.reward.is_finite() || record.reward.abs() > MAX_REWARD {
                 let environment = self.config.first_index + index as u64;
                 return Err(EnvError::Reward { name: self.spec.name.clone(), environment, value: record.reward });
             }
@@ -314,10 +314,11 @@ impl WorkerEnvironments {
             self.hangs += u32::from(hangs);
             self.steps = 0;
             let limit = self.config.limits.failures;
-            let in_a_row = (self.failures, limit, "failures in a row");
-            let early = (self.early_failures, limit.saturating_mul(EARLY), "failures without finishing an episode");
+            let in_a_row = (self.failures, limit, "failures in a row".to_owned());
+            let early =
+                (self.early_failures, limit.saturating_mul(EARLY), "failures without finishing an episode".to_owned());
             // Each takes a time limit, and nobody waits for thirty.
-            let hanging = (self.hangs, limit, "hangs with fewer than 1000 steps between them");
+            let hanging = (self.hangs, limit, format!("hangs with fewer than {MANY_STEPS} steps between them"));
             if let Some((attempts, _, failures)) =
                 [in_a_row, early, hanging].into_iter().find(|(count, limit, _)| count >= limit)
             {
