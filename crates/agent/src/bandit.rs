@@ -3,8 +3,8 @@
 use config_schema::{above, choice, integer, number};
 use serde::{Deserialize, Serialize};
 
-/// Largest accepted magnitude of a return; its square is finite.
-const LARGEST_RETURN: f64 = 1e100;
+/// Maximum magnitude of a return; its square is finite.
+const MAX_RETURN: f64 = 1e100;
 
 /// Discounted count below which an arm counts as never played.
 const FORGOTTEN: f64 = 1e-12;
@@ -21,7 +21,9 @@ pub enum BanditError {
         arms: usize,
     },
     /// A return that is not a number, or absurdly large.
-    #[error("the episode return of arm {arm} is {value}; expected a finite number of at most 1e100 in magnitude")]
+    #[error(
+        "the episode return of arm {arm} is {value}; expected a finite number of at most {MAX_RETURN:e} in magnitude"
+    )]
     Return {
         /// The arm that was played.
         arm: usize,
@@ -36,7 +38,7 @@ impl BanditError {
         if arm >= arms {
             return Err(Self::NoSuchArm { arm, arms });
         }
-        if !(-LARGEST_RETURN..=LARGEST_RETURN).contains(&episode_return) {
+        if !(-MAX_RETURN..=MAX_RETURN).contains(&episode_return) {
             return Err(Self::Return { arm, value: episode_return });
         }
         Ok(())

@@ -81,12 +81,12 @@ impl BatchTensors {
     }
 
     /// Allocates memory for batches of the same size.
-    pub(crate) fn room(&self) -> Result<Self> {
+    pub(crate) fn empty_like(&self) -> Result<Self> {
         self.map(|tensor| Ok(tensor.f_empty_like()?))
     }
 
     /// Copies another batch of the same size into the memory of this one.
-    pub(crate) fn take_over(&mut self, other: &Self) -> Result<()> {
+    pub(crate) fn copy_from(&mut self, other: &Self) -> Result<()> {
         torch_ext::copy_all(self.all()?.iter_mut().zip(&other.all()?).collect())?;
         self.total_steps = other.total_steps;
         Ok(())

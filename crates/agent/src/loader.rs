@@ -2,7 +2,7 @@
 
 use replay::SequenceBatch;
 use tch::{Device, Tensor};
-use torch_ext::upload::Outbox;
+use torch_ext::upload::UploadBuffer;
 use torch_ext::{Event, Priority, Stream};
 
 use crate::batch::{self, BatchShape, BatchTensors};
@@ -26,7 +26,7 @@ pub struct ObservationMemory(BatchStorage);
 #[derive(Debug)]
 enum BatchStorage {
     Host(Vec<u8>),
-    Pinned { outbox: Outbox, bytes: usize },
+    Pinned { buffer: UploadBuffer, bytes: usize },
 }
 
 impl ObservationMemory {
@@ -34,7 +34,7 @@ impl ObservationMemory {
     pub fn bytes(&mut self) -> Result<&mut [u8]> {
         match &mut self.0 {
             BatchStorage::Host(bytes) => Ok(bytes),
-            BatchStorage::Pinned { outbox, .. } => Ok(outbox.fill()?),
+            BatchStorage::Pinned { buffer, .. } => Ok(buffer.fill()?),
         }
     }
 }
@@ -74,7 +74,7 @@ impl Loader {
     pub fn memory(&self, sequences: usize, trace: usize) -> Result<ObservationMemory> {
         let bytes = sequences * trace * self.input.spec().bytes();
         Ok(ObservationMemory(match self.stream {
-            Some(_) => BatchStorage::Pinned { outbox: Outbox::new(bytes)?, bytes },
+            Some(_) => BatchStorage::Pinned { buffer: UploadBuffer::new(bytes)?, bytes },
             None => BatchStorage::Host(vec![0; bytes]),
         }))
     }
@@ -97,17 +97,17 @@ impl Loader {
     }
 
     fn send(&self, batch: &SequenceBatch, memory: &mut ObservationMemory) -> Result<Tensor> {
-        let BatchStorage::Pinned { outbox, bytes } = &mut memory.0 else {
+        let BatchStorage::Pinned { buffer, bytes } = &mut memory.0 else {
             let [place, value, expected] = ["a batch on its way to a GPU", "ordinary", "pinned"].map(str::to_owned);
             return Err(AgentError::Value { field: "memory", place, value, expected });
         };
         let spec = self.input.spec();
         if !spec.floats().is_empty() {
-            batch::clear_padding(batch, outbox.fill()?, spec.bytes());
+            batch::clear_padding(batch, buffer.fill()?, spec.bytes());
         }
         let frames = (batch.sequences.len() * batch.trace) as i64;
         let observations = Tensor::f_empty([frames, spec.values() as i64], (tensor_kind(spec.kind()), self.device))?;
-        outbox.send(0..*bytes, &observations)?;
+        buffer.send(0..*bytes, &observations)?;
         Ok(observations)
     }
 }

@@ -181,8 +181,8 @@ mod tests {
         let layout = Arc::new(layout);
         let mut parameters = ParameterSet::initialised(&layout, &mut Random::seed_from_u64(0), Device::Cpu).unwrap();
         let mut average = parameters.duplicate().unwrap();
-        let mut gradients = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
-        let _ = gradients.flat_mut().fill_(1.0);
+        let gradients = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
+        let _ = gradients.flat().shallow_clone().fill_(1.0);
         let kind = OptimizerKind::RmsProp;
         let config = AdamConfig { kind, learning_rate: 0.1, beta1: 0.9, beta2: 0.0, epsilon: 1.0, weight_decay: 0.0 };
         let mut optimizer = Optimizer::new(config, &parameters).unwrap();
@@ -209,12 +209,12 @@ mod tests {
         let bias = scope.declare("bias", &[1], Init::Constant(-2.0));
         let layout = Arc::new(layout);
         let mut parameters = ParameterSet::initialised(&layout, &mut Random::seed_from_u64(0), Device::Cpu).unwrap();
-        let mut gradients = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
+        let gradients = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
         let config = AdamConfig { kind, learning_rate: 0.1, beta1: 0.9, beta2: 0.99, epsilon: 1e-8, weight_decay: 0.5 };
         let mut adam = Optimizer::new(config, &parameters).unwrap();
         let all = (0, layout.length());
         for (g, expected) in [[0.5, -0.25], [-1.0, 0.75]].into_iter().zip(expected) {
-            let _ = gradients.flat_mut().zero_();
+            let _ = gradients.flat().shallow_clone().zero_();
             let _ = gradients.weights().get(weight).shallow_clone().fill_(g[0]);
             let _ = gradients.weights().get(bias).shallow_clone().fill_(g[1]);
             adam.step(&mut parameters, &gradients, all, Gate { apply: &Tensor::from(true), scale: None }, None)

@@ -2,8 +2,8 @@
 
 use toml::Value;
 
-/// Characters of a value that a message repeats.
-const LONGEST: usize = 80;
+/// Maximum number of characters of a value in a message.
+const MAX_LENGTH: usize = 80;
 
 /// Returns TOML that reads back to the same bits, for a value that a field has accepted.
 pub fn written(value: &Value) -> String {
@@ -54,7 +54,7 @@ pub fn one_line(text: &str) -> String {
 
 /// Returns the text, or its beginning if it is too long for a message.
 pub fn shortened(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(MAX_LENGTH) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text.to_owned(),
     }
@@ -119,7 +119,7 @@ mod tests {
     fn values_in_messages_are_one_short_line() {
         assert_eq!(shown(&Value::String("a\nb".into())), "\"a\\nb\"");
         let long = shown(&Value::String("é".repeat(1000)));
-        assert!(long.chars().count() <= LONGEST + 3 && long.ends_with("..."));
+        assert!(long.chars().count() <= MAX_LENGTH + 3 && long.ends_with("..."));
         assert_eq!(one_line("a\r\nb\tc\n"), "a  b c");
     }
 }

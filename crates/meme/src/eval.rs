@@ -149,7 +149,7 @@ pub fn run(args: &EvalArgs) -> Result<()> {
     }
     let OpenedRun { task, config, checkpoint, seed, .. } = &run;
     let parameters = match args.parameters {
-        ParameterChoice::Ema => ParameterSource::Ema,
+        ParameterChoice::Ema => ParameterSource::Averaged,
         ParameterChoice::Online => ParameterSource::Online,
     };
     let options = EvaluationOptions { task, config, checkpoint, parameters, seed: *seed };

@@ -98,7 +98,7 @@ fn main() -> ExitCode {
         console::flush();
         return ExitCode::FAILURE;
     }
-    torch_ext::end_in_a_sentence();
+    torch_ext::install_terminate_handler();
     let code = match parse() {
         Ok(arguments) => exit_code(run(arguments.command)),
         Err(error) => explain(&error),

@@ -14,7 +14,7 @@ use crate::shim;
 ///
 /// Loads the CUDA part of libtorch, if there is a GPU to use. There is no stack trace and no core dump. Files that were
 /// being written are left as by `kill -9`.
-pub fn end_in_a_sentence() {
+pub fn install_terminate_handler() {
     // SAFETY: may be called at any time, from any thread. Without CUDA there is nothing to do.
     let _ = shim::check(unsafe { shim::tx_on_terminate(end) });
 }

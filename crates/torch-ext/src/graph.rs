@@ -1,4 +1,4 @@
-//! CUDA graphs: recorded work that one call launches again.
+//! CUDA graphs: captured work that one call launches again.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -6,7 +6,7 @@ use std::ptr;
 use crate::error::Result;
 use crate::shim;
 
-/// Recorded work. A replay reads and writes the same memory as the recording.
+/// Captured work. A replay reads and writes the same memory as the capture.
 #[derive(Debug)]
 pub struct Graph(*mut c_void);
 
@@ -14,11 +14,11 @@ pub struct Graph(*mut c_void);
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Records what `work` submits to the current stream, which must not be the default stream, without running it.
+    /// Captures what `work` submits to the current stream, which must not be the default stream, without running it.
     ///
     /// `work` must have run before on this stream, so that its one-time setup is done, and must not wait for the GPU.
     /// Tensors that it creates keep their memory as long as the graph lives.
-    pub fn record<T, E: From<crate::Error>>(
+    pub fn capture<T, E: From<crate::Error>>(
         work: impl FnOnce() -> std::result::Result<T, E>,
     ) -> std::result::Result<(Self, T), E> {
         let mut graph = ptr::null_mut();
@@ -26,7 +26,7 @@ impl Graph {
         shim::check(unsafe { shim::tx_graph_begin(&mut graph) })?;
         let graph = Self(graph);
         let result = work();
-        // Recording must end in any case, or the stream could no longer be used.
+        // The capture must end in any case, or the stream could no longer be used.
         // SAFETY: a live graph.
         let ended = shim::check(unsafe { shim::tx_graph_end(graph.0) });
         let result = result?;
@@ -34,9 +34,9 @@ impl Graph {
         Ok((graph, result))
     }
 
-    /// Submits the recorded work to the current stream.
+    /// Submits the captured work to the current stream.
     pub fn replay(&mut self) -> Result<()> {
-        // SAFETY: a live graph whose recording has ended.
+        // SAFETY: a live graph whose capture has ended.
         shim::check(unsafe { shim::tx_graph_replay(self.0) })
     }
 }

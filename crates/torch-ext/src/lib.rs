@@ -31,7 +31,7 @@ pub mod upload;
 
 pub use copy::copy_all;
 pub use error::{Error, Result};
-pub use fatal::end_in_a_sentence;
+pub use fatal::install_terminate_handler;
 pub use graph::Graph;
 pub use memory::{
     MemoryStatistics, PinnedBytes, PinnedPart, give_back_free_memory, memory_statistics, release_unused_memory,
@@ -72,5 +72,5 @@ pub fn gpu() -> Result<tch::Device> {
 pub fn available() -> bool {
     shim::functions().is_ok()
         && tch::Cuda::is_available()
-        && driver::driver().and_then(|d| d.compute_capability()).is_ok_and(|found| found >= module::LEAST_CAPABILITY)
+        && driver::driver().and_then(|d| d.compute_capability()).is_ok_and(|found| found >= module::MIN_CAPABILITY)
 }

@@ -15,8 +15,8 @@ use crate::stream::Stream;
 /// The beginning of every source.
 const PRELUDE: &str = include_str!("kernels/vector.cuh");
 
-/// The least compute capability that has asynchronous copies and bf16 tensor cores, which the kernels use.
-pub(crate) const LEAST_CAPABILITY: (i32, i32) = (8, 0);
+/// Minimum compute capability that has asynchronous copies and bf16 tensor cores, which the kernels use.
+pub(crate) const MIN_CAPABILITY: (i32, i32) = (8, 0);
 
 /// A compiled and loaded source.
 #[derive(Debug)]

@@ -67,10 +67,10 @@ const KIND_OF_ELEMENT: i32 = 1;
 
 /// Number of kernels to try; cuDNN takes about a second to compile each.
 const CANDIDATES: usize = 4;
-/// The largest workspace of a kernel, in bytes.
-const MOST_WORKSPACE: i64 = 64 << 20;
-/// The least number of elements: below it, choosing a kernel takes seconds to save microseconds.
-const LEAST_ELEMENTS: i64 = 1 << 26;
+/// Maximum workspace of a kernel, in bytes.
+const MAX_WORKSPACE: i64 = 64 << 20;
+/// Minimum number of elements: below it, choosing a kernel takes seconds to save microseconds.
+const MIN_ELEMENTS: i64 = 1 << 26;
 
 impl ReluDgrad {
     /// Returns cuDNN's kernels for a shape, best first by its own estimate; the iterator compiles them one by one.
@@ -247,7 +247,7 @@ pub(crate) fn fastest(
     plain: &dyn Fn(&Tensor) -> Result<Tensor>,
 ) -> Option<Arc<ReluDgrad>> {
     static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
-    if shape.elements() < LEAST_ELEMENTS {
+    if shape.elements() < MIN_ELEMENTS {
         return None;
     }
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -258,7 +258,7 @@ pub(crate) fn fastest(
     let image = [shape.channels, shape.height, shape.width];
     let chosen = *fastest.entry(image).or_insert_with(|| try_all(shape, inputs, plain).unwrap_or(None));
     let kernel = chosen.and_then(|rank| ReluDgrad::of_ranks(shape, rank..rank + 1).ok()?.next()?.ok());
-    let kernel = kernel.filter(|kernel| kernel.plan.workspace <= MOST_WORKSPACE).map(Arc::new);
+    let kernel = kernel.filter(|kernel| kernel.plan.workspace <= MAX_WORKSPACE).map(Arc::new);
     kernels.insert(shape, kernel.clone());
     kernel
 }
@@ -269,7 +269,7 @@ fn try_all(shape: Shape, inputs: Inputs<'_>, plain: &dyn Fn(&Tensor) -> Result<T
     let mut best = (milliseconds(&|| plain(&sum))?, None);
     for (rank, kernel) in ReluDgrad::candidates(shape)?.enumerate() {
         let Ok(kernel) = kernel else { continue };
-        if kernel.plan.workspace > MOST_WORKSPACE {
+        if kernel.plan.workspace > MAX_WORKSPACE {
             continue;
         }
         if let Ok(time) = milliseconds(&|| kernel.run(inputs, &sum))

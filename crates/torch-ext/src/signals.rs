@@ -11,12 +11,12 @@ use std::ptr;
 /// Blocks these signals on this thread and those it starts later; another thread receives them.
 ///
 /// Programs that it starts inherit this and have to unblock them.
-pub fn refuse(signals: &[i32]) -> io::Result<()> {
+pub fn block(signals: &[i32]) -> io::Result<()> {
     change(libc::SIG_BLOCK, signals)
 }
 
 /// Unblocks these signals on this thread.
-pub fn take(signals: &[i32]) -> io::Result<()> {
+pub fn unblock(signals: &[i32]) -> io::Result<()> {
     change(libc::SIG_UNBLOCK, signals)
 }
 
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     /// Reads the blocked signals of this thread from the system.
-    fn refused() -> u64 {
+    fn blocked() -> u64 {
         let status = fs::read_to_string("/proc/thread-self/status").unwrap();
         let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap();
         u64::from_str_radix(mask.trim(), 16).unwrap()
@@ -67,17 +67,17 @@ mod tests {
         let bit = |signal: i32| 1 << (signal - 1);
         let (hup, usr1) = (libc::SIGHUP, libc::SIGUSR1);
         let ours = bit(hup) | bit(usr1);
-        assert_eq!(refused() & ours, 0);
-        refuse(&[hup, usr1]).unwrap();
+        assert_eq!(blocked() & ours, 0);
+        block(&[hup, usr1]).unwrap();
         let child = thread::spawn(move || {
-            assert_eq!(refused() & ours, ours);
-            take(&[hup]).unwrap();
-            refused() & ours
+            assert_eq!(blocked() & ours, ours);
+            unblock(&[hup]).unwrap();
+            blocked() & ours
         });
         assert_eq!(child.join().unwrap(), bit(usr1));
-        assert_eq!(refused() & ours, ours);
-        take(&[hup, usr1]).unwrap();
-        assert!(refuse(&[0]).is_err());
+        assert_eq!(blocked() & ours, ours);
+        unblock(&[hup, usr1]).unwrap();
+        assert!(block(&[0]).is_err());
     }
 
     #[test]

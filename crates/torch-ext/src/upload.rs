@@ -75,7 +75,7 @@ fn check(tensor: &Tensor, bytes: usize) -> Result<()> {
 /// Bytes to be sent.
 #[derive(Clone, Debug)]
 pub enum Piece<'a> {
-    /// Bytes of the outbox.
+    /// Bytes of the buffer.
     Own(Range<usize>),
     /// Bytes of other pinned memory, whose owner gets no unique access until they have arrived.
     Of(&'a Arc<PinnedPart>, Range<usize>),
@@ -111,7 +111,7 @@ fn joined(pieces: impl Iterator<Item = Run>) -> Vec<Run> {
 
 /// Pinned memory that is filled, sent, and filled again.
 #[derive(Debug)]
-pub struct Outbox {
+pub struct UploadBuffer {
     bytes: PinnedBytes,
     sent: Event,
     pending: bool,
@@ -119,7 +119,7 @@ pub struct Outbox {
     held: Vec<Arc<PinnedPart>>,
 }
 
-impl Outbox {
+impl UploadBuffer {
     /// Allocates memory for this many bytes.
     pub fn new(bytes: usize) -> Result<Self> {
         Ok(Self { bytes: PinnedBytes::zeroed(bytes)?, sent: Event::new()?, pending: false, held: Vec::new() })
@@ -146,7 +146,7 @@ impl Outbox {
         if self.pending { self.sent.block(stream) } else { Ok(()) }
     }
 
-    /// Sends a part of the outbox to a tensor of that size, on the current stream.
+    /// Sends a part of the buffer to a tensor of that size, on the current stream.
     pub fn send(&mut self, range: Range<usize>, to: &Tensor) -> Result<()> {
         check(to, range.len())?;
         self.send_pieces(&[(Piece::Own(range), 0)], to)
@@ -185,8 +185,8 @@ impl Outbox {
         for Run { memory, offset, bytes, to } in runs {
             // SAFETY: both sides have this many bytes: slicing above checked the host, `check` the tensor. The host's
             // bytes are not written before the event below is reached: `fill` waits for it before it returns those of
-            // the outbox, and the others cannot be borrowed uniquely while `held` shares them. The tensor's memory is
-            // kept by the order of the stream, or by the owner of outbox and tensor, who drops the outbox first.
+            // the buffer, and the others cannot be borrowed uniquely while `held` shares them. The tensor's memory is
+            // kept by the order of the stream, or by the owner of buffer and tensor, who drops the buffer first.
             copied = copied
                 .and_then(|()| unsafe { driver.upload(tensor + to as u64, memory.add(offset).cast(), bytes, raw) });
         }
@@ -196,7 +196,7 @@ impl Outbox {
     }
 }
 
-impl Drop for Outbox {
+impl Drop for UploadBuffer {
     fn drop(&mut self) {
         // Memory must outlive its copies; if waiting fails, the GPU is lost.
         let _ = self.settle();
@@ -205,13 +205,13 @@ impl Drop for Outbox {
 
 /// Pinned memory to which the GPU writes.
 #[derive(Debug)]
-pub struct Inbox {
+pub struct DownloadBuffer {
     bytes: PinnedBytes,
     arrived: Event,
     pending: bool,
 }
 
-impl Inbox {
+impl DownloadBuffer {
     /// Allocates memory for this many bytes.
     pub fn new(bytes: usize) -> Result<Self> {
         Ok(Self { bytes: PinnedBytes::zeroed(bytes)?, arrived: Event::new()?, pending: false })
@@ -239,7 +239,7 @@ impl Inbox {
     }
 }
 
-impl Drop for Inbox {
+impl Drop for DownloadBuffer {
     fn drop(&mut self) {
         if self.pending {
             let _ = self.arrived.synchronize();

@@ -1,9 +1,9 @@
-//! A step on a GPU: recorded graphs for a few batch sizes, on a high-priority stream.
+//! A step on a GPU: captured graphs for a few batch sizes, on a high-priority stream.
 //!
 //! Observations are uploaded to a table on the GPU by their own stream, as they arrive or at the latest when the step
 //! begins, in as few copies as their addresses allow. The rest of the input is packed and uploaded when the step begins.
 //! Then the graph gathers its rows from the table and runs, and the outputs are copied back. Rows are padded to the next
-//! recorded batch size. Newer parameters overwrite the old ones in place, so that the graphs stay valid.
+//! captured batch size. Newer parameters overwrite the old ones in place, so that the graphs stay valid.
 //!
 //! Two events order the streams: a graph waits for all uploads before it, and uploads after it wait for the graph.
 
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use tch::{Device, Kind, Tensor};
-use torch_ext::upload::{Inbox, Outbox};
+use torch_ext::upload::{DownloadBuffer, UploadBuffer};
 use torch_ext::{Event, Graph, Priority, Stream};
 
 use super::observations::Observation;
@@ -26,8 +26,8 @@ use crate::nets::parameters::{ParameterSet, Weights};
 use crate::networks::{NetworkParameters, Networks};
 use crate::streams::fork;
 
-/// The smallest recorded batch size.
-const LEAST_ROWS: usize = 8;
+/// Smallest captured batch size.
+const MIN_ROWS: usize = 8;
 
 /// Runs before recording, in which libtorch and cuDNN choose kernels and allocate memory.
 const WARM_UP: usize = 3;
@@ -76,16 +76,16 @@ struct DerivedWeights {
 struct Buffers {
     observations: ObservationTable,
     /// Uploads the packed rest of the input.
-    packed: Outbox,
-    inbox: Inbox,
+    packed: UploadBuffer,
+    downloads: DownloadBuffer,
     /// By batch size.
-    recorded: BTreeMap<usize, Recorded>,
+    steps: BTreeMap<usize, CapturedStep>,
     states: Tensor,
-    most_rows: usize,
+    max_rows: usize,
 }
 
 #[derive(Debug)]
-struct Recorded {
+struct CapturedStep {
     graph: Graph,
     packing: Packing,
     input: Tensor,
@@ -103,7 +103,7 @@ struct Outputs {
 
 /// A launched step whose outputs are still to be read.
 #[derive(Debug)]
-pub(super) struct PendingStep {
+pub(super) struct PendingOutputs {
     wants_state: Vec<bool>,
     /// Values per row of each output, in order; there are no logits without distillation.
     logits: usize,
@@ -112,7 +112,7 @@ pub(super) struct PendingStep {
     state: usize,
 }
 
-impl PendingStep {
+impl PendingOutputs {
     /// Values per row of all outputs but the state.
     fn width(&self) -> usize {
         self.logits + self.actions + self.embedding + 1
@@ -187,13 +187,13 @@ impl Captured {
         Ok(streams.main.synchronize()?)
     }
 
-    /// Records the graphs for steps of up to `rows` rows.
-    pub fn record(&mut self, networks: &Networks, rows: usize, states: &RecurrentStates) -> Result<()> {
+    /// Captures the graphs for steps of up to `rows` rows.
+    pub fn capture(&mut self, networks: &Networks, rows: usize, states: &RecurrentStates) -> Result<()> {
         let mut size = 0;
         while size < rows {
             size = captured_rows(size + 1, states.environments());
             let Self { buffers, streams: Streams { main, side, .. }, weights, .. } = self;
-            main.scope(|| buffers_for(buffers, networks, states)?.record(networks, weights, states, size, side))??;
+            main.scope(|| buffers_for(buffers, networks, states)?.capture(networks, weights, states, size, side))??;
         }
         Ok(())
     }
@@ -216,7 +216,7 @@ impl Captured {
         networks: &Networks,
         rows: &[ActingRow<'_>],
         states: &RecurrentStates,
-    ) -> Result<PendingStep> {
+    ) -> Result<PendingOutputs> {
         let begun = self.launch(networks, rows, states);
         if begun.is_err() {
             // Uploads may still be running. If waiting fails too, the GPU is lost.
@@ -225,16 +225,21 @@ impl Captured {
         begun
     }
 
-    fn launch(&mut self, networks: &Networks, rows: &[ActingRow<'_>], states: &RecurrentStates) -> Result<PendingStep> {
+    fn launch(
+        &mut self,
+        networks: &Networks,
+        rows: &[ActingRow<'_>],
+        states: &RecurrentStates,
+    ) -> Result<PendingOutputs> {
         let Self { buffers, streams, weights, begun, ended } = self;
         let Streams { main, side, .. } = &*streams;
         main.scope(|| {
             let size = captured_rows(rows.len(), states.environments());
             let buffers = buffers_for(buffers, networks, states)?;
-            buffers.record(networks, weights, states, size, side)?;
-            let Buffers { observations, packed, inbox, recorded, .. } = buffers;
-            let Some(Recorded { graph, packing, input, outputs }) = recorded.get_mut(&size) else {
-                unreachable!("recorded above")
+            buffers.capture(networks, weights, states, size, side)?;
+            let Buffers { observations, packed, downloads, steps, .. } = buffers;
+            let Some(CapturedStep { graph, packing, input, outputs }) = steps.get_mut(&size) else {
+                unreachable!("captured above")
             };
             // Uploading these takes longest, and the rest is packed meanwhile.
             let seen = streams.uploading(ended, || observations.complete(rows))?;
@@ -244,7 +249,7 @@ impl Captured {
             begun.record(main)?;
             graph.replay()?;
             ended.record(main)?;
-            let pending = PendingStep {
+            let pending = PendingOutputs {
                 wants_state: rows.iter().map(|row| row.wants_state).collect(),
                 logits: outputs.values.size()[1] as usize - networks.actions - networks.embedding_length - 1,
                 actions: networks.actions,
@@ -252,20 +257,20 @@ impl Captured {
                 state: networks.state_length(),
             };
             let end = rows.len() * pending.width() * size_of::<f32>();
-            inbox.receive(&outputs.values.f_narrow(0, 0, rows.len() as i64)?, 0..end)?;
+            downloads.receive(&outputs.values.f_narrow(0, 0, rows.len() as i64)?, 0..end)?;
             let length = pending.state * size_of::<f32>();
             for range in ranges(&pending.wants_state) {
                 let wanted = outputs.before.f_narrow(0, range.start as i64, range.len() as i64)?;
-                inbox.receive(&wanted, end + range.start * length..end + range.end * length)?;
+                downloads.receive(&wanted, end + range.start * length..end + range.end * length)?;
             }
             Ok(pending)
         })?
     }
 
     /// Waits for the outputs of a step.
-    pub fn finish(&mut self, pending: PendingStep) -> Result<ActingOutput> {
+    pub fn finish(&mut self, pending: PendingOutputs) -> Result<ActingOutput> {
         let Some(buffers) = &mut self.buffers else { return Ok(ActingOutput::default()) };
-        let output = unpack(&pending, buffers.inbox.read()?);
+        let output = unpack(&pending, buffers.downloads.read()?);
         // The outputs came after all uploads, so this does not wait.
         buffers.settle()?;
         Ok(output)
@@ -297,9 +302,9 @@ fn buffers_for<'a>(
     }
 }
 
-/// The recorded batch size for this many rows: a power of two, or all environments.
+/// The captured batch size for this many rows: a power of two, or all environments.
 fn captured_rows(rows: usize, environments: usize) -> usize {
-    rows.next_power_of_two().min(environments).max(LEAST_ROWS)
+    rows.next_power_of_two().min(environments).max(MIN_ROWS)
 }
 
 /// Longest gap between wanted states to copy along: cheaper than another copy.
@@ -318,7 +323,7 @@ fn ranges(wanted: &[bool]) -> Vec<Range<usize>> {
 }
 
 /// Reads the outputs of a step from the downloaded bytes.
-fn unpack(pending: &PendingStep, bytes: &[u8]) -> ActingOutput {
+fn unpack(pending: &PendingOutputs, bytes: &[u8]) -> ActingOutput {
     let rows = pending.wants_state.len();
     let (values, states) = bytes.split_at(rows * pending.width() * size_of::<f32>());
     let mut output = ActingOutput {
@@ -349,21 +354,21 @@ fn floats(bytes: &[u8]) -> impl Iterator<Item = f32> {
 
 impl Buffers {
     fn new(networks: &Networks, states: &RecurrentStates) -> Result<Self> {
-        let most_rows = captured_rows(states.environments(), states.environments());
+        let max_rows = captured_rows(states.environments(), states.environments());
         let width = 2 * networks.actions + networks.embedding_length + 1;
         Ok(Self {
             observations: ObservationTable::new(networks, states)?,
-            packed: Outbox::new(Packing::new(networks, most_rows).bytes())?,
-            inbox: Inbox::new(most_rows * (width + networks.state_length()) * size_of::<f32>())?,
-            recorded: BTreeMap::new(),
+            packed: UploadBuffer::new(Packing::new(networks, max_rows).bytes())?,
+            downloads: DownloadBuffer::new(max_rows * (width + networks.state_length()) * size_of::<f32>())?,
+            steps: BTreeMap::new(),
             states: states.table.shallow_clone(),
-            most_rows,
+            max_rows,
         })
     }
 
-    /// Records a step of `rows` rows unless it exists; changes no environment's state. The current stream must be the
+    /// Captures a step of `rows` rows unless it exists; changes no environment's state. The current stream must be the
     /// main one.
-    fn record(
+    fn capture(
         &mut self,
         networks: &Networks,
         weights: &DerivedWeights,
@@ -371,10 +376,10 @@ impl Buffers {
         rows: usize,
         side: &Stream,
     ) -> Result<()> {
-        if self.recorded.contains_key(&rows) {
+        if self.steps.contains_key(&rows) {
             return Ok(());
         }
-        debug_assert!(rows <= self.most_rows);
+        debug_assert!(rows <= self.max_rows);
         let packing = Packing::new(networks, rows);
         let input = Tensor::f_zeros([packing.bytes() as i64], (Kind::Uint8, self.states.device()))?;
         packing.pack(&[], &[], self.observations.blank(), states, self.packed.fill()?);
@@ -385,8 +390,8 @@ impl Buffers {
             work()?;
         }
         Stream::current()?.synchronize()?;
-        let (graph, outputs) = Graph::record(work)?;
-        self.recorded.insert(rows, Recorded { graph, packing, input, outputs });
+        let (graph, outputs) = Graph::capture(work)?;
+        self.steps.insert(rows, CapturedStep { graph, packing, input, outputs });
         Ok(())
     }
 
@@ -444,7 +449,7 @@ mod tests {
 
     #[test]
     fn unpacks_outputs_row_by_row() {
-        let pending = PendingStep { wants_state: vec![false, true], logits: 2, actions: 2, embedding: 3, state: 4 };
+        let pending = PendingOutputs { wants_state: vec![false, true], logits: 2, actions: 2, embedding: 3, state: 4 };
         let values: Vec<f32> = (0..2 * pending.width() + 2 * pending.state).map(|i| i as f32).collect();
         let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
         let output = unpack(&pending, &bytes);

@@ -16,7 +16,7 @@ use crate::config::AgentConfig;
 use crate::error::{AgentError, Result};
 use crate::networks::{NetworkParameters, Networks};
 use crate::observation::ObservationSpec;
-use captured::{Captured, PendingStep};
+use captured::{Captured, PendingOutputs};
 use plain::Plain;
 
 pub use choice::{ChosenAction, choose_action, sample_action, softmax};
@@ -121,19 +121,19 @@ pub struct ActingNetwork {
 #[derive(Debug)]
 enum Backend {
     Plain(Box<Plain>),
-    /// Recorded graphs on a GPU.
+    /// Captured graphs on a GPU.
     Captured(Box<Captured>),
 }
 
 /// A step that has begun.
 #[must_use = "`finish` returns the outputs"]
-pub struct Step<'a> {
+pub struct PendingStep<'a> {
     /// The outputs, unless they are pending.
     output: ActingOutput,
-    pending: Option<(&'a mut Captured, PendingStep)>,
+    pending: Option<(&'a mut Captured, PendingOutputs)>,
 }
 
-impl Step<'_> {
+impl PendingStep<'_> {
     /// Waits for the outputs, which are all finite.
     pub fn finish(mut self) -> Result<ActingOutput> {
         match self.pending.take() {
@@ -143,7 +143,7 @@ impl Step<'_> {
     }
 }
 
-impl Drop for Step<'_> {
+impl Drop for PendingStep<'_> {
     fn drop(&mut self) {
         if let Some((captured, _)) = &mut self.pending {
             // The observations may be overwritten from now on. If waiting fails, the GPU is lost.
@@ -157,7 +157,7 @@ impl ActingNetwork {
     pub fn new(config: &AgentConfig, observation: &ObservationSpec, actions: usize, device: Device) -> Result<Self> {
         let networks = Networks::new(config, observation, actions)?.on(config.network.precision, device)?;
         let beta = Tensor::f_from_slice(&config.policies.betas())?.f_to_kind(Kind::Float)?.f_view([-1, 1])?;
-        if device.is_cuda() && torch_ext::available() && config.records_acting() {
+        if device.is_cuda() && torch_ext::available() && config.captures_acting() {
             let (captured, parameters, beta) = Captured::new(&networks, &beta, device)?;
             return Ok(Self { backend: Backend::Captured(Box::new(captured)), networks, parameters, beta });
         }
@@ -179,7 +179,7 @@ impl ActingNetwork {
     /// use it.
     pub fn prepare(&mut self, rows: usize, states: &RecurrentStates) -> Result<()> {
         match &mut self.backend {
-            Backend::Captured(captured) => captured.record(&self.networks, rows, states),
+            Backend::Captured(captured) => captured.capture(&self.networks, rows, states),
             _ => Ok(()),
         }
     }
@@ -223,9 +223,9 @@ impl ActingNetwork {
 
     /// Begins a step, so that the caller can begin one of another network before waiting for both. The two steps must
     /// not share an environment.
-    pub fn begin(&mut self, rows: &[ActingRow<'_>], states: &mut RecurrentStates) -> Result<Step<'_>> {
+    pub fn begin(&mut self, rows: &[ActingRow<'_>], states: &mut RecurrentStates) -> Result<PendingStep<'_>> {
         self.check(rows, states)?;
-        let mut step = Step { output: ActingOutput::default(), pending: None };
+        let mut step = PendingStep { output: ActingOutput::default(), pending: None };
         match &mut self.backend {
             _ if rows.is_empty() => {}
             Backend::Plain(plain) => step.output = plain.step(&self.networks, &self.beta, rows, states)?,

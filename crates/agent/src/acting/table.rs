@@ -6,7 +6,7 @@
 
 use tch::{Device, Kind, Tensor};
 use torch_ext::Stream;
-use torch_ext::upload::{Outbox, Piece};
+use torch_ext::upload::{Piece, UploadBuffer};
 
 use super::observations::{Observation, Stamp};
 use super::{ActingRow, RecurrentStates};
@@ -17,21 +17,21 @@ use crate::observation::{ObservationSpec, tensor_kind};
 /// The table and its uploads.
 #[derive(Debug)]
 pub(super) struct ObservationTable {
-    /// Uploads from pinned memory. Both outboxes are dropped before the table, since they wait for their uploads.
-    pinned: Outbox,
+    /// Uploads from pinned memory. Both buffers are dropped before the table, since they wait for their uploads.
+    pinned: UploadBuffer,
     /// Uploads by way of an own buffer, for observations elsewhere.
-    copied: Outbox,
+    copied: UploadBuffer,
     contents: Contents,
     rows: Rows,
 }
 
-/// Place of an observation of a step.
+/// The row of an observation of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Placed {
+struct RowAssignment {
     /// Row of the table.
     row: usize,
-    /// Whether it is already there.
-    there: bool,
+    /// Whether it has been uploaded already.
+    is_uploaded: bool,
 }
 
 /// The table itself: a row per environment, as many for copied observations, and one of zeros.
@@ -81,13 +81,13 @@ impl Contents {
 
     /// Assigns rows to the observations of a step, given by environment and stamp (`None` outside pinned memory).
     /// This uses up the content of these environments' rows.
-    fn place(&mut self, observations: impl Iterator<Item = (usize, Option<Stamp>)>) -> Vec<Placed> {
+    fn place(&mut self, observations: impl Iterator<Item = (usize, Option<Stamp>)>) -> Vec<RowAssignment> {
         let mut copied = self.0.len();
         let place = |(environment, stamp): (usize, Option<Stamp>)| match stamp {
-            Some(_) => Placed { row: environment, there: self.0[environment].take() == stamp },
+            Some(_) => RowAssignment { row: environment, is_uploaded: self.0[environment].take() == stamp },
             None => {
                 copied += 1;
-                Placed { row: copied - 1, there: false }
+                RowAssignment { row: copied - 1, is_uploaded: false }
             }
         };
         observations.map(place).collect()
@@ -102,8 +102,8 @@ impl ObservationTable {
         // Uploads use another stream and must come after the zeros.
         Stream::current()?.synchronize()?;
         Ok(Self {
-            pinned: Outbox::new(0)?,
-            copied: Outbox::new(environments * spec.bytes())?,
+            pinned: UploadBuffer::new(0)?,
+            copied: UploadBuffer::new(environments * spec.bytes())?,
             contents: Contents(vec![None; environments]),
             rows,
         })
@@ -134,22 +134,22 @@ impl ObservationTable {
 
     /// Uploads the missing observations of a step on the current stream; returns the rows of all of them.
     pub fn complete(&mut self, rows: &[ActingRow<'_>]) -> Result<Vec<usize>> {
-        let placed = self.contents.place(rows.iter().map(|row| (row.environment, row.observation.stamp())));
-        let missing = || rows.iter().zip(&placed).filter(|(_, placed)| !placed.there);
+        let assigned = self.contents.place(rows.iter().map(|row| (row.environment, row.observation.stamp())));
+        let missing = || rows.iter().zip(&assigned).filter(|(_, assigned)| !assigned.is_uploaded);
         let mut pinned = Vec::new();
-        for (row, placed) in missing() {
-            pinned.extend(row.observation.piece().map(|piece| (piece, self.rows.start(placed.row))));
+        for (row, assigned) in missing() {
+            pinned.extend(row.observation.piece().map(|piece| (piece, self.rows.start(assigned.row))));
         }
         self.pinned.send_pieces(&pinned, &self.rows.words)?;
         let mut copied = Vec::new();
-        for (row, placed) in missing().filter(|(row, _)| row.observation.piece().is_none()) {
+        for (row, assigned) in missing().filter(|(row, _)| row.observation.piece().is_none()) {
             let start = copied.len() * self.rows.row_bytes;
             let range = start..start + self.rows.row_bytes;
             self.copied.fill()?[range.clone()].copy_from_slice(&row.observation);
-            copied.push((Piece::Own(range), self.rows.start(placed.row)));
+            copied.push((Piece::Own(range), self.rows.start(assigned.row)));
         }
         self.copied.send_pieces(&copied, &self.rows.words)?;
-        Ok(placed.iter().map(|placed| placed.row).collect())
+        Ok(assigned.iter().map(|assigned| assigned.row).collect())
     }
 
     /// Makes later work of a stream wait for all uploads so far.
@@ -181,12 +181,12 @@ mod tests {
         Contents(vec![None; ENVIRONMENTS])
     }
 
-    fn there(row: usize) -> Placed {
-        Placed { row, there: true }
+    fn uploaded(row: usize) -> RowAssignment {
+        RowAssignment { row, is_uploaded: true }
     }
 
-    fn missing(row: usize) -> Placed {
-        Placed { row, there: false }
+    fn missing(row: usize) -> RowAssignment {
+        RowAssignment { row, is_uploaded: false }
     }
 
     #[test]
@@ -194,7 +194,7 @@ mod tests {
         let (mut contents, [one, three]) = (contents(), [Stamp::new(), Stamp::new()]);
         contents.set(3, Some(three));
         let step = [(1, Some(one)), (3, Some(three))];
-        assert_eq!(contents.place(step.into_iter()), [missing(1), there(3)]);
+        assert_eq!(contents.place(step.into_iter()), [missing(1), uploaded(3)]);
         assert_eq!(contents.place(step.into_iter()), [missing(1), missing(3)]);
     }
 
@@ -208,7 +208,7 @@ mod tests {
         // Of two uploads the later one counts.
         contents.set(0, Some(old));
         contents.set(0, Some(new));
-        assert_eq!(contents.place([(0, Some(new))].into_iter()), [there(0)]);
+        assert_eq!(contents.place([(0, Some(new))].into_iter()), [uploaded(0)]);
         // A failed upload is not there.
         contents.set(0, Some(old));
         contents.set(0, None);
@@ -220,8 +220,8 @@ mod tests {
         let (mut contents, [zero, two]) = (contents(), [Stamp::new(), Stamp::new()]);
         contents.set(0, Some(zero));
         contents.set(2, Some(two));
-        assert_eq!(contents.place([(2, Some(two))].into_iter()), [there(2)]);
-        assert_eq!(contents.place([(0, Some(zero)), (2, Some(two))].into_iter()), [there(0), missing(2)]);
+        assert_eq!(contents.place([(2, Some(two))].into_iter()), [uploaded(2)]);
+        assert_eq!(contents.place([(0, Some(zero)), (2, Some(two))].into_iter()), [uploaded(0), missing(2)]);
     }
 
     #[test]
@@ -230,7 +230,7 @@ mod tests {
         contents.set(1, Some(first));
         let last = [(1, None), (0, Some(Stamp::new())), (3, None)];
         assert_eq!(contents.place(last.into_iter()), [missing(ENVIRONMENTS), missing(0), missing(ENVIRONMENTS + 1)]);
-        assert_eq!(contents.place([(1, Some(first))].into_iter()), [there(1)]);
+        assert_eq!(contents.place([(1, Some(first))].into_iter()), [uploaded(1)]);
         // There is room for as many as there are environments, and the row of zeros follows.
         let all = contents.place((0..ENVIRONMENTS).map(|environment| (environment, None)));
         assert_eq!(all.last(), Some(&missing(2 * ENVIRONMENTS - 1)));

@@ -94,9 +94,9 @@ config_schema::choice! {
 }
 
 impl AgentConfig {
-    /// Whether acting on a GPU is recorded as CUDA graphs. Masks that actors hold change from row to row and keep it
+    /// Whether acting on a GPU is captured as CUDA graphs. Masks that actors hold change from row to row and keep it
     /// from that.
-    pub fn records_acting(&self) -> bool {
+    pub fn captures_acting(&self) -> bool {
         self.network.torso.stochastic_depth.acting == HeldMask::Never
     }
 

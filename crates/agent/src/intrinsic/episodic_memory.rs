@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 /// Entries in a block.
 const LANES: usize = 16;
 
-/// Largest accepted magnitude of a component, for which squared distances stay finite in `f32`.
-pub const LARGEST_COMPONENT: f32 = 1e15;
+/// Maximum magnitude of a component, for which squared distances stay finite in `f32`.
+pub const MAX_COMPONENT: f32 = 1e15;
 
 /// Invalid arguments of an episodic memory.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -158,7 +158,7 @@ impl EpisodicMemory {
         if embedding.len() != self.dimensions {
             return Err(EpisodicMemoryError::Dimensions { expected: self.dimensions, found: embedding.len() });
         }
-        let range = -LARGEST_COMPONENT..=LARGEST_COMPONENT;
+        let range = -MAX_COMPONENT..=MAX_COMPONENT;
         match embedding.iter().position(|value| !range.contains(value)) {
             None => Ok(()),
             Some(component) => Err(EpisodicMemoryError::Component { component, value: embedding[component] }),
@@ -308,8 +308,8 @@ mod tests {
         for value in [f32::NAN, f32::INFINITY, -1e16] {
             assert!(matches!(memory.insert(&[0.0, value]), Err(EpisodicMemoryError::Component { component: 1, .. })));
         }
-        memory.insert(&[-LARGEST_COMPONENT; 2]).unwrap();
-        let farthest = nearest(&memory, &[LARGEST_COMPONENT; 2], 3);
+        memory.insert(&[-MAX_COMPONENT; 2]).unwrap();
+        let farthest = nearest(&memory, &[MAX_COMPONENT; 2], 3);
         assert!(farthest.len() == 2 && farthest.iter().all(|distance| distance.is_finite()));
     }
 

@@ -37,16 +37,16 @@ pub struct DistanceMean {
 }
 
 impl DistanceMean {
-    /// Largest number of distances that the mean covers, unless the span is longer.
-    const LONGEST: u64 = 100_000;
+    /// Maximum number of distances that the mean covers, unless the span is longer.
+    const MAX_LENGTH: u64 = 100_000;
 
     /// Adds the distances of a step, each by d²_m ← d²_m + (d² − d²_m)/n.
     ///
-    /// n is the count up to `span`, and then a quarter of it, clamped between `span` and `LONGEST`.
+    /// n is the count up to `span`, and then a quarter of it, clamped between `span` and `MAX_LENGTH`.
     pub fn update(&mut self, distances: &[f32], span: u64) {
         for &distance in distances {
             self.count += 1;
-            let n = self.count.min((self.count / 4).clamp(span, Self::LONGEST.max(span)));
+            let n = self.count.min((self.count / 4).clamp(span, Self::MAX_LENGTH.max(span)));
             self.mean += (f64::from(distance) - self.mean) / n as f64;
         }
     }
@@ -232,7 +232,7 @@ mod tests {
         assert!((left / fresh - 1.0 / 16.0).abs() < 1e-4, "{left} of {fresh}");
         // And no longer than the longest.
         let fresh = update(40 * span, 1.0);
-        let left = update(DistanceMean::LONGEST, 0.0);
+        let left = update(DistanceMean::MAX_LENGTH, 0.0);
         assert!((left / fresh - (-1.0_f64).exp()).abs() < 1e-4, "{left} of {fresh}");
     }
 

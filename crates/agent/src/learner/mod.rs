@@ -35,7 +35,7 @@ use update::PendingUpdate;
 use update_graphs::UpdateGraphs;
 
 pub use report::{GradientNorms, Losses, RndStatistics, StepReport};
-pub use state::{AVERAGE, LearnerScalars, LearnerState, ONLINE, TARGET};
+pub use state::{AVERAGED, LearnerScalars, LearnerState, ONLINE, TARGET};
 
 /// A trained network's optimizer and gradients.
 #[derive(Debug)]
@@ -77,7 +77,7 @@ pub enum ParameterSource {
     /// The trained parameters, which actors use.
     Online,
     /// Their exponential moving average, which evaluators use.
-    Ema,
+    Averaged,
 }
 
 /// The parts of an update, in their order.
@@ -122,7 +122,7 @@ pub struct Learner {
     loss: AgentLoss,
     online: NetworkParameters,
     target: TargetNetwork,
-    ema: ParameterSet,
+    averaged: ParameterSet,
     agent: Training,
     action_prediction: Training,
     rnd: Training,
@@ -153,7 +153,7 @@ impl Learner {
         let mut random = Random::seed_from_u64(seed);
         let NetworkParameters { agent, action_prediction, rnd_target, rnd_predictor } =
             NetworkParameters::initialised(&networks, &mut random, device)?;
-        let (target, ema) = (agent.duplicate()?, agent.duplicate()?);
+        let (target, averaged) = (agent.duplicate()?, agent.duplicate()?);
         let loss = AgentLoss::new(config, device)?;
         let scale = TdScale::new(config.policies.count, config.loss.sigma_decay, config.loss.sigma_floor);
         let adam = |learning_rate, weight_decay| {
@@ -181,7 +181,7 @@ impl Learner {
             device,
             loss,
             target: TargetNetwork::new(target),
-            ema,
+            averaged,
             streams: LearnerStreams::new(device)?,
             finished_updates: 0,
             pending: None,
@@ -198,7 +198,7 @@ impl Learner {
     pub fn parameters(&self, source: ParameterSource) -> Result<NetworkParameters> {
         let agent = match source {
             ParameterSource::Online => &self.online.agent,
-            ParameterSource::Ema => &self.ema,
+            ParameterSource::Averaged => &self.averaged,
         };
         Ok(NetworkParameters {
             agent: agent.duplicate()?,
@@ -213,7 +213,8 @@ impl Learner {
         &self.agent.gradients
     }
 
-    /// The action prediction network's and the RND predictor's gradients of the last update.
+    /// The action prediction network's and the RND predictor's gradients of the last update. For tests.
+    #[doc(hidden)]
     pub fn intrinsic_gradients(&self) -> [&ParameterSet; 2] {
         [&self.action_prediction.gradients, &self.rnd.gradients]
     }

@@ -17,7 +17,7 @@ use crate::weights::{export, import, import_fitting, import_some};
 /// Prefix of the parameters that the learner updates.
 pub const ONLINE: &str = "online.";
 /// Prefix of the moving average, and of the other networks that evaluators play with.
-pub const AVERAGE: &str = "average.";
+pub const AVERAGED: &str = "average.";
 /// Prefix of the target network's parameters.
 pub const TARGET: &str = "target.";
 
@@ -51,7 +51,7 @@ impl Learner {
             export(&mut weights, ONLINE, set)?;
         }
         export(&mut weights, TARGET, self.target.parameters())?;
-        export(&mut weights, AVERAGE, &self.ema)?;
+        export(&mut weights, AVERAGED, &self.averaged)?;
         let trainings = [&self.agent, &self.action_prediction, &self.rnd];
         for training in trainings {
             let [first, second] = &training.optimizer.moments;
@@ -72,14 +72,14 @@ impl Learner {
     /// only averaged parameters, as the best checkpoint does, are used for the online and target networks as well.
     pub fn load_fitting(&mut self, weights: &NamedTensors) -> Result<Vec<WeightsProblem>> {
         let has = |prefix: &str| weights.keys().any(|name| name.starts_with(prefix));
-        let source = |prefix| if has(prefix) { prefix } else { AVERAGE };
+        let source = |prefix| if has(prefix) { prefix } else { AVERAGED };
         let mut problems = Vec::new();
         for set in self.online.sets_mut() {
             problems.extend(import_fitting(weights, source(ONLINE), set)?);
         }
         // They differ in the same parts.
         import_fitting(weights, source(TARGET), self.target.parameters_mut())?;
-        import_fitting(weights, AVERAGE, &mut self.ema)?;
+        import_fitting(weights, AVERAGED, &mut self.averaged)?;
         Ok(problems)
     }
 
@@ -107,7 +107,7 @@ impl Learner {
         let mut sets: Vec<(&str, &mut ParameterSet)> = vec![];
         sets.extend(learner.online.sets_mut().map(|set| (ONLINE, set)));
         sets.push((TARGET, learner.target.parameters_mut()));
-        sets.push((AVERAGE, &mut learner.ema));
+        sets.push((AVERAGED, &mut learner.averaged));
         import_some(weights, &mut sets)?;
         let mut moments: Vec<(&str, &mut ParameterSet)> = vec![];
         let trainings: [&mut Training; 3] = [&mut learner.agent, &mut learner.action_prediction, &mut learner.rnd];

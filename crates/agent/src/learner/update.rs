@@ -178,7 +178,7 @@ impl Learner {
         let update = self.finished_updates + 1;
         tch::no_grad(|| {
             for (part, clip) in self.networks.agent.parts().into_iter().zip(clips) {
-                let (average, gate) = (Some((&mut self.ema, share)), Gate { apply, scale: Some(clip) });
+                let (average, gate) = (Some((&mut self.averaged, share)), Gate { apply, scale: Some(clip) });
                 self.agent.optimizer.step(&mut self.online.agent, &self.agent.gradients, part, gate, average)?;
             }
             let all = |set: &ParameterSet| (0, set.layout().length());

@@ -19,9 +19,9 @@ use crate::nets::agent_net::DepthMask;
 /// Updates of one size before its graphs are captured: libtorch and cuDNN have set themselves up by then.
 const WARM_UP: usize = 3;
 
-/// Frames of the largest batches that are captured. Larger ones keep a GPU busy for longer than the host needs to
+/// Maximum number of frames of a captured batch. Larger ones keep a GPU busy for longer than the host needs to
 /// launch them, and a graph has memory of its own.
-const MOST_FRAMES: i64 = 3072;
+const MAX_FRAMES: i64 = 3072;
 
 /// The graphs for batches of one size, once there have been a few of them.
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ impl Learner {
         mask: Option<&DepthMask>,
     ) -> Result<Option<CapturedUpdate>> {
         let size = batch.valid.size2()?;
-        if self.folded_intrinsic.is_none() || size.0 * size.1 > MOST_FRAMES {
+        if self.folded_intrinsic.is_none() || size.0 * size.1 > MAX_FRAMES {
             return Ok(None);
         }
         if self.graphs.size != size {
@@ -69,16 +69,17 @@ impl Learner {
 
     fn capture(&mut self, batch: &BatchTensors, mask: Option<&DepthMask>) -> Result<Option<CapturedUpdate>> {
         let Some(streams) = self.streams.clone() else { return Ok(None) };
-        let mask = mask.map(DepthMask::room).transpose()?;
-        let (batch, scales) = (batch.room()?, self.running_sigmas()?);
+        let mask = mask.map(DepthMask::empty_like).transpose()?;
+        let (batch, scales) = (batch.empty_like()?, self.running_sigmas()?);
         // Derived when the target network changes, not at every update: not to be captured.
         self.target.weights(&self.networks.agent)?;
         // Memory of earlier updates is not used any more.
         torch_ext::release_unused_memory()?;
         streams.capture.scope(|| {
             let mut ignore = |_| ();
-            let (passes, outputs) = Graph::record(|| self.forward_passes(&batch, mask.as_ref(), &mut ignore))?;
-            let (gradients, results) = Graph::record(|| self.compute_gradients(outputs, &batch, &scales, &mut ignore))?;
+            let (passes, outputs) = Graph::capture(|| self.forward_passes(&batch, mask.as_ref(), &mut ignore))?;
+            let (gradients, results) =
+                Graph::capture(|| self.compute_gradients(outputs, &batch, &scales, &mut ignore))?;
             Ok(Some(CapturedUpdate { passes, gradients, batch, mask, scales, results }))
         })?
     }
@@ -92,14 +93,14 @@ impl Learner {
         random: Random,
     ) -> Result<(Option<StepReport>, PendingUpdate)> {
         self.target.weights(&self.networks.agent)?;
-        captured.batch.take_over(batch)?;
-        if let (Some(room), Some(mask)) = (&mut captured.mask, mask) {
-            room.copy_from(mask)?;
+        captured.batch.copy_from(batch)?;
+        if let (Some(own), Some(mask)) = (&mut captured.mask, mask) {
+            own.copy_from(mask)?;
         }
         captured.passes.replay()?;
         let previous = self.finish()?;
-        for (room, scale) in captured.scales.iter_mut().zip(&self.td_scales) {
-            room.f_copy_(&running_sigmas(scale, self.device)?)?;
+        for (own, scale) in captured.scales.iter_mut().zip(&self.td_scales) {
+            own.f_copy_(&running_sigmas(scale, self.device)?)?;
         }
         captured.gradients.replay()?;
         Ok((previous, self.apply(&captured.results, batch, random)?))

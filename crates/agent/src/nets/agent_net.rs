@@ -134,7 +134,7 @@ impl ValueNetwork {
     ) -> Result<Tensor> {
         if let (Some(fused), Some(packed)) = (&self.fused, &weights.packed[number].torso) {
             let kept = mask.and_then(DepthMask::fused);
-            let own: Vec<_> = weights.some(self.parameters.start, fused.parameters()).iter().collect();
+            let own: Vec<_> = weights.range(self.parameters.start, fused.parameters()).iter().collect();
             return Ok(fused.forward(&self.flat(weights)?, packed, &own, observations, kept)?);
         }
         self.torso.forward(weights, &input.prepare(observations)?, mask.and_then(DepthMask::plain))
@@ -231,7 +231,8 @@ impl AgentNet {
         self.mixed
     }
 
-    /// Why the torso of each network has no fused kernels on a GPU; `None` where it has.
+    /// Why the torso of each network has no fused kernels on a GPU; `None` where it has. For tests on machines without.
+    #[doc(hidden)]
     pub fn unfused_torsos(&self) -> Vec<Option<String>> {
         self.networks.iter().map(|network| network.fused_spec(&self.layout, &self.input).err()).collect()
     }
@@ -367,9 +368,9 @@ impl DepthMask {
     }
 
     /// Uninitialised memory of the same size.
-    pub fn room(&self) -> Result<Self> {
+    pub fn empty_like(&self) -> Result<Self> {
         Ok(match self {
-            Self::Fused(kept) => Self::Fused(kept.room()?),
+            Self::Fused(kept) => Self::Fused(kept.empty_like()?),
             Self::Plain(keep) => Self::Plain(keep.f_empty_like()?),
         })
     }
@@ -377,7 +378,7 @@ impl DepthMask {
     /// Copies a mask of the same network in place.
     pub fn copy_from(&mut self, other: &Self) -> Result<()> {
         match (self, other) {
-            (Self::Fused(mine), Self::Fused(other)) => mine.take_over(other)?,
+            (Self::Fused(mine), Self::Fused(other)) => mine.copy_from(other)?,
             (Self::Plain(mine), Self::Plain(other)) => mine.f_copy_(other)?,
             (Self::Fused(_), Self::Plain(_)) | (Self::Plain(_), Self::Fused(_)) => {
                 unreachable!("both are of the same network")

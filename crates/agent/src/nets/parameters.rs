@@ -208,11 +208,6 @@ impl ParameterSet {
         &self.flat
     }
 
-    /// The whole buffer, mutable.
-    pub fn flat_mut(&mut self) -> &mut Tensor {
-        &mut self.flat
-    }
-
     /// Every parameter with its name.
     pub fn named(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.layout.parameters.iter().map(|p| p.name.as_str()).zip(&self.views)
@@ -227,12 +222,6 @@ impl ParameterSet {
     pub fn copy_where(&mut self, chosen: &Tensor, other: &Self) -> Result<()> {
         let values = other.flat.f_where_self(chosen, &self.flat)?;
         Ok(self.flat.f_copy_(&values)?)
-    }
-
-    /// self ← self + share · (other - self), the exponential moving average.
-    pub fn move_towards(&mut self, other: &Self, share: f64) -> Result<()> {
-        let _ = self.flat.f_lerp_(&other.flat, share)?;
-        Ok(())
     }
 
     /// Fills the set with the gradients of `loss` for `parameters`; zero for unused parameters.
@@ -324,7 +313,7 @@ impl Weights {
     }
 
     /// `count` parameters of the layout from number `first` on.
-    pub fn some(&self, first: usize, count: usize) -> &[Tensor] {
+    pub fn range(&self, first: usize, count: usize) -> &[Tensor] {
         &self.values[first..first + count]
     }
 }
@@ -356,10 +345,10 @@ mod tests {
         let (layout, gain, weight) = layout();
         assert_eq!(layout.elements(), 7);
         assert_eq!(layout.parameters()[1].name, "a.b.weight");
-        let mut set = ParameterSet::initialised(&layout, &mut Random::seed_from_u64(0), Device::Cpu).unwrap();
+        let set = ParameterSet::initialised(&layout, &mut Random::seed_from_u64(0), Device::Cpu).unwrap();
         assert_eq!(set.flat().size(), [128]);
         assert_eq!(set.weights().get(weight).double_value(&[0, 0]), set.flat().double_value(&[64]));
-        let _ = set.flat_mut().fill_(5.0);
+        let _ = set.flat().shallow_clone().fill_(5.0);
         assert_eq!(set.weights().get(gain).double_value(&[2]), 5.0);
         assert!(layout.parameters()[1].decays() && !layout.parameters()[0].decays());
     }
@@ -372,7 +361,7 @@ mod tests {
             .trainable()
             .unwrap();
         let mut gradients = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
-        let _ = gradients.flat_mut().fill_(9.0);
+        let _ = gradients.flat().shallow_clone().fill_(9.0);
         let loss = (set.weights().get(gain) * set.weights().get(gain)).sum(Kind::Float);
         gradients.fill_with_gradients(&loss, &set).unwrap();
         let found: Vec<f32> = gradients.weights().get(gain).try_into().unwrap();
@@ -388,14 +377,5 @@ mod tests {
         let _ = set.weights().get(weight).view([-1]).get(2).fill_(f64::NAN);
         let (name, value) = set.first_non_finite().unwrap().unwrap();
         assert!(name == "a.b.weight" && value.is_nan());
-    }
-
-    #[test]
-    fn moving_average_moves_by_its_share() {
-        let (layout, gain, _) = layout();
-        let online = ParameterSet::initialised(&layout, &mut Random::seed_from_u64(0), Device::Cpu).unwrap();
-        let mut average = ParameterSet::zeros(&layout, Device::Cpu).unwrap();
-        average.move_towards(&online, 0.25).unwrap();
-        assert_eq!(average.weights().get(gain).double_value(&[0]), 0.5);
     }
 }

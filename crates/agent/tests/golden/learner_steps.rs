@@ -149,7 +149,7 @@ fn check_end(case: &Case, learner: &Learner) {
         compared += 1;
     }
     assert!(compared > 100, "only {compared} tensors compared");
-    let average = learner.parameters(ParameterSource::Ema).unwrap();
+    let average = learner.parameters(ParameterSource::Averaged).unwrap();
     let mut exported = NamedTensors::new();
     average.export(&mut exported, "average.").unwrap();
     assert_eq!(exported["average.torso.stem.weight"], state.weights["average.torso.stem.weight"]);

@@ -1,4 +1,4 @@
-//! Acting by recorded graphs on the GPU against the plain f32 path on the CPU.
+//! Acting by captured graphs on the GPU against the plain f32 path on the CPU.
 
 use agent::Random;
 use agent::acting::{Observation, ObservationRows, RecurrentStates, StepRewards};
@@ -280,7 +280,7 @@ fn two_networks_share_a_table_of_states() {
     }
 }
 
-/// A table of other states: graphs that were recorded for the first must not be used.
+/// A table of other states: graphs that were captured for the first must not be used.
 #[test]
 fn graphs_are_recorded_again_for_another_table_of_states() {
     let observation = screen();

@@ -49,7 +49,7 @@ fn a_failed_gpu_ends_in_an_error_message() {
         let name = "failures::a_failed_gpu_ends_in_an_error_message";
         return ended_with(&in_child(name), &["the GPU stopped working", "nvidia-smi", "checkpoint"]);
     }
-    torch_ext::end_in_a_sentence();
+    torch_ext::install_terminate_handler();
     let mut learner = learner();
     let sequences = random_batch(&learner.networks, 7, &[7, 7], &mut Random::seed_from_u64(1));
     let loader = learner.loader().unwrap();

@@ -217,26 +217,26 @@ fn updates_begun_ahead_equal_sequential_ones() {
     assert!(error < 1e-2, "the parameters differ by {error}");
 }
 
-/// From the fourth update of a batch size on, begun updates are recorded ones. A learner resumed from the same state
+/// From the fourth update of a batch size on, begun updates are captured ones. A learner resumed from the same state
 /// launches them kernel by kernel. Two sizes, with a target copy just before.
 #[test]
 fn recorded_updates_agree_with_plain_ones() {
     let mut config = config();
     config.copies.target_period = 6;
-    let mut recorded = learner(&config, Precision::Auto, GPU);
+    let mut captured = learner(&config, Precision::Auto, GPU);
     for lengths in [&LENGTHS[..], &LENGTHS[1..]] {
         let batch =
             |learner: &Learner, seed| random_batch(&learner.networks, 7, lengths, &mut Random::seed_from_u64(seed));
         for seed in 0..6 {
-            let loaded = loaded(&recorded, &batch(&recorded, seed));
-            recorded.begin(&loaded).unwrap();
+            let loaded = loaded(&captured, &batch(&captured, seed));
+            captured.begin(&loaded).unwrap();
         }
-        recorded.finish().unwrap();
-        let mut given = Learner::restore(&config, &screen(), ACTIONS, &recorded.save().unwrap(), GPU).unwrap();
+        captured.finish().unwrap();
+        let mut given = Learner::restore(&config, &screen(), ACTIONS, &captured.save().unwrap(), GPU).unwrap();
         let sequences = batch(&given, 6);
         let wanted = given.step(&sequences).unwrap();
-        recorded.begin(&loaded(&recorded, &sequences)).unwrap();
-        let found = recorded.finish().unwrap().unwrap();
+        captured.begin(&loaded(&captured, &sequences)).unwrap();
+        let found = captured.finish().unwrap().unwrap();
         compare(&found, &wanted);
         close("mean error of RND", found.rnd.mean, wanted.rnd.mean, 1e-4);
         let gradients = |learner: &Learner| {
@@ -244,7 +244,7 @@ fn recorded_updates_agree_with_plain_ones() {
             [learner.gradients(), f, rnd].map(|set| set.flat().copy())
         };
         for (name, (found, wanted)) in
-            ["agent", "f", "RND"].iter().zip(gradients(&recorded).iter().zip(&gradients(&given)))
+            ["agent", "f", "RND"].iter().zip(gradients(&captured).iter().zip(&gradients(&given)))
         {
             let error = relative(found, wanted);
             println!("gradients of {name}: {error:.2e}");
@@ -253,7 +253,7 @@ fn recorded_updates_agree_with_plain_ones() {
     }
 }
 
-/// The device detects a non-finite update and changes nothing, bit for bit, in plain and in recorded updates.
+/// The device detects a non-finite update and changes nothing, bit for bit, in plain and in captured updates.
 #[test]
 fn a_non_finite_update_changes_nothing() {
     for done in [1, 5] {

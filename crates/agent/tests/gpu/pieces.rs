@@ -28,8 +28,8 @@ fn lstm(device: Device, packed: bool, scale: f64) -> LstmRun {
     let layout = Arc::new(layout);
     let mut random = Random::seed_from_u64(1);
     let host = ParameterSet::initialised(&layout, &mut random, Device::Cpu).unwrap();
-    let mut parameters = ParameterSet::zeros(&layout, device).unwrap();
-    parameters.flat_mut().copy_(host.flat());
+    let parameters = ParameterSet::zeros(&layout, device).unwrap();
+    parameters.flat().shallow_clone().copy_(host.flat());
     let parameters = parameters.trainable().unwrap();
     let input = normal(&[batch, steps, inputs], &mut random).to_device(device).set_requires_grad(true);
     let state = (normal(&[batch, 2 * width], &mut random) * 0.5).to_device(device);
@@ -106,15 +106,15 @@ fn optimizer_and_moving_average_agree() {
         let mut random = Random::seed_from_u64(3);
         let host = ParameterSet::initialised(&layout, &mut random, Device::Cpu).unwrap();
         let mut parameters = ParameterSet::zeros(&layout, device).unwrap();
-        parameters.flat_mut().copy_(host.flat());
+        parameters.flat().shallow_clone().copy_(host.flat());
         let mut average = parameters.duplicate().unwrap();
         let mut adam = Optimizer::new(config, &parameters).unwrap();
-        let mut gradients = ParameterSet::zeros(&layout, device).unwrap();
+        let gradients = ParameterSet::zeros(&layout, device).unwrap();
         let scale = Tensor::from(0.7f64).to_device(device);
         // The third step is forbidden and leaves no trace.
         for made in [true, true, false, true, true] {
             let gradient = normal(&gradients.flat().size(), &mut random);
-            gradients.flat_mut().copy_(&gradient);
+            gradients.flat().shallow_clone().copy_(&gradient);
             let state = |parameters: &ParameterSet, average: &ParameterSet, adam: &Optimizer| {
                 let [first, second] = &adam.moments;
                 [parameters, average, first, second].map(|set| set.flat().copy())

@@ -42,8 +42,8 @@ fn run(case: &Case, (precision, device): (Precision, Device), keep: Option<&Tens
         }
     }
     let flat = parameters.flat().shallow_clone();
-    let mut parameters_there = ParameterSet::zeros(&net.layout, device).unwrap();
-    parameters_there.flat_mut().copy_(&flat);
+    let parameters_there = ParameterSet::zeros(&net.layout, device).unwrap();
+    parameters_there.flat().shallow_clone().copy_(&flat);
     parameters = parameters_there.trainable().unwrap();
     let frames = BATCH * steps;
     let pixels: Vec<u8> = (0..frames * values).map(|_| (random.random::<f64>() * 256.0) as u8).collect();

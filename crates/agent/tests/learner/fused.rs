@@ -6,6 +6,7 @@ use agent::{AgentConfig, Networks, ObservationKind, ObservationSpec};
 
 const AGENT57: &str = include_str!("../../../../configs/agent57.toml");
 const NGU: &str = include_str!("../../../../configs/ngu.toml");
+const QUICK: &str = include_str!("../../../../configs/quick.toml");
 const R2D2: &str = include_str!("../../../../configs/r2d2.toml");
 
 /// Why each network's torso falls back, for images of this shape.
@@ -27,10 +28,11 @@ fn in_the_papers_size(text: &str) -> AgentConfig {
 }
 
 #[test]
-fn every_agent_is_fused_in_the_papers_size() {
+fn every_agent_is_fused_in_the_papers_size_and_quick_in_its_own() {
     for (text, networks) in [("", 1), (R2D2, 1), (NGU, 1), (AGENT57, 2)] {
         assert_eq!(torsos(&in_the_papers_size(text), &[210, 160]), vec![None; networks]);
     }
+    assert_eq!(torsos(&preset(QUICK), &[105, 80]), [None]);
     let mut config = AgentConfig::default();
     config.network.policy_input = PolicyInput::OneHot;
     assert_eq!(torsos(&config, &[210, 160]), [None]);
@@ -55,11 +57,11 @@ fn other_torsos_and_images_fall_back() {
 #[test]
 fn acting_is_captured_unless_actors_hold_masks() {
     for text in ["", R2D2, NGU, AGENT57] {
-        assert!(preset(text).records_acting());
+        assert!(preset(text).captures_acting());
     }
     let mut config = AgentConfig::default();
     for held in [HeldMask::Episode, HeldMask::Steps] {
         config.network.torso.stochastic_depth.acting = held;
-        assert!(!config.records_acting());
+        assert!(!config.captures_acting());
     }
 }

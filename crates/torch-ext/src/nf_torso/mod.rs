@@ -185,12 +185,12 @@ impl Kept {
     }
 
     /// Allocates memory for choices that keep as many frames of each block.
-    pub fn room(&self) -> Result<Self> {
+    pub fn empty_like(&self) -> Result<Self> {
         Self::of(self.places.f_empty_like()?, self.frames.clone())
     }
 
     /// Copies another choice into this memory.
-    pub fn take_over(&mut self, other: &Self) -> Result<()> {
+    pub fn copy_from(&mut self, other: &Self) -> Result<()> {
         if self.frames != other.frames {
             let (found, expected) = (format!("{:?} of the blocks", other.frames), format!("{:?}", self.frames));
             return Err(Error::Shape { what: "the number of frames that are kept", found, expected });

@@ -47,7 +47,7 @@ pub struct DemonstrationStep {
 impl Demonstration {
     /// A demonstration of the agent in `checkpoint`.
     pub fn new(task: &Task, config: &Config, checkpoint: &Checkpoint, seed: u64) -> Result<Self> {
-        let options = EvaluationOptions { task, config, checkpoint, parameters: ParameterSource::Ema, seed };
+        let options = EvaluationOptions { task, config, checkpoint, parameters: ParameterSource::Averaged, seed };
         let mut workers = options.workers(1);
         workers.iter_mut().for_each(|worker| worker.render = true);
         let mut setup = EvaluationSetup::new(options, &workers)?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use agent::NamedTensors;
-use agent::learner::{AVERAGE, Learner, LearnerState, ONLINE, ParameterSource, StepOptions, StepReport};
+use agent::learner::{AVERAGED, Learner, LearnerState, ONLINE, ParameterSource, StepOptions, StepReport};
 use agent::loader::LoadedBatch;
 use agent::tensor_file::HostTensor;
 use replay::{Key, Replay};
@@ -68,7 +68,7 @@ impl LearnerLoop {
         let mut state = self.learner.save()?;
         let rnd = |(name, tensor): (&String, &HostTensor)| {
             Some((
-                format!("{AVERAGE}{}", name.strip_prefix(ONLINE).filter(|name| name.starts_with("rnd."))?),
+                format!("{AVERAGED}{}", name.strip_prefix(ONLINE).filter(|name| name.starts_with("rnd."))?),
                 tensor.clone(),
             ))
         };
@@ -86,7 +86,7 @@ impl LearnerLoop {
     /// Returns the averaged parameters as evaluators use them, with the f that is held.
     pub fn averaged_weights(&self) -> Result<NamedTensors> {
         let mut weights = NamedTensors::new();
-        self.learner.parameters(ParameterSource::Ema)?.export(&mut weights, AVERAGE)?;
+        self.learner.parameters(ParameterSource::Averaged)?.export(&mut weights, AVERAGED)?;
         self.embedding_network.export(&mut weights)?;
         Ok(weights)
     }

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use agent::acting::{ObservationRows, StepRewards};
-use envs::LARGEST_REWARD;
+use envs::MAX_REWARD;
 use half::f16;
 use replay::{EncodedFrames, FrameDecoder, SequenceStart, Writer, WriterState};
 use thiserror::Error;
@@ -95,9 +95,9 @@ impl RemoteEnvironment {
         let missing = || peer("it wrote a step before its first decision");
         if let WriteOperation::Append(WrittenStep { rewards, .. }) | WriteOperation::End(rewards) = operation {
             let StepRewards { extrinsic, ngu, rnd, episodic } = rewards;
-            let is_too_large = |reward: &f32| f64::from(reward.abs()) > LARGEST_REWARD;
+            let is_too_large = |reward: &f32| f64::from(reward.abs()) > MAX_REWARD;
             if let Some(reward) = [extrinsic, ngu, rnd, episodic].into_iter().find(is_too_large) {
-                return Err(peer(format!("a reward is {reward:e}, not within ±{LARGEST_REWARD:e}")));
+                return Err(peer(format!("a reward is {reward:e}, not within ±{MAX_REWARD:e}")));
             }
         }
         match operation {

@@ -1,7 +1,7 @@
 //! The agent of a run as one of its checkpoints has it, for playing.
 
 use agent::intrinsic::DistanceMean;
-use agent::learner::{AVERAGE, ONLINE};
+use agent::learner::{AVERAGED, ONLINE};
 use agent::weights::import_some;
 use agent::{NamedTensors, NetworkParameters, Networks, ObservationSpec};
 use tch::Device;
@@ -40,8 +40,8 @@ impl TrainedAgent {
             contents::agent(checkpoint)?;
         let networks = Networks::new(&config.agent, observation, actions)?;
         let has_online = weights.keys().any(|name| name.starts_with(ONLINE));
-        let average = load(&weights, AVERAGE, &networks, device)?;
-        let online = load(&weights, if has_online { ONLINE } else { AVERAGE }, &networks, device)?;
+        let average = load(&weights, AVERAGED, &networks, device)?;
+        let online = load(&weights, if has_online { ONLINE } else { AVERAGED }, &networks, device)?;
         let mut published = PublishedParameters::new(updates, online, average, rnd_errors)?;
         let mut embedding = published.embedding_network()?;
         embedding.restore(&weights, embedding_version)?;

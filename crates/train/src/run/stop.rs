@@ -14,7 +14,7 @@ use thiserror::Error;
 use torch_ext::signals;
 
 /// Exit status after the second signal, a shell's for "interrupted".
-pub const INTERRUPTED: i32 = 130;
+pub const STATUS_SECOND_SIGNAL: i32 = 130;
 
 /// Signals this soon after the first are part of it: `timeout` signals a process and then its whole group.
 const SAME_REQUEST: Duration = Duration::from_millis(500);
@@ -77,7 +77,7 @@ impl Stop {
         let taken = caught.clone();
         let watch = move || {
             // Cannot fail if refusing them below does not.
-            let _ = signals::take(&taken);
+            let _ = signals::unblock(&taken);
             let mut asked = false;
             // Never ends: this is the thread on which the handlers run.
             for signal in received.forever() {
@@ -96,10 +96,10 @@ impl Stop {
                 stop.shared.leaving.store(true, Ordering::SeqCst);
             }
         };
-        signals::refuse(&caught)?;
+        signals::block(&caught)?;
         thread::Builder::new().name("signals".to_owned()).spawn(watch)?;
         for signal in asking {
-            flag::register_conditional_shutdown(signal, INTERRUPTED, Arc::clone(&self.shared.leaving))?;
+            flag::register_conditional_shutdown(signal, STATUS_SECOND_SIGNAL, Arc::clone(&self.shared.leaving))?;
             flag::register(signal, Arc::clone(&self.shared.signalled))?;
         }
         Ok(())
@@ -184,7 +184,7 @@ mod tests {
                     let launcher = ["env", "--default-signal=HUP"];
                     let output = child(&launcher, module_path!(), test, role).output().unwrap();
                     let said = String::from_utf8_lossy(&output.stdout);
-                    assert_eq!(output.status.code(), Some(INTERRUPTED), "{role}: {said}");
+                    assert_eq!(output.status.code(), Some(STATUS_SECOND_SIGNAL), "{role}: {said}");
                     assert!(said.contains("asked, woken, stuck"), "{role}: {said}");
                     assert!(!said.contains("still here"), "{role}: {said}");
                 }

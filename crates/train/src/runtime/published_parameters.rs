@@ -2,7 +2,7 @@
 
 use agent::NamedTensors;
 use agent::handover::Handover;
-use agent::learner::{AVERAGE, Learner, ONLINE, ParameterSource};
+use agent::learner::{AVERAGED, Learner, ONLINE, ParameterSource};
 use agent::moments::Moments;
 use agent::nets::parameters::ParameterSet;
 use agent::networks::NetworkParameters;
@@ -42,12 +42,12 @@ pub struct EmbeddingNetwork {
 impl EmbeddingNetwork {
     /// Adds f's parameters to the averaged weights, in place of newer ones.
     pub fn export(&self, weights: &mut NamedTensors) -> Result<()> {
-        Ok(export(weights, AVERAGE, &self.parameters)?)
+        Ok(export(weights, AVERAGED, &self.parameters)?)
     }
 
     /// Restores f from averaged weights.
     pub fn restore(&mut self, weights: &NamedTensors, version: u64) -> Result<()> {
-        import_some(weights, &mut [(AVERAGE, &mut self.parameters)])?;
+        import_some(weights, &mut [(AVERAGED, &mut self.parameters)])?;
         self.version = version;
         Ok(())
     }
@@ -65,7 +65,7 @@ impl PublishedParameters {
     /// Copies a learner's present parameters.
     pub fn of(learner: &Learner) -> Result<Self> {
         let (online, average) =
-            (learner.parameters(ParameterSource::Online)?, learner.parameters(ParameterSource::Ema)?);
+            (learner.parameters(ParameterSource::Online)?, learner.parameters(ParameterSource::Averaged)?);
         Self::new(learner.updates(), online, average, learner.rnd_errors.clone())
     }
 
@@ -114,7 +114,7 @@ impl PublishedParameters {
     pub fn snapshot(&self) -> Result<(NamedTensors, PublishedScalars)> {
         let mut tensors = NamedTensors::new();
         self.online.export(&mut tensors, ONLINE)?;
-        self.average.export(&mut tensors, AVERAGE)?;
+        self.average.export(&mut tensors, AVERAGED)?;
         let (version, embedding_version) = (self.version, self.embedding_version);
         Ok((tensors, PublishedScalars { version, embedding_version, rnd_errors: self.rnd_errors.clone() }))
     }
@@ -123,7 +123,7 @@ impl PublishedParameters {
     pub fn restore(&mut self, tensors: &NamedTensors, scalars: PublishedScalars) -> Result<()> {
         let PublishedScalars { version, embedding_version, rnd_errors } = scalars;
         let online = self.online.sets_mut().map(|set| (ONLINE, set));
-        let average = self.average.sets_mut().map(|set| (AVERAGE, set));
+        let average = self.average.sets_mut().map(|set| (AVERAGED, set));
         import(tensors, &mut online.into_iter().chain(average).collect::<Vec<_>>())?;
         (self.version, self.embedding_version, self.rnd_errors) = (version, embedding_version, rnd_errors);
         self.handover = Handover::mark(self.online.agent.flat().device())?;
