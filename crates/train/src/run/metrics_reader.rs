@@ -1,7 +1,8 @@
 //! Reads `metrics.jsonl`, row by row or as a summary.
 
+use std::borrow::Cow;
 use std::fmt::{self, Formatter};
-use std::io::{BufRead, BufReader, ErrorKind};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
@@ -10,10 +11,17 @@ use serde::{Deserialize, Deserializer};
 
 use super::durable::FileError;
 use super::metrics::{FRAMES, MetricValue, MetricsError, NONFINITE, Row};
+use super::metrics_tail::MetricsTail;
 use crate::run::regular_file;
 
 /// The metric that ranks runs: the mean score of a greedy evaluation.
 pub const EVALUATION_SCORE: &str = "evaluation/score";
+/// Mean score of the actors' episodes.
+pub const ACTOR_SCORE: &str = "actor/score";
+/// Emulator frames per second.
+pub const SPEED: &str = "speed/frames_per_second";
+/// The end of a metrics file that says how far a run is: dozens of rows.
+const END: u64 = 256 << 10;
 /// First bytes of a gzip file, with which no text starts.
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
@@ -95,6 +103,10 @@ enum LineValue {
     Unknown(IgnoredAny),
 }
 
+/// The name of a metric, borrowed from its line where it has no escapes: most are skipped.
+#[derive(Deserialize)]
+struct MetricName<'a>(#[serde(borrow)] Cow<'a, str>);
+
 /// Reads a line of the file. Values of unknown kinds are skipped.
 struct LineReader {
     selected: Option<&'static [&'static str]>,
@@ -119,12 +131,12 @@ impl<'de> Visitor<'de> for LineReader {
         let number = |value: Option<f64>| value.unwrap_or(f64::NAN);
         let mut frames = None;
         let mut row = Row::new(0);
-        while let Some(name) = line.next_key::<String>()? {
+        while let Some(MetricName(name)) = line.next_key()? {
             if name == FRAMES {
                 frames = Some(line.next_value()?);
                 continue;
             }
-            if name == NONFINITE || self.selected.is_some_and(|selected| !selected.contains(&name.as_str())) {
+            if name == NONFINITE || self.selected.is_some_and(|selected| !selected.contains(&name.as_ref())) {
                 line.next_value::<IgnoredAny>()?;
                 continue;
             }
@@ -133,23 +145,14 @@ impl<'de> Visitor<'de> for LineReader {
                 LineValue::Vector(values) => MetricValue::Vector(values.into_iter().map(number).collect()),
                 LineValue::Unknown(_) => continue,
             };
-            row.values.insert(name, value);
+            row.values.insert(name.into_owned(), value);
         }
         row.frames = frames.ok_or_else(|| A::Error::missing_field(FRAMES))?;
         Ok(row)
     }
 }
 
-/// The part of a line that a summary needs. The rest, half a gigabyte in a long run, is skipped.
-#[derive(Deserialize)]
-struct Standing {
-    frames: u64,
-    // The name is [`EVALUATION_SCORE`], which the attribute cannot refer to.
-    #[serde(rename = "evaluation/score")]
-    evaluation: Option<LineValue>,
-}
-
-/// Progress and scores of a run.
+/// Progress, scores and speed of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MetricsSummary {
     /// Frames of the last row.
@@ -158,26 +161,48 @@ pub struct MetricsSummary {
     pub last_evaluation: Option<f64>,
     /// Highest evaluation score.
     pub best_evaluation: Option<f64>,
+    /// Frames per second, as last measured.
+    pub frames_per_second: Option<f64>,
 }
 
 impl MetricsSummary {
+    /// The metrics that [`add`](Self::add) reads.
+    pub const METRICS: &[&str] = &[EVALUATION_SCORE, SPEED];
+
     /// Summarises a metrics file, which need not exist. Skips invalid lines.
     pub fn of(path: &Path) -> Result<Self, FileError> {
+        Self::of_rows(MetricsTail::new(path, Some(Self::METRICS)))
+    }
+
+    /// Summarises the last rows of a metrics file, which need not exist; a whole one may have half a gigabyte.
+    pub fn of_last_rows(path: &Path) -> Result<Self, FileError> {
+        Self::of_rows(MetricsTail::from_end(path, Some(Self::METRICS), END))
+    }
+
+    fn of_rows(mut rows: MetricsTail) -> Result<Self, FileError> {
         let mut summary = Self::default();
-        let mut rows = match Rows::open(path) {
-            Ok(rows) => rows,
-            Err(error) if error.cause.kind() == ErrorKind::NotFound => return Ok(summary),
-            Err(error) => return Err(error),
-        };
-        while rows.next_line()? {
-            let Ok(Standing { frames, evaluation }) = serde_json::from_slice(&rows.text) else { continue };
-            summary.frames = frames;
-            if let Some(LineValue::Scalar(Some(score))) = evaluation {
-                summary.last_evaluation = Some(score);
-                summary.best_evaluation = Some(summary.best_evaluation.map_or(score, |best| best.max(score)));
-            }
-        }
+        rows.refresh(|row| match row {
+            None => summary = Self::default(),
+            Some(row) => summary.add(&row),
+        })?;
         Ok(summary)
+    }
+
+    /// Adds the next row.
+    pub fn add(&mut self, row: &Row) {
+        self.frames = row.frames;
+        let finite = |metric| row.get(metric).filter(|value| value.is_finite());
+        if let Some(score) = finite(EVALUATION_SCORE) {
+            self.last_evaluation = Some(score);
+            self.best_evaluation = Some(self.best_evaluation.map_or(score, |best| best.max(score)));
+        }
+        self.frames_per_second = finite(SPEED).or(self.frames_per_second);
+    }
+
+    /// Estimated seconds until `budget` frames are played, if the speed is known.
+    pub fn seconds_left(&self, budget: u64) -> Option<f64> {
+        let speed = self.frames_per_second.filter(|&speed| speed > 0.0)?;
+        Some(budget.saturating_sub(self.frames) as f64 / speed)
     }
 }
 
@@ -205,8 +230,34 @@ mod tests {
                     {\"frames\":14,\"evaluation/score\":null,\"nonfinite\":1}\n\
                     {\"frames\":15,\"evaluation/score\":[99]}\n{\"frames\":16,\"note\":\"text\"}\nrubbish\n";
         fs::write(&path, format!("{text}{{\"frames\":20,\"eval")).unwrap();
-        let summary = MetricsSummary::of(&path).unwrap();
-        assert_eq!(summary, MetricsSummary { frames: 16, last_evaluation: Some(19.5), best_evaluation: Some(20.0) });
+        let expected = MetricsSummary {
+            frames: 16,
+            last_evaluation: Some(19.5),
+            best_evaluation: Some(20.0),
+            frames_per_second: None,
+        };
+        assert_eq!(MetricsSummary::of(&path).unwrap(), expected);
+    }
+
+    #[test]
+    fn last_rows_have_the_newest_of_each_value() {
+        let scratch = tempdir().unwrap();
+        let path = scratch.path().join("metrics.jsonl");
+        assert_eq!(MetricsSummary::of_last_rows(&path).unwrap(), MetricsSummary::default());
+        let mut text: String = (0..20_000).map(|i| format!("{{\"frames\":{i},\"filler\":\"{i:>40}\"}}\n")).collect();
+        text += "{\"frames\":30000,\"evaluation/score\":1.5,\"speed/frames_per_second\":200}\n";
+        text += "{\"frames\":30040,\"speed/frames_per_second\":250.5}\n{\"frames\":9";
+        fs::write(&path, format!("{{\"frames\":0,\"evaluation/score\":7}}\n{text}")).unwrap();
+        let expected = MetricsSummary {
+            frames: 30_040,
+            last_evaluation: Some(1.5),
+            best_evaluation: Some(1.5),
+            frames_per_second: Some(250.5),
+        };
+        assert_eq!(MetricsSummary::of_last_rows(&path).unwrap(), expected);
+        assert_eq!(expected.seconds_left(55_090), Some(100.0));
+        let whole = MetricsSummary { best_evaluation: Some(7.0), ..expected };
+        assert_eq!(MetricsSummary::of(&path).unwrap(), whole);
     }
 
     #[test]

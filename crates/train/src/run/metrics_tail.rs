@@ -1,6 +1,6 @@
 //! Follows `metrics.jsonl` as it grows, without reading anything twice.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
@@ -26,6 +26,12 @@ impl MetricsTail {
     /// A reader at the beginning of a file, which need not exist, of all metrics or only of those `selected`.
     pub fn new(path: &Path, selected: Option<&'static [&'static str]>) -> Self {
         Self { path: path.to_path_buf(), selected, offset: 0, last_line: Vec::new() }
+    }
+
+    /// A reader of the last bytes of a file, in which the first line may be a part of one.
+    pub fn from_end(path: &Path, selected: Option<&'static [&'static str]>, bytes: u64) -> Self {
+        let length = fs::metadata(path).map_or(0, |file| file.len());
+        Self { offset: length.saturating_sub(bytes), ..Self::new(path, selected) }
     }
 
     /// Passes new rows to `each`, and `None` first if the file was rewritten and all rows come again: a run that
@@ -73,7 +79,6 @@ impl MetricsTail {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::io::Write;
 
     use super::*;

@@ -26,6 +26,6 @@ pub use durable::{FileError, write_private};
 pub use files::{RunDescription, RunFiles};
 pub use lock::{LockError, Owner, RunLock, host};
 pub use metrics::{MetricValue, MetricsError, MetricsRepair, MetricsWriter, Row};
-pub use metrics_reader::{EVALUATION_SCORE, MetricsSummary, Rows};
+pub use metrics_reader::{ACTOR_SCORE, EVALUATION_SCORE, MetricsSummary, Rows, SPEED};
 pub use metrics_tail::MetricsTail;
 pub use tensorboard::TensorBoardWriter;

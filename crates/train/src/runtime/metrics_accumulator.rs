@@ -13,7 +13,7 @@ use crate::roles::bandit::SharedBandit;
 use crate::roles::evaluation_rounds::{EvaluationReport, MeanScore};
 use crate::roles::learner_loop::LearnerUpdate;
 use crate::roles::messages::{EpisodeReport, NoveltySums, Position, Role};
-use crate::run::{EVALUATION_SCORE, Row};
+use crate::run::{ACTOR_SCORE, EVALUATION_SCORE, Row};
 use crate::runtime::events::Event;
 
 /// Actor episodes in the mean score.
@@ -249,7 +249,7 @@ impl MetricsAccumulator {
         self.updates.drain_into(&mut row);
         row.scalar("learner/updates", self.last_update as f64);
         if let (Some(score), Some(intrinsic)) = (self.actor_score(), self.intrinsic_return()) {
-            row.scalar("actor/score", score);
+            row.scalar(ACTOR_SCORE, score);
             row.scalar("actor/intrinsic_return", intrinsic);
             row.scalar("actor/episode_frames", mean(self.recent.iter().map(|report| report.frames as f64)));
             let sum =

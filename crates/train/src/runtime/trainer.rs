@@ -15,7 +15,7 @@ use crate::roles::evaluation_rounds::EvaluationReport;
 use crate::run::checkpoint::contents::{self, TrainingSnapshot};
 use crate::run::checkpoint::{Checkpoint, CheckpointError, SavedCheckpoint};
 use crate::run::stop::Stop;
-use crate::run::{MetricsWriter, Row, RunDirectory, TensorBoardWriter};
+use crate::run::{MetricsWriter, Row, RunDirectory, SPEED, TensorBoardWriter};
 use crate::runtime::assembly::Assembly;
 use crate::runtime::background_saves::BackgroundSaves;
 use crate::runtime::events::Event;
@@ -290,7 +290,7 @@ impl<'a> Trainer<'a> {
         if !self.config.run.lockstep {
             self.rates.measure(frames, self.metrics.last_update);
             row.scalar("speed/seconds", self.add_time());
-            row.scalar("speed/frames_per_second", self.rates.frames_per_second);
+            row.scalar(SPEED, self.rates.frames_per_second);
             row.scalar("speed/updates_per_second", self.rates.updates_per_second);
             row.scalar("replay/bytes_per_step", accounting.bytes_per_step());
             self.add_memory(&mut row, accounting.bytes());
