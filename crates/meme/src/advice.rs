@@ -13,7 +13,11 @@ use train::run::checkpoint::CheckpointError;
 use train::run::{DirectoryError, LockError};
 use train::runtime::resume::ResumeError;
 
-const START_OVER: &str = "`meme train --fresh` moves the run aside and starts over";
+macro_rules! start_over {
+    ($advice:literal) => {
+        concat!($advice, "`meme train --fresh` moves the run aside and starts over")
+    };
+}
 
 /// Returns the advice for the first error of the chain that has one.
 pub fn advice(error: &anyhow::Error) -> Option<&'static str> {
@@ -68,17 +72,12 @@ fn of_resuming(error: &ResumeError) -> Option<&'static str> {
 
 fn of_checkpoint(error: &CheckpointError) -> Option<&'static str> {
     match error {
-        CheckpointError::NoneUsable { best: true, .. } => {
-            Some("`--checkpoint best` plays it; `meme train --fresh` moves the run aside and starts over")
+        CheckpointError::NoneUsable { best: true, .. } => Some(start_over!("`--checkpoint best` plays it; ")),
+        CheckpointError::NoneUsable { best: false, .. } | CheckpointError::OldFormat { .. } => Some(start_over!("")),
+        CheckpointError::Gone { best: true, .. } => {
+            Some(start_over!("put them back, or play the best with `--checkpoint best`; "))
         }
-        CheckpointError::NoneUsable { best: false, .. } | CheckpointError::OldFormat { .. } => Some(START_OVER),
-        CheckpointError::Gone { best: true, .. } => Some(
-            "put them back, or play the best with `--checkpoint best`; `meme train --fresh` moves the run aside and \
-             starts over",
-        ),
-        CheckpointError::Gone { best: false, .. } => {
-            Some("put them back; `meme train --fresh` moves the run aside and starts over")
-        }
+        CheckpointError::Gone { best: false, .. } => Some(start_over!("put them back; ")),
         _ => None,
     }
 }

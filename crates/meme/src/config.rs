@@ -11,10 +11,10 @@ use train::config::{self, Config, ConfigError, ConfigProblem, Difference, Effect
 
 use crate::config_page::page;
 use crate::output;
-use crate::run_args::{RUNS, find_run, run_config};
+use crate::run_args::{RunsDir, find_run, run_config};
 
 /// Problems that are listed; the others are counted.
-const MOST_PROBLEMS: usize = 50;
+const MAX_PROBLEMS: usize = 50;
 
 /// Subcommands of `meme config`.
 #[derive(Subcommand)]
@@ -87,8 +87,8 @@ fn with_options(error: ConfigError) -> anyhow::Error {
 
 /// Lists the first problems and counts the rest.
 fn problem_lines(problems: &[ConfigProblem]) -> Vec<String> {
-    let mut lines: Vec<String> = problems.iter().take(MOST_PROBLEMS).map(problem_line).collect();
-    if let more @ 1.. = problems.len().saturating_sub(MOST_PROBLEMS) {
+    let mut lines: Vec<String> = problems.iter().take(MAX_PROBLEMS).map(problem_line).collect();
+    if let more @ 1.. = problems.len().saturating_sub(MAX_PROBLEMS) {
         lines.push(format!("and {more} more"));
     }
     lines
@@ -136,9 +136,8 @@ pub struct DiffArgs {
 /// Arguments of both.
 #[derive(Args)]
 struct OutputArgs {
-    /// Directory that contains the runs
-    #[arg(long, value_name = "DIR", default_value = RUNS)]
-    runs: PathBuf,
+    #[command(flatten)]
+    runs: RunsDir,
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
@@ -156,7 +155,7 @@ pub fn run(command: ConfigCommand) -> Result<ExitCode> {
 }
 
 fn show(args: &ShowArgs) -> Result<()> {
-    let sources = sources(&args.output.runs, args.name.as_deref(), &args.config)?;
+    let sources = sources(&args.output.runs.path, args.name.as_deref(), &args.config)?;
     let effective = load(&sources).map_err(|error| anyhow!("invalid config:\n{error}"))?;
     if !args.output.json {
         return output::print(&effective.to_toml(origin_text)?);
@@ -179,7 +178,7 @@ fn origins(effective: &EffectiveConfig) -> BTreeMap<&'static str, String> {
 }
 
 fn check(args: &ShowArgs) -> Result<ExitCode> {
-    let problems = match sources(&args.output.runs, args.name.as_deref(), &args.config)?.load() {
+    let problems = match sources(&args.output.runs.path, args.name.as_deref(), &args.config)?.load() {
         Ok(_) => Vec::new(),
         Err(error) if error.problems().is_empty() => return Err(error.into()),
         Err(error) => problem_lines(error.problems()),
@@ -201,11 +200,11 @@ fn check(args: &ShowArgs) -> Result<ExitCode> {
 }
 
 fn diff(args: &DiffArgs) -> Result<()> {
-    let left = find(&args.output.runs, Some(&args.left), &ConfigArgs::default())?;
+    let left = find(&args.output.runs.path, Some(&args.left), &ConfigArgs::default())?;
     // Options alone are a config of their own, if they name one.
     let names_other = args.config.preset.is_some() || args.config.config.is_some();
     let right = args.right.as_deref().or((!names_other).then_some(args.left.as_str()));
-    let differences = config::differences(&left, &find(&args.output.runs, right, &args.config)?)?;
+    let differences = config::differences(&left, &find(&args.output.runs.path, right, &args.config)?)?;
     if args.output.json { output::print_json(&differences) } else { output::print(&rendered(&differences)) }
 }
 
@@ -316,7 +315,7 @@ mod tests {
         assert_eq!(found(path).unwrap(), tiny);
         let show = |run: &str| {
             let (name, runs) = (Some(run.to_owned()), directory.path().to_path_buf());
-            let output = OutputArgs { runs, json: false };
+            let output = OutputArgs { runs: RunsDir { path: runs }, json: false };
             show(&ShowArgs { name, config: ConfigArgs::default(), output })
         };
         show("first").unwrap();

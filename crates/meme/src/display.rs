@@ -2,15 +2,17 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use train::run::{ACTOR_SCORE, EVALUATION_SCORE};
 use train::runtime::status::RunStatus;
 use train::runtime::trainer::ProgressDisplay;
 
 use crate::console::{self, ProgressLine};
+use crate::locked::locked;
 use crate::panel::{self, Panel};
 use crate::plot::{Curves, checks};
 
@@ -80,7 +82,7 @@ impl HealthThread {
                 let start = Instant::now();
                 // A run at its beginning has no metrics.
                 if let Ok(health) = Health::of(&runs, &name) {
-                    *shared.lock().unwrap_or_else(PoisonError::into_inner) = health;
+                    *locked(&shared) = health;
                 }
                 // At most a fiftieth of the time, however long the run.
                 pause = LOOK.max(start.elapsed() * 50);
@@ -95,9 +97,9 @@ impl Health {
     fn of(runs: &Path, name: &str) -> anyhow::Result<Self> {
         let curves = Curves::read(runs, name, None)?;
         let score = |metric| curves.scalar(metric).into_iter().map(|(_, score)| score).collect::<Vec<_>>();
-        let mut curve = score("evaluation/score");
+        let mut curve = score(EVALUATION_SCORE);
         if curve.is_empty() {
-            curve = score("actor/score");
+            curve = score(ACTOR_SCORE);
         }
         let warnings = checks(&curves).into_iter().map(|check| format!("{}: {}", check.metric, check.sentence));
         Ok(Self { curve, warnings: warnings.collect() })
@@ -111,12 +113,12 @@ impl TrainDisplay {
         Self { progress, name: name.to_owned(), health }
     }
 
-    fn progress(&self) -> std::sync::MutexGuard<'_, ProgressLine> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    fn progress(&self) -> MutexGuard<'_, ProgressLine> {
+        locked(&self.progress)
     }
 
     fn panel(&self, status: &RunStatus, width: u16) -> Vec<String> {
-        let health = self.health.as_ref().map(|thread| thread.seen.lock().unwrap_or_else(PoisonError::into_inner));
+        let health = self.health.as_ref().map(|thread| locked(&thread.seen));
         let health = health.map(|health| health.clone()).unwrap_or_default();
         let panel = Panel { name: &self.name, status, curve: &health.curve, warnings: &health.warnings };
         panel::lines(&panel.draw(width), std::env::var_os("NO_COLOR").is_none())

@@ -1,7 +1,7 @@
 //! `meme eval`: the score of a run, with everything that the number depends on.
 
 use agent::learner::ParameterSource;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use train::config::{ActionSet, Config};
@@ -9,12 +9,10 @@ use train::number_format::{fixed, rounded};
 use train::roles::evaluation::{Evaluation, EvaluationOptions, FIRST_INDEX};
 
 use crate::console::ProgressLine;
-use crate::options;
+use crate::options::{self, StickyArg};
 use crate::output::{self, grouped, plural};
-use crate::run_args::{OpenedRun, RunArgs};
-
-/// Probability of a repeated action with `--sticky`.
-const STICKY: f64 = 0.25;
+use crate::report::statistics::mean_and_deviation;
+use crate::run_args::{PlayedRun, RunArgs};
 
 /// Arguments of `meme eval`.
 #[derive(Args)]
@@ -27,9 +25,8 @@ pub struct EvalArgs {
     /// Parameters to play with
     #[arg(long, value_enum, default_value_t = ParameterChoice::Ema)]
     parameters: ParameterChoice,
-    /// Use sticky actions: repeat the previous action with probability 0.25 at each frame of an Atari game
-    #[arg(long)]
-    sticky: bool,
+    #[command(flatten)]
+    sticky: StickyArg,
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
@@ -141,13 +138,10 @@ impl AtariRules {
 /// Plays the episodes and prints the scores.
 pub fn run(args: &EvalArgs) -> Result<()> {
     let mut run = args.run.open()?;
-    if args.sticky {
-        if run.task.environment.game().is_none() {
-            bail!("--sticky applies to Atari games only, not to {}", run.task.environment);
-        }
-        run.config.env.sticky_probability = STICKY;
+    if let Some(probability) = args.sticky.probability(&run.task.environment)? {
+        run.config.env.sticky_probability = probability;
     }
-    let OpenedRun { task, config, checkpoint, seed, .. } = &run;
+    let PlayedRun { task, config, checkpoint, seed, .. } = &run;
     let parameters = match args.parameters {
         ParameterChoice::Ema => ParameterSource::Averaged,
         ParameterChoice::Online => ParameterSource::Online,
@@ -172,9 +166,9 @@ fn play(evaluation: &mut Evaluation, episodes: u32) -> Result<()> {
     Ok(())
 }
 
-fn report(run: &OpenedRun, evaluation: &Evaluation, args: &EvalArgs) -> EvalReport {
+fn report(run: &PlayedRun, evaluation: &Evaluation, args: &EvalArgs) -> EvalReport {
     let scores: Vec<f64> = evaluation.episodes().map(|episode| rounded(episode.score)).collect();
-    let (mean, std) = mean_and_std(&scores);
+    let (mean, std) = mean_and_deviation(&scores);
     let (mean, std) = (rounded(mean), std.map(rounded));
     let game = run.task.environment.game();
     EvalReport {
@@ -205,13 +199,6 @@ fn report(run: &OpenedRun, evaluation: &Evaluation, args: &EvalArgs) -> EvalRepo
             atari: game.map(|_| AtariRules::new(&run.config)),
         },
     }
-}
-
-fn mean_and_std(scores: &[f64]) -> (f64, Option<f64>) {
-    let count = scores.len() as f64;
-    let mean = scores.iter().sum::<f64>() / count;
-    let squares: f64 = scores.iter().map(|score| (score - mean).powi(2)).sum();
-    (mean, (scores.len() > 1).then(|| (squares / (count - 1.0)).sqrt()))
 }
 
 fn text(report: &EvalReport) -> String {
@@ -277,13 +264,6 @@ mod tests {
         assert_eq!(counted(16, 8), "the first 2 episodes of each count");
         assert_eq!(counted(17, 8), "the first 2 episodes of each and one more of the first count");
         assert_eq!(counted(10, 8), "the first episode of each and one more of the first 2 count");
-    }
-
-    #[test]
-    fn mean_and_std_by_hand() {
-        assert_eq!(mean_and_std(&[3.0]), (3.0, None));
-        assert_eq!(mean_and_std(&[1.0, 3.0]), (2.0, Some(2f64.sqrt())));
-        assert_eq!(mean_and_std(&[2.0, 4.0, 4.0, 6.0]), (4.0, Some((8.0f64 / 3.0).sqrt())));
     }
 
     #[test]

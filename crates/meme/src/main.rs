@@ -15,6 +15,7 @@ mod eval;
 mod games;
 mod install;
 mod listen;
+mod locked;
 mod openmp;
 mod options;
 mod output;

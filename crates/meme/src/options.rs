@@ -1,9 +1,11 @@
-//! Parsers for option values, and the message about an invalid one.
+//! Options of several commands, parsers for their values, and the message about an invalid one.
 
 use std::error::Error;
 
+use anyhow::bail;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Arg, Command};
+use clap::{Arg, Args, Command};
+use envs::EnvId;
 use train::config::{Kind, fields};
 use train::number_format::parse_integer;
 
@@ -27,6 +29,41 @@ pub fn field(path: &str) -> impl Fn(&str) -> Result<u64, String> + Clone {
         Some(Kind::Integer(low, high)) => integer(low, high),
         _ => integer(0, i64::MAX),
     }
+}
+
+/// Help of every argument ENVIRONMENT.
+pub fn environment_help() -> String {
+    format!("A game (`meme games` lists them), a task ({}) or gym:ENV_ID", envs::task_names())
+}
+
+/// Probability of a repeated action with `--sticky`.
+const STICKY: f64 = 0.25;
+
+/// The option `--sticky`.
+#[derive(Args)]
+pub struct StickyArg {
+    #[arg(long, help = format!(
+        "Use sticky actions: repeat the previous action with probability {STICKY} at each frame of an Atari game"
+    ))]
+    pub sticky: bool,
+}
+
+impl StickyArg {
+    /// Returns the probability of a repeated action if sticky actions are requested; only Atari games have them.
+    pub fn probability(&self, environment: &EnvId) -> anyhow::Result<Option<f64>> {
+        if self.sticky {
+            check_atari("--sticky", environment)?;
+        }
+        Ok(self.sticky.then_some(STICKY))
+    }
+}
+
+/// Rejects an option that applies to Atari games only.
+pub fn check_atari(option: &str, environment: &EnvId) -> anyhow::Result<()> {
+    if environment.game().is_none() {
+        bail!("{option} applies to Atari games only, not to {environment}");
+    }
+    Ok(())
 }
 
 /// Makes clap take `-1` after an option as its value, not as an unknown option.

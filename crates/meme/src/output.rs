@@ -70,6 +70,11 @@ pub fn grouped(number: u64) -> String {
     groups.join(" ")
 }
 
+/// Returns ` and 3 more` if there are three, and nothing if there are none.
+pub fn and_more(count: usize) -> String {
+    if count == 0 { String::new() } else { format!(" and {count} more") }
+}
+
 /// Returns `s` unless there is exactly one, for `1 row` and `2 rows`.
 pub fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }

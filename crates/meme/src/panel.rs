@@ -14,8 +14,8 @@ use crate::output::grouped;
 pub const NARROWEST: u16 = 50;
 /// Wider ones leave the rest empty, so that few windows ever become narrower than a line.
 const WIDEST: u16 = 90;
-/// Warnings that are shown.
-const MOST_WARNINGS: usize = 2;
+/// Maximum number of warnings that are shown.
+const MAX_WARNINGS: usize = 2;
 /// Columns of the labels.
 const LABELS: u16 = 12;
 
@@ -32,7 +32,7 @@ pub struct Panel<'a> {
 impl Panel<'_> {
     /// Draws the panel for a terminal of this width.
     pub fn draw(&self, width: u16) -> Buffer {
-        let warnings = self.warnings.len().min(MOST_WARNINGS) as u16;
+        let warnings = self.warnings.len().min(MAX_WARNINGS) as u16;
         let area = Rect::new(0, 0, width.min(WIDEST), 6 + warnings);
         let mut buffer = Buffer::empty(area);
         let rows = Layout::vertical(vec![Constraint::Length(1); usize::from(area.height)]).split(area);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use envs::{Ending, EnvId, Environments, EpisodeEnd};
 use rand::{RngExt, SeedableRng};
@@ -12,15 +12,16 @@ use serde::Serialize;
 use train::number_format::{fixed, rounded};
 
 use crate::console::ProgressLine;
+use crate::install;
+use crate::options::{self, StickyArg};
 use crate::output::{self, grouped, plural};
 use crate::video::VideoWriter;
 use crate::video::pictures::Pictures;
-use crate::{install, options};
 
 /// Arguments of `meme play`.
 #[derive(Args)]
 pub struct PlayArgs {
-    /// A game (`meme games` lists them), a task (catch, memory, deep_sea, key_door) or gym:ENV_ID
+    #[arg(help = options::environment_help())]
     environment: String,
     /// Policy that chooses the actions
     #[arg(long, value_enum, default_value_t = SimplePolicy::Random)]
@@ -28,9 +29,8 @@ pub struct PlayArgs {
     /// Number of episodes
     #[arg(long, default_value_t = 1, value_parser = options::count::<u64>())]
     episodes: u64,
-    /// Use sticky actions: repeat the previous action with probability 0.25 at each frame of an Atari game
-    #[arg(long)]
-    sticky: bool,
+    #[command(flatten)]
+    sticky: StickyArg,
     /// Use only the actions that have an effect in this game, instead of all 18
     #[arg(long)]
     minimal_actions: bool,
@@ -88,10 +88,13 @@ impl From<EpisodeEnd> for PlayedEpisode {
 /// Plays, and prints the score of each episode and a summary.
 pub fn run(args: &PlayArgs) -> Result<()> {
     let environment: EnvId = args.environment.parse()?;
-    check_atari_options(args, &environment)?;
+    let sticky = args.sticky.probability(&environment)?;
+    if args.minimal_actions {
+        options::check_atari("--minimal-actions", &environment)?;
+    }
     let mut config = install::worker_config(environment.clone())?;
     config.seed = args.seed;
-    config.ale.sticky = if args.sticky { 0.25 } else { 0.0 };
+    config.ale.sticky = sticky.unwrap_or(0.0);
     config.ale.full_actions = !args.minimal_actions;
     config.render = args.video.is_some();
     let mut set = envs::make(&config)?;
@@ -110,7 +113,7 @@ pub fn run(args: &PlayArgs) -> Result<()> {
         environment: environment.to_string(),
         policy: args.policy,
         seed: args.seed,
-        sticky: args.sticky,
+        sticky: sticky.is_some(),
         actions: spec.actions(),
         mean_score: rounded(episodes.iter().map(|episode| episode.score).sum::<f64>() / episodes.len() as f64),
         episodes,
@@ -120,16 +123,6 @@ pub fn run(args: &PlayArgs) -> Result<()> {
         human_score: game.map(|game| game.human),
     };
     output::print_report(args.json, &report, |report| summary(report, args))
-}
-
-/// Rejects options that apply to Atari games only.
-fn check_atari_options(args: &PlayArgs, environment: &EnvId) -> Result<()> {
-    for (option, given) in [("--sticky", args.sticky), ("--minimal-actions", args.minimal_actions)] {
-        if given && environment.game().is_none() {
-            bail!("{option} applies to Atari games only, not to {environment}");
-        }
-    }
-    Ok(())
 }
 
 /// The video of the first environment of a set.

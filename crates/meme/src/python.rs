@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use train::run::checkpoint::CheckpointSelector;
 
-use crate::run_args::{RUN_HELP, RUNS, find_run};
+use crate::run_args::{RUN_HELP, RunsDir, find_run};
 use crate::{install, options};
 
 /// Arguments of `meme export`.
@@ -32,9 +32,8 @@ pub struct ExportArgs {
     /// File to write [default: RUN with the format's ending]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Directory that contains the runs
-    #[arg(long, value_name = "DIR", default_value = RUNS)]
-    runs: PathBuf,
+    #[command(flatten)]
+    runs: RunsDir,
 }
 
 /// Format of an exported agent.
@@ -65,9 +64,8 @@ pub struct TrackArgs {
     /// Write to this machine's disk only; the tracker's own command sends it later
     #[arg(long)]
     offline: bool,
-    /// Directory that contains the runs
-    #[arg(long, value_name = "DIR", default_value = RUNS)]
-    runs: PathBuf,
+    #[command(flatten)]
+    runs: RunsDir,
 }
 
 /// A tracker of experiments.
@@ -81,7 +79,7 @@ enum Tracker {
 
 /// Exports a run's agent.
 pub fn export(args: &ExportArgs) -> Result<ExitCode> {
-    let run = find_run(&args.runs, &args.run)?;
+    let run = find_run(&args.runs.path, &args.run)?;
     let mut arguments: Vec<OsString> = vec!["export".into(), run.path.into()];
     arguments.extend(["--format".into(), name(args.format)]);
     arguments.extend(["--checkpoint".into(), args.checkpoint.to_string().into()]);
@@ -97,7 +95,7 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode> {
 
 /// Sends a run's metrics to a tracker.
 pub fn track(args: &TrackArgs) -> Result<ExitCode> {
-    let run = find_run(&args.runs, &args.run)?;
+    let run = find_run(&args.runs.path, &args.run)?;
     let mut arguments: Vec<OsString> = vec!["track".into(), run.path.into()];
     arguments.extend(["--to".into(), name(args.to), "--project".into(), args.project.clone().into()]);
     arguments.extend(args.follow.then(|| "--follow".into()));

@@ -15,7 +15,7 @@ use train::roles::demonstration::{Demonstration, DemonstrationStep};
 use crate::console::ProgressLine;
 use crate::options;
 use crate::output::{self, grouped};
-use crate::run_args::{OpenedRun, RunArgs};
+use crate::run_args::{PlayedRun, RunArgs};
 use crate::step_table::StepTable;
 use crate::video::pictures::Pictures;
 use crate::video::scene::{Scene, SceneStep};
@@ -66,7 +66,7 @@ struct RecordReport {
 /// Plays the episodes and writes the video.
 pub fn run(args: &RecordArgs) -> Result<()> {
     let run = args.run.open()?;
-    let OpenedRun { task, config, checkpoint, seed, .. } = &run;
+    let PlayedRun { task, config, checkpoint, seed, .. } = &run;
     let mut play = run.context(Demonstration::new(task, config, checkpoint, *seed))?;
     let spec = play.spec.clone();
     let pictures = Pictures::new(&spec, config.env.frame_stack, || Ok(play.render(false)?))?;
@@ -99,7 +99,7 @@ pub fn run(args: &RecordArgs) -> Result<()> {
 }
 
 /// Default path of a video; its name contains all that the first episode depends on.
-fn default_video(run: &OpenedRun) -> Result<PathBuf> {
+fn default_video(run: &PlayedRun) -> Result<PathBuf> {
     let directory = run.files.videos_directory();
     fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     Ok(directory.join(format!("{:012}-seed-{}.gif", run.checkpoint.frames(), run.seed)))

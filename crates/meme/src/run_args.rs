@@ -15,6 +15,14 @@ use crate::{console, install, options};
 /// Default directory of runs.
 pub const RUNS: &str = "runs";
 
+/// The option `--runs`.
+#[derive(Args)]
+pub struct RunsDir {
+    /// Directory that contains the runs
+    #[arg(id = "runs_dir", long = "runs", value_name = "DIR", default_value = RUNS)]
+    pub path: PathBuf,
+}
+
 /// Help of every argument RUN.
 pub const RUN_HELP: &str = "A run's name (`meme runs` lists them) or its directory; it may still be training";
 
@@ -88,13 +96,12 @@ pub struct RunArgs {
     /// Random seed; the same seed plays the same episodes [default: the run's]
     #[arg(long, value_parser = options::field("run.seed"))]
     seed: Option<u64>,
-    /// Directory that contains the runs
-    #[arg(long, value_name = "DIR", default_value = RUNS)]
-    runs: PathBuf,
+    #[command(flatten)]
+    runs: RunsDir,
 }
 
 /// A run that is played, not trained.
-pub struct OpenedRun {
+pub struct PlayedRun {
     pub files: RunFiles,
     pub task: Task,
     pub config: Config,
@@ -105,8 +112,8 @@ pub struct OpenedRun {
 
 impl RunArgs {
     /// Opens the run without disturbing a process that trains it.
-    pub fn open(&self) -> Result<OpenedRun> {
-        let files = find_run(&self.runs, &self.run)?;
+    pub fn open(&self) -> Result<PlayedRun> {
+        let files = find_run(&self.runs.path, &self.run)?;
         let environment: EnvId = files.description()?.task.parse()?;
         let mut config = run_config(&files)?;
         if config.run.device == Device::Cuda {
@@ -116,11 +123,11 @@ impl RunArgs {
         set_threads(&config)?;
         let checkpoint = self.checkpoint.open(&files, &mut |message| console::warn(message))?;
         let seed = self.seed.unwrap_or(config.run.seed);
-        Ok(OpenedRun { files, task: install::task(environment)?, config, checkpoint, seed })
+        Ok(PlayedRun { files, task: install::task(environment)?, config, checkpoint, seed })
     }
 }
 
-impl OpenedRun {
+impl PlayedRun {
     /// Adds the checkpoint's path to an error.
     pub fn context<T>(&self, result: train::Result<T>) -> Result<T> {
         result.with_context(|| format!("cannot play {}", self.checkpoint.path.display()))

@@ -1,6 +1,6 @@
 //! `meme runs`: all runs with their progress and scores.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 use clap::Args;
@@ -12,14 +12,13 @@ use train::run::{MetricsSummary, RunFiles, clock};
 use crate::console;
 use crate::output::{self, Column};
 use crate::preset::FIRST_RUN;
-use crate::run_args::{RUNS, run_config};
+use crate::run_args::{RUNS, RunsDir, run_config};
 
 /// Arguments of `meme runs`.
 #[derive(Args)]
 pub struct RunsArgs {
-    /// Directory that contains the runs
-    #[arg(long, value_name = "DIR", default_value = RUNS)]
-    runs: PathBuf,
+    #[command(flatten)]
+    runs: RunsDir,
     /// Print one JSON document instead of a table
     #[arg(long)]
     json: bool,
@@ -60,6 +59,16 @@ pub enum RunState {
 }
 
 impl RunState {
+    /// How far a run is after `frames` of its budget.
+    pub fn of(run: &RunFiles, is_running: bool, frames: u64, budget: impl FnOnce() -> Option<u64>) -> Result<Self> {
+        Ok(match is_running {
+            true => Self::Running,
+            false if !contents::end_is_saved(run, frames)? => Self::CutOff,
+            false if budget().is_some_and(|budget| frames >= budget) => Self::Finished,
+            false => Self::Stopped,
+        })
+    }
+
     fn text(self) -> &'static str {
         match self {
             Self::Running => "running",
@@ -72,7 +81,7 @@ impl RunState {
 
 /// Prints the runs. Skips those that cannot be read, with a warning.
 pub fn run(args: &RunsArgs) -> Result<()> {
-    let runs = RunFiles::all(&args.runs)?;
+    let runs = RunFiles::all(&args.runs.path)?;
     let mut reports = Vec::new();
     for run in &runs {
         match report(run) {
@@ -83,7 +92,7 @@ pub fn run(args: &RunsArgs) -> Result<()> {
     if args.json {
         output::print_json(&reports)
     } else if runs.is_empty() {
-        output::print(&none(&args.runs))
+        output::print(&none(&args.runs.path))
     } else {
         output::print(&table(&reports))
     }
@@ -103,6 +112,8 @@ fn report(run: &RunFiles) -> Result<RunSummary> {
 pub fn summary(run: &RunFiles, metrics: &MetricsSummary) -> Result<RunSummary> {
     let description = run.description()?;
     let owner = run.owner();
+    // Commands that need the config report it if it is damaged.
+    let budget = || run_config(run).ok().map(|config| config.run.frames);
     Ok(RunSummary {
         name: run.name().to_owned(),
         task: description.task,
@@ -113,15 +124,7 @@ pub fn summary(run: &RunFiles, metrics: &MetricsSummary) -> Result<RunSummary> {
         last_evaluation: metrics.last_evaluation.map(rounded),
         best_evaluation: metrics.best_evaluation.map(rounded),
         checkpoints: Checkpoints::in_directory(&run.checkpoints_directory()).list()?,
-        state: match owner {
-            Some(_) => RunState::Running,
-            None if contents::end_is_saved(run, metrics.frames)? => {
-                // Commands that need the config report it if it is damaged.
-                let is_finished = run_config(run).is_ok_and(|config| metrics.frames >= config.run.frames);
-                if is_finished { RunState::Finished } else { RunState::Stopped }
-            }
-            None => RunState::CutOff,
-        },
+        state: RunState::of(run, owner.is_some(), metrics.frames, budget)?,
         pid: owner.map(|owner| owner.pid),
         created_unix: description.created_unix,
         // The clock may have been set back.
@@ -188,7 +191,7 @@ mod tests {
         fs::write(files.description_file(), "{").unwrap();
         let error = report(&files).unwrap_err().to_string();
         assert!(error.contains("run.json is damaged"), "{error}");
-        run(&RunsArgs { runs: root.to_owned(), json: false }).unwrap();
+        run(&RunsArgs { runs: RunsDir { path: root.to_owned() }, json: false }).unwrap();
     }
 
     #[test]

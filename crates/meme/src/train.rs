@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -28,15 +28,15 @@ use crate::config::{self, ConfigArgs};
 use crate::console::{self, ProgressLine};
 use crate::display::{DisplayArgs, TrainDisplay};
 use crate::listen::ListenArgs;
+use crate::locked::locked;
 use crate::preset::{DefaultPreset, default_preset, preset_warning};
-use crate::run_args::{RUNS, find_run, run_config, set_threads};
+use crate::run_args::{RUNS, RunsDir, find_run, run_config, set_threads};
 use crate::{install, options, output, run_log, watch};
 
 /// Arguments of `meme train`.
 #[derive(Args)]
 pub struct TrainArgs {
-    /// A game (`meme games` lists them), a task (catch, memory, deep_sea, key_door) or gym:ENV_ID
-    #[arg(required_unless_present = "resume", conflicts_with = "resume")]
+    #[arg(help = options::environment_help(), required_unless_present = "resume", conflicts_with = "resume")]
     environment: Option<String>,
     #[command(flatten)]
     config: ConfigArgs,
@@ -64,9 +64,8 @@ pub struct TrainArgs {
     /// Take the other run's replay too
     #[arg(long, requires = "from")]
     with_replay: bool,
-    /// Directory that contains the runs
-    #[arg(long, value_name = "DIR", default_value = RUNS)]
-    runs: PathBuf,
+    #[command(flatten)]
+    runs: RunsDir,
     #[command(flatten)]
     display: DisplayArgs,
     /// Print one JSON document at the end
@@ -119,7 +118,7 @@ impl TrainArgs {
         sources.set.extend(self.frames.map(|frames| format!("run.frames={frames}")));
         sources.set.extend(self.seed.map(|seed| format!("run.seed={seed}")));
         let plan = match &self.resume {
-            Some(run) => plan_of(find_run(&self.runs, run)?, &sources)?,
+            Some(run) => plan_of(find_run(&self.runs.path, run)?, &sources)?,
             None => self.new_or_known(sources)?,
         };
         envs::check_ram(&plan.task.environment, &plan.config.env.ram)?;
@@ -139,7 +138,7 @@ impl TrainArgs {
     /// requested, which a message will refuse.
     fn new_or_known(&self, mut sources: Sources) -> Result<TrainPlan> {
         let environment: EnvId = self.environment.as_deref().unwrap_or_default().parse()?;
-        let find = |name: &str| RunFiles::find(&self.runs, name).ok().filter(|_| !self.fresh);
+        let find = |name: &str| RunFiles::find(&self.runs.path, name).ok().filter(|_| !self.fresh);
         let is_kept = |run: &RunFiles| match self.config.preset_name() {
             Some(preset) => run.description().is_ok_and(|known| known.preset == preset),
             None => true,
@@ -162,13 +161,13 @@ impl TrainArgs {
             let below = file.map_or(String::new(), |file| format!(" below {}", file.display()));
             console::message(format_args!("using preset {name}{below} ({purpose})"));
         }
-        Ok(TrainPlan { runs: self.runs.clone(), name, preset, config, task: install::task(environment)? })
+        Ok(TrainPlan { runs: self.runs.path.clone(), name, preset, config, task: install::task(environment)? })
     }
 
     /// Opens the checkpoint whose weights a new run starts from.
     fn starting_weights(&self) -> Result<StartingPoint> {
         let Some(RunCheckpoint { run, checkpoint }) = &self.from else { return Ok(StartingPoint::Nothing) };
-        let files = find_run(&self.runs, run)?;
+        let files = find_run(&self.runs.path, run)?;
         let warn = &mut |message: &str| console::warn(message);
         let with_replay = self.with_replay;
         if with_replay && *checkpoint == CheckpointSelector::Best {
@@ -356,10 +355,6 @@ fn announce_stop(stop: &Stop, progress: &Arc<Mutex<ProgressLine>>) -> Result<Joi
     };
     let thread = thread::Builder::new().name("stopping".to_owned()).spawn(announce);
     thread.context("cannot start the thread that announces a stop")
-}
-
-fn locked(progress: &Mutex<ProgressLine>) -> MutexGuard<'_, ProgressLine> {
-    progress.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[derive(Serialize)]

@@ -1,6 +1,6 @@
 //! `meme bench system`: complete training in an environment, and where each role's time goes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use train::runtime::usage::ResourceUsage;
 use super::{BenchDevice, text};
 use crate::config::ConfigArgs;
 use crate::console::{self, ProgressLine};
+use crate::locked::locked;
 use crate::output::grouped;
 use crate::preset::preset_warning;
 use crate::run_args::set_threads;
@@ -186,7 +187,7 @@ fn watch_memory(gpu: bool) -> Result<Arc<Mutex<MemoryPeaks>>> {
             let Some(memory) = watched.upgrade() else { return };
             // A failed reading is skipped.
             if let Ok(usage) = ResourceUsage::now(gpu && reading % READINGS_PER_GPU_READING == 0) {
-                memory.lock().unwrap_or_else(PoisonError::into_inner).add(usage);
+                locked(&memory).add(usage);
             }
             drop(memory);
             thread::sleep(MEMORY_INTERVAL);
@@ -238,7 +239,7 @@ impl ProgressDisplay for SystemBench {
             Some(last) => last.at.elapsed() >= PERIOD,
         };
         if (is_due || is_done) && !self.stop.is_requested() {
-            let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut memory = locked(&self.memory);
             if self.readings.is_empty() {
                 memory.most = memory.last;
             }
@@ -270,7 +271,7 @@ impl ProgressDisplay for SystemBench {
 
 impl SystemBench {
     fn report(&self, args: &SystemArgs, preset: String, config: &Config, on_gpu: bool) -> Result<SystemReport> {
-        let most = self.memory.lock().unwrap_or_else(PoisonError::into_inner).most;
+        let most = locked(&self.memory).most;
         let ([first, .., last], Some(memory)) = (&self.readings[..], MemoryReport::new(self.memory_readings(), most))
         else {
             bail!("stopped before anything was measured");

@@ -5,8 +5,8 @@ use serde_json::{Map, Value};
 
 use crate::output::{self, grouped};
 
-/// Longest table; longer ones, such as memory over hours, are left to JSON.
-const MOST_ROWS: usize = 30;
+/// Maximum number of rows of a table; longer ones, such as memory over hours, are left to JSON.
+const MAX_ROWS: usize = 30;
 
 /// Prints the measurement as JSON, or as text under a title.
 pub fn print(json: bool, title: &str, report: &impl Serialize) -> anyhow::Result<()> {
@@ -26,7 +26,7 @@ fn text(report: &Value) -> String {
     let mut sections = vec![output::table(&lines, &[0, 1])];
     for alike in parts.chunk_by(|(_, one), (_, other)| one.is_object() && keys(one) == keys(other)) {
         match alike {
-            [(name, Value::Array(records))] if records.len() > MOST_ROWS => {
+            [(name, Value::Array(records))] if records.len() > MAX_ROWS => {
                 sections.push(format!("{}: {} rows, with --json\n", words(name), records.len()));
             }
             [(name, part)] => sections.push(format!("{}\n{}", words(name), text(part))),
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn long_tables_are_left_to_json() {
-        let readings = vec![json!({ "seconds": 1 }); MOST_ROWS + 1];
+        let readings = vec![json!({ "seconds": 1 }); MAX_ROWS + 1];
         assert_eq!(text(&json!({ "readings": readings })), "readings: 31 rows, with --json\n");
     }
 

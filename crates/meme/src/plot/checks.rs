@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::curves::Curves;
 use crate::chart::Points;
+use train::run::{ACTOR_SCORE, EVALUATION_SCORE};
 
 /// A warning about one metric.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -231,7 +232,7 @@ fn flat(curves: &Curves, warnings: &mut Warnings) {
 
 fn scores(curves: &Curves, warnings: &mut Warnings) {
     let best = |part: &[(f64, f64)]| part.iter().map(|(_, value)| *value).fold(f64::NEG_INFINITY, f64::max);
-    for (metric, role) in [("evaluation/score", "evaluator"), ("actor/score", "actor")] {
+    for (metric, role) in [(EVALUATION_SCORE, "evaluator"), (ACTOR_SCORE, "actor")] {
         let points = curves.scalar(metric);
         let (first, second) = points.split_at(points.len() / 2);
         if let (Some(game), Some(score)) = (curves.game(), recent(&points))

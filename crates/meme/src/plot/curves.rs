@@ -13,6 +13,7 @@ use train::run::{MetricValue, MetricsError, Row, Rows, RunFiles};
 
 use crate::chart::{Mark, Points};
 use crate::console;
+use crate::output::and_more;
 use crate::run_args::{find_run, run_config};
 use crate::settings::{Settings, short_path};
 
@@ -133,7 +134,7 @@ fn change_marks(history: &[HistoryEntry]) -> Vec<Mark> {
         if let [first, others @ ..] = &changes[..]
             && frames > 0
         {
-            let more = if others.is_empty() { String::new() } else { format!(" and {} more", others.len()) };
+            let more = and_more(others.len());
             let [before, now] = [&first.before, &first.now].map(written);
             let label = format!("{} {before} → {now}{more}", short_path(&first.field));
             marks.push(Mark { x: frames as f64, label });
@@ -157,10 +158,7 @@ fn rows(file: &Path) -> Result<Vec<Row>> {
         if rows.is_empty() {
             bail!("{first}");
         }
-        let more = match malformed.len() - 1 {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
+        let more = and_more(malformed.len() - 1);
         console::warn(format_args!("{first}; skipped this line{more}"));
     }
     check_single_run(file, &rows)?;

@@ -22,7 +22,8 @@ use self::page::Page;
 use crate::chart::svg::to_png;
 use crate::output::{self, grouped, plural};
 use crate::partial_file::PartialFile;
-use crate::run_args::RUNS;
+use crate::run_args::RunsDir;
+use train::run::EVALUATION_SCORE;
 
 /// Arguments of `meme plot`.
 #[derive(Args)]
@@ -42,9 +43,8 @@ pub struct PlotArgs {
     /// Game of a metrics file without its run, to show human and random scores
     #[arg(long)]
     game: Option<String>,
-    /// Directory that contains the runs
-    #[arg(long = "runs", value_name = "DIR", default_value = RUNS)]
-    root: PathBuf,
+    #[command(flatten)]
+    root: RunsDir,
     /// Print one JSON document instead of text
     #[arg(long)]
     json: bool,
@@ -85,7 +85,7 @@ fn reference_game(name: &str) -> Result<EnvId> {
 
 fn plot(args: &PlotArgs) -> Result<PlotReport> {
     let game = args.game.as_deref().map(reference_game).transpose()?;
-    let read = |run: &String| Curves::read(&args.root, run, game.as_ref());
+    let read = |run: &String| Curves::read(&args.root.path, run, game.as_ref());
     let runs = args.runs.iter().map(read).collect::<Result<Vec<_>>>()?;
     let found: Vec<Vec<Check>> = runs.iter().map(checks).collect();
     let page = match (&runs[..], args.group.as_deref()) {
@@ -102,7 +102,7 @@ fn plot(args: &PlotArgs) -> Result<PlotReport> {
         task: run.task.clone(),
         frames: run.frames(),
         rows: run.rows().len(),
-        last_evaluation: run.scalar("evaluation/score").last().map(|(_, score)| rounded(*score)),
+        last_evaluation: run.scalar(EVALUATION_SCORE).last().map(|(_, score)| rounded(*score)),
         judged: run.rows().len() >= ENOUGH,
         checks,
     };
@@ -185,7 +185,7 @@ mod tests {
             out: Some(out.to_path_buf()),
             group: None,
             game: game.map(str::to_owned),
-            root: PathBuf::from("nowhere"),
+            root: RunsDir { path: PathBuf::from("nowhere") },
             json: false,
         }
     }
@@ -253,7 +253,7 @@ mod tests {
         let out = root.join("x.svg");
         let runs: Vec<&Path> = runs.iter().map(Path::new).collect();
         let group = group.map(str::to_owned);
-        plot(&PlotArgs { root: root.to_path_buf(), group, ..args(&runs, &out, None) })?;
+        plot(&PlotArgs { root: RunsDir { path: root.to_path_buf() }, group, ..args(&runs, &out, None) })?;
         Ok(fs::read_to_string(out)?)
     }
 

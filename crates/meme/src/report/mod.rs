@@ -7,7 +7,7 @@ mod figures;
 mod games_table;
 mod page;
 mod resampling;
-mod statistics;
+pub mod statistics;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -30,7 +30,7 @@ use self::figures::Figure;
 use self::table::Table;
 use crate::output::{self, plural};
 use crate::partial_file::PartialFile;
-use crate::run_args::{RUNS, find_run};
+use crate::run_args::{RunsDir, find_run};
 use crate::sweep::manifest::SweepDirectory;
 use crate::{console, options};
 
@@ -49,9 +49,8 @@ pub struct ReportArgs {
     /// Report the runs as they were after this number of frames: 200M
     #[arg(long, value_parser = options::field("run.frames"))]
     frames: Option<u64>,
-    /// Directory that contains the runs
-    #[arg(long = "runs", value_name = "DIR", default_value = RUNS)]
-    root: PathBuf,
+    #[command(flatten)]
+    root: RunsDir,
     /// Print one JSON document with all tables, and with scores as rliable takes them, instead of text
     #[arg(long)]
     json: bool,
@@ -83,12 +82,12 @@ pub fn run(args: &ReportArgs) -> Result<()> {
 impl ReportArgs {
     /// The runs that the arguments name, each once.
     fn find(&self) -> Result<Vec<RunFiles>> {
-        let mut runs = self.runs.iter().map(|run| find_run(&self.root, run)).collect::<Result<Vec<_>>>()?;
+        let mut runs = self.runs.iter().map(|run| find_run(&self.root.path, run)).collect::<Result<Vec<_>>>()?;
         if let Some(sweep) = &self.sweep {
-            let directory = RunFiles::named(&self.root, sweep)?.path;
+            let directory = RunFiles::named(&self.root.path, sweep)?.path;
             let of_sweep = RunFiles::all(&directory)?;
             if of_sweep.is_empty() {
-                bail!("there is no sweep {sweep} in {}: {} has no runs", self.root.display(), directory.display());
+                bail!("there is no sweep {sweep} in {}: {} has no runs", self.root.path.display(), directory.display());
             }
             runs.extend(of_sweep);
         }
@@ -102,7 +101,7 @@ impl ReportArgs {
     fn name_variants(&self, runs: &mut [ReportedRun]) -> Result<()> {
         let Some(sweep) = &self.sweep else { return Ok(()) };
         // A directory of runs that no sweep made has no names.
-        let Some(manifest) = SweepDirectory::named(&self.root, sweep)?.read()? else { return Ok(()) };
+        let Some(manifest) = SweepDirectory::named(&self.root.path, sweep)?.read()? else { return Ok(()) };
         for run in runs {
             let planned = manifest.runs.iter().find(|planned| planned.name == run.name);
             run.variant = planned.and_then(|planned| planned.variant.clone());

@@ -107,6 +107,7 @@ mod tests {
     #[test]
     fn deviation_has_one_degree_of_freedom_less() {
         assert_eq!(mean_and_deviation(&[3.0]), (3.0, None));
+        assert_eq!(mean_and_deviation(&[1.0, 3.0]), (2.0, Some(2f64.sqrt())));
         assert_eq!(mean_and_deviation(&[2.0, 4.0, 4.0, 6.0]), (4.0, Some((8.0f64 / 3.0).sqrt())));
     }
 }

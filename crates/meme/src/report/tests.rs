@@ -157,7 +157,8 @@ fn write_run(root: &Path, game: &Game, seed: u64, rows: u64, times: f64) {
 }
 
 fn args(root: &Path, out: PathBuf) -> ReportArgs {
-    ReportArgs { runs: Vec::new(), sweep: Some("all".to_owned()), out, frames: None, root: root.to_owned(), json: true }
+    let (runs, sweep, root) = (Vec::new(), Some("all".to_owned()), RunsDir { path: root.to_owned() });
+    ReportArgs { runs, sweep, out, frames: None, root, json: true }
 }
 
 #[test]

@@ -14,8 +14,8 @@ use train::config::Sources;
 use super::manifest::{Manifest, SweepAxis, SweepRun};
 use crate::config;
 
-/// Most runs of a sweep: the paper's 57 games and 6 seeds for 30 variants.
-const MOST_RUNS: usize = 10_260;
+/// Maximum number of runs of a sweep: the paper's 57 games and 6 seeds for 30 variants.
+const MAX_RUNS: usize = 10_260;
 
 /// A sweep as a user describes it: a file, or the options of the command.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq)]
@@ -84,8 +84,8 @@ impl SweepFile {
         let set: Vec<String> = common.chain(set.iter().cloned()).collect();
         let (mut axes, points) = self.points()?;
         let count = environments.len().saturating_mul(seeds.len()).saturating_mul(points.len());
-        if count > MOST_RUNS {
-            bail!("this would be {count} runs; a sweep has at most {MOST_RUNS}");
+        if count > MAX_RUNS {
+            bail!("this would be {count} runs; a sweep has at most {MAX_RUNS}");
         }
         let mut runs = Vec::with_capacity(count);
         for environment in &environments {
@@ -207,7 +207,7 @@ fn parse_seeds(text: &str) -> Result<Vec<u64>> {
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (number(first)?, number(last)?);
-        if first > last || (last - first) as usize >= MOST_RUNS {
+        if first > last || (last - first) as usize >= MAX_RUNS {
             return Err(invalid());
         }
         seeds.extend((first..=last).map(u64::from));

@@ -5,10 +5,9 @@ use std::path::Path;
 
 use anyhow::Result;
 use envs::EnvId;
-use train::run::RunFiles;
+use train::run::{MetricsSummary, RunFiles};
 
 use super::manifest::{Manifest, SweepRun};
-use super::progress::LastRows;
 use crate::config;
 
 /// Speed in frames/s and size of a checkpoint without replay in bytes, as `docs/performance.md` has them: presets with
@@ -19,14 +18,15 @@ const PUBLISHED: [(&str, f64, f64); 4] =
 const BYTES_PER_STEP: f64 = 300.0;
 
 /// What a sweep will cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SweepEstimate {
-    /// Hours of training, summed over the runs.
-    pub hours: f64,
+    preset: String,
+    /// Emulator frames, summed over the runs.
+    frames: f64,
     /// Bytes of checkpoints, summed over the runs.
-    pub bytes: f64,
-    /// The speed it assumes.
-    frames_per_second: f64,
+    bytes: f64,
+    /// Frames per second, if known.
+    speed: Option<f64>,
     /// Whether that speed was measured by runs in the same directory.
     measured: bool,
 }
@@ -35,11 +35,14 @@ impl SweepEstimate {
     /// Estimates the cost of these runs. Their speed is that of other runs in `root` with the same preset, or the
     /// published one.
     pub fn of(manifest: &Manifest, runs: &[&SweepRun], root: &Path) -> Result<Self> {
-        let (_, published, networks) =
-            PUBLISHED.into_iter().find(|(name, ..)| *name == manifest.preset).unwrap_or(PUBLISHED[0]);
-        let measured = measured_speed(root, &manifest.preset);
-        let frames_per_second = measured.unwrap_or(published);
-        let mut estimate = Self { frames_per_second, measured: measured.is_some(), ..Self::default() };
+        let preset = manifest.preset.clone();
+        let published = |name: &str| PUBLISHED.into_iter().find(|(published, ..)| *published == name);
+        // Another agent has networks of its size's kind (`agent57-tiny`), or smaller ones than the paper's.
+        let size = preset.split_once('-').map_or(preset.as_str(), |(_, size)| size);
+        let (.., networks) = published(size).unwrap_or(PUBLISHED[0]);
+        let measured = measured_speed(root, &preset);
+        let speed = measured.or(published(&preset).map(|(_, speed, _)| speed));
+        let mut estimate = Self { preset, frames: 0.0, bytes: 0.0, speed, measured: measured.is_some() };
         for run in runs {
             let config = config::load(&manifest.sources(run)?)?.config;
             let repeat = if matches!(run.environment.parse()?, EnvId::Atari(_)) { config.env.action_repeat } else { 1 };
@@ -49,27 +52,35 @@ impl SweepEstimate {
             // One more than are kept is written before the oldest is removed; the best has no replay.
             let checkpoints = (config.checkpoint.keep_last + 1) as f64;
             estimate.bytes += checkpoints * (replay + networks) + networks;
-            estimate.hours += config.run.frames as f64 / frames_per_second / 3600.0;
+            estimate.frames += config.run.frames as f64;
         }
         Ok(estimate)
     }
 
+    /// Hours of training, if the speed is known.
+    fn hours(&self) -> Option<f64> {
+        self.speed.map(|speed| self.frames / speed / 3600.0)
+    }
+
     /// The estimate in words.
     pub fn text(&self, gpu: bool) -> String {
-        let (unit, machine) =
-            if gpu { ("GPU hours", "one H200") } else { ("hours", "the machines of docs/performance.md") };
-        let source =
-            if self.measured { "measured by runs here".to_owned() } else { format!("published for {machine}") };
-        let hours = match self.hours {
-            hours if hours < 0.1 => format!("{:.0} s of training", hours * 3600.0),
-            hours if hours < 10.0 => format!("{hours:.1} {unit}"),
-            hours => format!("{hours:.0} {unit}"),
-        };
         let disk = match self.bytes / 1e9 {
             gigabytes if gigabytes < 10.0 => format!("{gigabytes:.1} GB"),
             gigabytes => format!("{gigabytes:.0} GB"),
         };
-        format!("about {hours} at {:.0} frames/s ({source}), and up to {disk} of disk", self.frames_per_second)
+        let Some((hours, speed)) = self.hours().zip(self.speed) else {
+            return format!("no speed is known for preset {}; up to {disk} of disk", self.preset);
+        };
+        let (unit, machine) =
+            if gpu { ("GPU hours", "one H200") } else { ("hours", "the machines of docs/performance.md") };
+        let source =
+            if self.measured { "measured by runs here".to_owned() } else { format!("published for {machine}") };
+        let hours = match hours {
+            hours if hours < 0.1 => format!("{:.0} s of training", hours * 3600.0),
+            hours if hours < 10.0 => format!("{hours:.1} {unit}"),
+            hours => format!("{hours:.0} {unit}"),
+        };
+        format!("about {hours} at {speed:.0} frames/s ({source}), and up to {disk} of disk")
     }
 }
 
@@ -81,7 +92,9 @@ fn measured_speed(root: &Path, preset: &str) -> Option<f64> {
         false => vec![RunFiles::in_directory(&directory)],
     });
     let with_preset = runs.filter(|run| run.description().is_ok_and(|description| description.preset == preset));
-    let speeds: Vec<f64> = with_preset.filter_map(|run| LastRows::of(&run.metrics_file()).speed).collect();
+    let speeds: Vec<f64> = with_preset
+        .filter_map(|run| MetricsSummary::of_last_rows(&run.metrics_file()).ok()?.frames_per_second)
+        .collect();
     (!speeds.is_empty()).then(|| speeds.iter().sum::<f64>() / speeds.len() as f64)
 }
 
@@ -100,7 +113,7 @@ mod tests {
         let manifest = file.plan("id".into(), &set).unwrap();
         let runs: Vec<_> = manifest.runs.iter().collect();
         let estimate = SweepEstimate::of(&manifest, &runs, scratch.path()).unwrap();
-        assert!((estimate.hours - 2.0 * 1000.0 / 3600.0).abs() < 1e-9, "{estimate:?}");
+        assert!((estimate.hours().unwrap() - 2.0 * 1000.0 / 3600.0).abs() < 1e-9, "{estimate:?}");
         let replay = 46_600_000.0 / 4.0 * BYTES_PER_STEP;
         assert!((estimate.bytes - 2.0 * (3.0 * (replay + 0.5e9) + 0.5e9)).abs() < 1.0, "{estimate:?}");
         let text = estimate.text(true);
@@ -110,7 +123,22 @@ mod tests {
         let (run, _) = RunDirectory::open(scratch.path(), "old", ExistingRun::Resume, description, "").unwrap();
         fs::write(run.files.metrics_file(), "{\"frames\":4,\"speed/frames_per_second\":23300}\n").unwrap();
         let slower = SweepEstimate::of(&manifest, &runs, scratch.path()).unwrap();
-        assert!((slower.hours - 2.0 * estimate.hours).abs() < 1e-9, "{slower:?}");
+        assert!((slower.hours().unwrap() - 2.0 * estimate.hours().unwrap()).abs() < 1e-9, "{slower:?}");
         assert!(slower.text(true).contains("23300 frames/s (measured by runs here)"));
+    }
+    #[test]
+    fn speed_of_another_preset_is_not_assumed() {
+        let scratch = tempfile::tempdir().unwrap();
+        for (preset, networks) in [("agent57-tiny", 0.01e9), ("r2d2", 1.0e9)] {
+            let file: SweepFile = toml::from_str(&format!("preset = '{preset}'\ngames = 'pong'")).unwrap();
+            let set = ["run.frames=46600000", "replay.capacity=1000000", "checkpoint.keep_last=2"].map(str::to_owned);
+            let manifest = file.plan("id".into(), &set).unwrap();
+            let runs: Vec<_> = manifest.runs.iter().collect();
+            let estimate = SweepEstimate::of(&manifest, &runs, scratch.path()).unwrap();
+            assert_eq!((estimate.speed, estimate.hours()), (None, None));
+            let disk = estimate.bytes / 1e9;
+            let text = format!("no speed is known for preset {preset}; up to {disk:.0} GB of disk");
+            assert!(disk > 3.0 * networks / 1e9 && estimate.text(false) == text, "{estimate:?}");
+        }
     }
 }

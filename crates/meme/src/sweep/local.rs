@@ -3,29 +3,31 @@
 use std::collections::VecDeque;
 use std::env;
 use std::sync::Mutex;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use train::run::stop::Stop;
 
-use super::Summary;
-use super::manifest::{Manifest, SweepDirectory, SweepRun};
+use super::PlannedSweep;
+use super::manifest::SweepRun;
+use super::summary::Summary;
 use super::task::{Outcome, attempt};
 use crate::console::{self, ProgressLine};
+use crate::locked::locked;
 
 /// How often the progress line is refreshed.
 const REFRESH: Duration = Duration::from_millis(200);
 
-/// Returns where runs can go at the same time: the GPUs, or `jobs` times the CPU.
-pub fn places(jobs: Option<usize>) -> Vec<Option<String>> {
+/// Returns a device for each run to train at the same time: a GPU by its name, or `None` for the CPU.
+pub fn job_devices(jobs: Option<usize>) -> Vec<Option<String>> {
     let gpus = usize::try_from(tch::Cuda::device_count()).unwrap_or(0);
-    places_on(gpus, env::var("CUDA_VISIBLE_DEVICES").ok().as_deref(), jobs)
+    job_devices_on(gpus, env::var("CUDA_VISIBLE_DEVICES").ok().as_deref(), jobs)
 }
 
 /// GPUs are named as `CUDA_VISIBLE_DEVICES` names them; without that variable, by their numbers.
-fn places_on(gpus: usize, visible: Option<&str>, jobs: Option<usize>) -> Vec<Option<String>> {
+fn job_devices_on(gpus: usize, visible: Option<&str>, jobs: Option<usize>) -> Vec<Option<String>> {
     if gpus == 0 {
         return vec![None; jobs.unwrap_or(1)];
     }
@@ -37,56 +39,49 @@ fn places_on(gpus: usize, visible: Option<&str>, jobs: Option<usize>) -> Vec<Opt
     names.iter().cloned().cycle().take(jobs.unwrap_or(names.len())).map(Some).collect()
 }
 
-/// What a place reports.
-enum Report<'a> {
+/// What happens to a job.
+enum JobEvent<'a> {
     Started(&'a SweepRun, Option<String>),
     Ended(&'a SweepRun, Outcome, bool),
 }
 
-/// Trains the runs that `left` names; each fails at most `retries` + 1 times.
-pub fn train(
-    directory: &SweepDirectory,
-    manifest: &Manifest,
-    left: Vec<&SweepRun>,
-    places: &[Option<String>],
-    retries: u32,
-    stop: &Stop,
-) -> Result<Summary> {
-    let total = left.len();
-    let queue = Mutex::new(VecDeque::from(left));
-    let (reports, received) = channel();
+/// Trains the runs that are left, one at a time on each device; each fails at most `retries` + 1 times.
+pub(super) fn train(sweep: &PlannedSweep<'_>, devices: &[Option<String>], stop: &Stop) -> Result<Summary> {
+    let total = sweep.left.len();
+    let jobs = Jobs { sweep, queue: Mutex::new(sweep.left.iter().copied().collect()), stop };
+    let (events, received) = channel();
     let mut summary = Summary::default();
     thread::scope(|scope| {
-        for place in places {
-            let (reports, queue) = (reports.clone(), &queue);
-            let work = move || work(directory, manifest, queue, place.as_deref(), retries, stop, &reports);
+        for device in devices {
+            let (events, jobs) = (events.clone(), &jobs);
+            let work = move || jobs.work(device.as_deref(), &events);
             thread::Builder::new()
                 .name("sweep".to_owned())
                 .spawn_scoped(scope, work)
                 .context("cannot start a thread")?;
         }
-        drop(reports);
+        drop(events);
         let mut line = ProgressLine::new();
         let mut running = 0;
         loop {
             match received.recv_timeout(REFRESH) {
-                Ok(Ok(Report::Started(run, gpu))) => {
+                Ok(Ok(JobEvent::Started(run, gpu))) => {
                     running += 1;
                     let gpu = gpu.map_or(String::new(), |gpu| format!(" on GPU {gpu}"));
                     line.message(format_args!("training {}{gpu}", run.name));
                 }
-                Ok(Ok(Report::Ended(run, outcome, again))) => {
+                Ok(Ok(JobEvent::Ended(run, outcome, again))) => {
                     running -= 1;
                     summary.count(run, outcome, again, &mut line);
                 }
                 Ok(Err(error)) => {
-                    // The other places stop too: they would meet the same.
+                    // The other jobs stop too: they would meet the same.
                     stop.request();
                     line.clear();
                     return Err(error);
                 }
-                Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {}
-                Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
             }
             line.show(|| format!("{} of {total} runs finished, {running} running", summary.finished));
         }
@@ -99,31 +94,34 @@ pub fn train(
     Ok(summary)
 }
 
-fn work<'a>(
-    directory: &SweepDirectory,
-    manifest: &Manifest,
-    queue: &Mutex<VecDeque<&'a SweepRun>>,
-    gpu: Option<&str>,
-    retries: u32,
-    stop: &Stop,
-    reports: &Sender<Result<Report<'a>>>,
-) {
-    let next = || queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop_front();
-    while let Some(run) = next().filter(|_| !stop.is_requested()) {
-        for attempts in 0.. {
-            // The receiver lives as long as this thread, unless another place failed.
-            let _ = reports.send(Ok(Report::Started(run, gpu.map(str::to_owned))));
-            match attempt(directory, manifest, run, gpu, stop) {
-                Ok(outcome) => {
-                    let again = matches!(outcome, Outcome::Failed(_)) && attempts < retries && !stop.is_requested();
-                    let _ = reports.send(Ok(Report::Ended(run, outcome, again)));
-                    if !again {
-                        break;
+/// What the threads of a sweep share.
+struct Jobs<'a> {
+    sweep: &'a PlannedSweep<'a>,
+    queue: Mutex<VecDeque<&'a SweepRun>>,
+    stop: &'a Stop,
+}
+
+impl<'a> Jobs<'a> {
+    /// Trains queued runs one after the other, on a GPU or on the CPU.
+    fn work(&self, gpu: Option<&str>, events: &Sender<Result<JobEvent<'a>>>) {
+        let PlannedSweep { directory, manifest, retries, .. } = self.sweep;
+        let next = || locked(&self.queue).pop_front();
+        while let Some(run) = next().filter(|_| !self.stop.is_requested()) {
+            for attempts in 0.. {
+                // The receiver lives as long as this thread, unless another job failed.
+                let _ = events.send(Ok(JobEvent::Started(run, gpu.map(str::to_owned))));
+                let outcome = match attempt(directory, manifest, run, gpu, self.stop) {
+                    Ok(outcome) => outcome,
+                    Err(error) => {
+                        let _ = events.send(Err(error));
+                        return;
                     }
-                }
-                Err(error) => {
-                    let _ = reports.send(Err(error));
-                    return;
+                };
+                let failed = matches!(outcome, Outcome::Failed(_));
+                let again = failed && attempts < *retries && !self.stop.is_requested();
+                let _ = events.send(Ok(JobEvent::Ended(run, outcome, again)));
+                if !again {
+                    break;
                 }
             }
         }
@@ -137,7 +135,7 @@ mod tests {
     #[test]
     fn each_gpu_gets_one_run_at_a_time() {
         let named = |gpus, visible, jobs| -> Vec<String> {
-            places_on(gpus, visible, jobs).into_iter().map(|place| place.unwrap_or("cpu".into())).collect()
+            job_devices_on(gpus, visible, jobs).into_iter().map(|device| device.unwrap_or("cpu".into())).collect()
         };
         assert_eq!(named(2, None, None), ["0", "1"]);
         assert_eq!(named(2, Some("3,5"), None), ["3", "5"]);

@@ -1,5 +1,6 @@
 //! `meme sweep`: many runs, on this machine or on a cluster.
 
+mod args;
 mod axes;
 mod estimate;
 mod local;
@@ -8,133 +9,37 @@ mod progress;
 pub mod ray;
 mod slurm;
 mod status;
+mod summary;
 mod task;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow, bail};
-use clap::{Args, Subcommand, ValueEnum};
+use anyhow::{Context, Result, bail};
 use train::run::stop::Stop;
 
-use self::axes::{Games, SweepFile};
+use self::args::{Backend, StartArgs, SweepCommand, SweepRunArgs};
 use self::estimate::SweepEstimate;
 use self::manifest::{Manifest, SweepDirectory, SweepRun};
 use self::progress::{RunProgress, SweepState};
-use self::ray::RayArgs;
 use self::slurm::SlurmArray;
+use self::summary::Summary;
 use self::task::Outcome;
-use crate::console::{self, ProgressLine};
-use crate::options;
-use crate::output;
-use crate::run_args::RUNS;
+use crate::{console, output};
+
+pub use self::args::SweepArgs;
 
 /// Exit status of `meme sweep run` after a stop signal: the run is saved, and another attempt continues it.
 /// `python/meme_cluster/sweep.py` has the same number.
-const INTERRUPTED: u8 = 75;
+const STATUS_RESUMABLE: u8 = 75;
 
-/// Arguments of `meme sweep`.
-#[derive(Args)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub struct SweepArgs {
-    #[command(subcommand)]
-    command: Option<SweepCommand>,
-    #[command(flatten)]
-    start: StartArgs,
-}
-
-/// Subcommands of `meme sweep`.
-#[derive(Subcommand)]
-enum SweepCommand {
-    /// Show the runs of a sweep: state, frames, score, speed, time left and node
-    Status(StatusArgs),
-    /// Train one run of a sweep on this machine; the back ends call it
-    Run(SweepRunArgs),
-}
-
-/// Arguments of `meme sweep NAME`.
-#[derive(Args)]
-struct StartArgs {
-    /// Name of the sweep, and of its directory among the runs; the same name again resumes it
-    #[arg(required = true)]
-    name: Option<String>,
-    /// TOML file with the axes of the sweep, for example one of configs/sweeps
-    #[arg(long, value_name = "PATH")]
-    file: Option<PathBuf>,
-    /// What to play: all (the 57 games), a list such as pong,boxing, or @FILE with one name on each line
-    #[arg(long, value_name = "GAMES")]
-    games: Option<String>,
-    /// Seeds of each game, such as 1-3 or 1,5,7
-    #[arg(long)]
-    seeds: Option<String>,
-    /// Preset of the runs
-    #[arg(long, value_name = "NAME")]
-    preset: Option<String>,
-    /// Set a field in every run, for example learner.batch_size=32; may be repeated
-    #[arg(long, value_name = "FIELD=VALUE")]
-    set: Vec<String>,
-    /// Emulator frames of each run
-    #[arg(long, value_parser = options::field("run.frames"))]
-    frames: Option<u64>,
-    /// Where to train the runs
-    #[arg(long, value_name = "BACKEND", default_value = "local")]
-    on: Backend,
-    /// An option of sbatch without its dashes, for example partition=gpu or time=24:00:00; may be repeated
-    #[arg(long, value_name = "OPTION")]
-    slurm: Vec<String>,
-    #[command(flatten)]
-    ray: RayArgs,
-    /// Runs to train at the same time [default: one per GPU, or one]
-    #[arg(long, value_parser = options::count::<usize>())]
-    jobs: Option<usize>,
-    /// How often to try a run again after a failure
-    #[arg(long, value_name = "N", default_value_t = 2)]
+/// A sweep with the runs that are left to train.
+struct PlannedSweep<'a> {
+    name: &'a str,
+    directory: &'a SweepDirectory,
+    manifest: &'a Manifest,
+    left: Vec<&'a SweepRun>,
+    /// How often to try a run again after a failure.
     retries: u32,
-    /// Print the runs, or the script for SLURM, and start nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Directory that contains the runs
-    #[arg(long, value_name = "DIR", default_value = RUNS)]
-    runs: PathBuf,
-}
-
-/// What places the runs.
-#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
-enum Backend {
-    /// This machine
-    Local,
-    /// A job array
-    Slurm,
-    /// A Ray cluster
-    Ray,
-}
-
-/// Arguments of `meme sweep status`.
-#[derive(Args)]
-struct StatusArgs {
-    /// Name of the sweep
-    name: String,
-    /// Print one JSON document instead of a table
-    #[arg(long)]
-    json: bool,
-    /// Directory that contains the runs
-    #[arg(long, value_name = "DIR", default_value = RUNS)]
-    runs: PathBuf,
-}
-
-/// Arguments of `meme sweep run`.
-#[derive(Args)]
-struct SweepRunArgs {
-    /// Name of the sweep
-    name: String,
-    /// The run: its name, or its number counted from 0
-    run: String,
-    /// Id of the sweep, to notice that this machine has another directory
-    #[arg(long)]
-    id: String,
-    /// Directory that contains the runs
-    #[arg(long, value_name = "DIR", default_value = RUNS)]
-    runs: PathBuf,
 }
 
 /// Starts or resumes a sweep, or shows one.
@@ -148,12 +53,12 @@ pub fn run(args: &SweepArgs) -> Result<ExitCode> {
 
 fn run_one(args: &SweepRunArgs) -> Result<ExitCode> {
     let stop = Stop::on_signals()?;
-    let directory = SweepDirectory::named(&args.runs, &args.name)?;
+    let directory = SweepDirectory::named(&args.runs.path, &args.name)?;
     let manifest = task::check_shared(&directory, &args.id)?;
     let run = manifest.find(&args.run)?;
     match task::attempt(&directory, &manifest, run, None, &stop)? {
         Outcome::Finished => Ok(ExitCode::SUCCESS),
-        Outcome::Interrupted => Ok(ExitCode::from(INTERRUPTED)),
+        Outcome::Interrupted => Ok(ExitCode::from(STATUS_RESUMABLE)),
         Outcome::Failed(reason) => bail!("{}: {reason}", run.name),
     }
 }
@@ -161,28 +66,22 @@ fn run_one(args: &SweepRunArgs) -> Result<ExitCode> {
 fn start(args: &StartArgs) -> Result<ExitCode> {
     let stop = Stop::on_signals()?;
     let name = args.name.as_deref().context("a sweep needs a name")?;
-    let directory = SweepDirectory::named(&args.runs, name)?;
+    let directory = SweepDirectory::named(&args.runs.path, name)?;
     let manifest = args.manifest(name, &directory)?;
-    let places = local::places(args.jobs);
+    let devices = local::job_devices(args.jobs);
     let progress = RunProgress::of_all(&directory, &manifest)?;
     let is_left = |progress: &&RunProgress| ![SweepState::Finished, SweepState::Queued].contains(&progress.state);
     let left: Vec<&SweepRun> =
         manifest.runs.iter().zip(&progress).filter(|(_, progress)| is_left(progress)).map(|(run, _)| run).collect();
     let finished = manifest.runs.len() - left.len();
     let already = if finished > 0 { format!(", {finished} of them finished") } else { String::new() };
-    let on_gpu = places.iter().any(Option::is_some);
-    let estimate = SweepEstimate::of(&manifest, &left, &args.runs)?.text(on_gpu);
+    let on_gpu = devices.iter().any(Option::is_some);
+    let estimate = SweepEstimate::of(&manifest, &left, &args.runs.path)?.text(on_gpu);
     let count = manifest.runs.len();
     console::message(format_args!("sweep {name}: {count} run{}{already}; {estimate}", output::plural(count)));
-    let array = SlurmArray {
-        name,
-        directory: &directory,
-        manifest: &manifest,
-        left: &left,
-        options: &args.slurm,
-        jobs: args.jobs,
-        retries: args.retries,
-    };
+    let sweep = PlannedSweep { name, directory: &directory, manifest: &manifest, left, retries: args.retries };
+    let left = &sweep.left;
+    let array = SlurmArray { sweep: &sweep, options: &args.slurm, jobs: args.jobs };
     if args.dry_run && args.on == Backend::Slurm {
         output::print(&array.script()?)?;
         return Ok(ExitCode::SUCCESS);
@@ -194,10 +93,7 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
     }
     directory.write(&manifest)?;
     match args.on {
-        Backend::Local => {
-            let summary = local::train(&directory, &manifest, left, &places, args.retries, &stop)?;
-            summary.report(name, finished, count)
-        }
+        Backend::Local => local::train(&sweep, &devices, &stop)?.report(name, finished, count),
         Backend::Slurm if left.is_empty() => Ok(ExitCode::SUCCESS),
         Backend::Slurm => {
             let (job, runs) = (array.submit()?, left.len());
@@ -207,7 +103,7 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
         }
         Backend::Ray => {
             if !left.is_empty() {
-                let status = ray::train(&args.ray, name, &directory, &manifest, &left, args.retries, &stop)?;
+                let status = ray::train(&args.ray, &sweep, &stop)?;
                 if !status.success() && !stop.is_requested() {
                     console::warn(format_args!("the Ray driver ended with {status}"));
                 }

@@ -1,21 +1,13 @@
 //! How far the runs of a sweep are.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::Path;
-
 use anyhow::Result;
 use serde::Serialize;
-use serde_json::Value;
-use train::run::EVALUATION_SCORE;
-use train::run::checkpoint::contents;
+use train::run::MetricsSummary;
 
 use super::manifest::{Manifest, SweepDirectory, SweepRun};
 use super::slurm;
 use crate::config;
-
-/// The end of a metrics file that is read: dozens of rows.
-const TAIL: u64 = 256 * 1024;
+use crate::runs::RunState;
 
 /// State of a run in a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -80,29 +72,25 @@ impl RunProgress {
         let budget = config::load(&manifest.sources(run)?)?.config.run.frames;
         let record = directory.record(run);
         let files = directory.run(run);
-        let LastRows { frames, score, speed } = LastRows::of(&files.metrics_file());
+        let metrics = MetricsSummary::of_last_rows(&files.metrics_file()).unwrap_or_default();
         let owner = files.owner();
-        let state = if owner.is_some() {
-            SweepState::Running
-        } else if frames >= budget && contents::end_is_saved(&files, frames).unwrap_or(false) {
-            SweepState::Finished
-        } else if record.failure.is_some() {
-            SweepState::Failed
-        } else if files.is_run() {
-            SweepState::Interrupted
-        } else {
-            SweepState::Waiting
+        let state = RunState::of(&files, owner.is_some(), metrics.frames, || Some(budget));
+        let state = match state.unwrap_or(RunState::CutOff) {
+            RunState::Running => SweepState::Running,
+            RunState::Finished => SweepState::Finished,
+            RunState::Stopped | RunState::CutOff if record.failure.is_some() => SweepState::Failed,
+            RunState::Stopped | RunState::CutOff if files.is_run() => SweepState::Interrupted,
+            RunState::Stopped | RunState::CutOff => SweepState::Waiting,
         };
         let is_running = state == SweepState::Running;
-        let seconds_left = speed.filter(|&speed| is_running && speed > 0.0);
         Ok(Self {
             name: run.name.clone(),
             state,
-            frames,
+            frames: metrics.frames,
             budget,
-            score,
-            frames_per_second: speed.filter(|_| is_running),
-            seconds_left: seconds_left.map(|speed| budget.saturating_sub(frames) as f64 / speed),
+            score: metrics.last_evaluation,
+            frames_per_second: metrics.frames_per_second.filter(|_| is_running),
+            seconds_left: metrics.seconds_left(budget).filter(|_| is_running),
             node: owner.map_or(record.node, |owner| owner.host),
             attempts: record.attempts,
             failure: record.failure.filter(|_| state == SweepState::Failed),
@@ -123,54 +111,5 @@ impl RunProgress {
             }
         }
         Ok(all)
-    }
-}
-
-/// What the last rows of a metrics file say.
-#[derive(Debug, Default, PartialEq)]
-pub struct LastRows {
-    pub frames: u64,
-    pub score: Option<f64>,
-    pub speed: Option<f64>,
-}
-
-impl LastRows {
-    /// Reads the end of a file, which need not exist; a whole one may have half a gigabyte.
-    pub fn of(path: &Path) -> Self {
-        let mut rows = Self::default();
-        for line in tail(path).unwrap_or_default().split(|&byte| byte == b'\n') {
-            let Ok(row) = serde_json::from_slice::<Value>(line) else { continue };
-            let number = |name: &str| row.get(name).and_then(Value::as_f64);
-            rows.frames = row.get("frames").and_then(Value::as_u64).unwrap_or(rows.frames);
-            rows.score = number(EVALUATION_SCORE).or(rows.score);
-            rows.speed = number("speed/frames_per_second").or(rows.speed);
-        }
-        rows
-    }
-}
-
-fn tail(path: &Path) -> Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let start = file.metadata()?.len().saturating_sub(TAIL);
-    file.seek(SeekFrom::Start(start))?;
-    let mut bytes = Vec::new();
-    file.take(TAIL).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn last_rows_have_the_newest_of_each_value() {
-        let scratch = tempfile::tempdir().unwrap();
-        let path = scratch.path().join("metrics.jsonl");
-        assert_eq!(LastRows::of(&path), LastRows::default());
-        let mut text: String = (0..20_000).map(|i| format!("{{\"frames\":{i},\"filler\":\"{i:>40}\"}}\n")).collect();
-        text += "{\"frames\":30000,\"evaluation/score\":1.5,\"speed/frames_per_second\":200}\n";
-        text += "{\"frames\":30040,\"speed/frames_per_second\":250.5}\n{\"frames\":9";
-        std::fs::write(&path, text).unwrap();
-        assert_eq!(LastRows::of(&path), LastRows { frames: 30_040, score: Some(1.5), speed: Some(250.5) });
     }
 }

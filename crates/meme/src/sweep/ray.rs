@@ -2,13 +2,12 @@
 
 use std::path::Path;
 use std::process::{Command, ExitStatus};
-use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, kill_process};
 use train::run::stop::Stop;
 
-use super::manifest::{Manifest, SweepDirectory, SweepRun};
+use super::PlannedSweep;
+use crate::child::wait_forwarding_stop;
 use crate::install;
 
 /// Options about a Ray cluster.
@@ -48,34 +47,13 @@ pub fn run(mut driver: Command, stop: &Stop) -> Result<ExitStatus> {
     use std::os::unix::process::CommandExt;
     // A group of its own: Ctrl-C reaches this process, which passes it on once.
     driver.process_group(0);
-    let mut child = driver.spawn().with_context(|| format!("cannot start {}", driver.get_program().display()))?;
-    let mut told = false;
-    loop {
-        if let Some(status) = child.try_wait().context("cannot wait for the driver")? {
-            return Ok(status);
-        }
-        if told {
-            std::thread::sleep(Duration::from_millis(100));
-        } else if stop.wait(Duration::from_millis(100)) {
-            told = true;
-            if let Some(pid) = Pid::from_raw(child.id() as i32) {
-                // It may have ended by itself.
-                let _ = kill_process(pid, Signal::TERM);
-            }
-        }
-    }
+    let child = driver.spawn().with_context(|| format!("cannot start {}", driver.get_program().display()))?;
+    wait_forwarding_stop(child, "the driver", stop)
 }
 
 /// Trains the runs of a sweep on a Ray cluster.
-pub fn train(
-    args: &RayArgs,
-    name: &str,
-    directory: &SweepDirectory,
-    manifest: &Manifest,
-    left: &[&SweepRun],
-    retries: u32,
-    stop: &Stop,
-) -> Result<ExitStatus> {
+pub(super) fn train(args: &RayArgs, sweep: &PlannedSweep<'_>, stop: &Stop) -> Result<ExitStatus> {
+    let PlannedSweep { name, directory, manifest, left, retries } = sweep;
     let mut driver = args.driver("sweep")?;
     let runs = std::path::absolute(directory.path())?;
     driver.arg("--runs").arg(runs.parent().unwrap_or(Path::new(".")));

@@ -8,22 +8,19 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::manifest::{Manifest, SweepDirectory, SweepRun};
+use super::manifest::SweepDirectory;
+use super::{PlannedSweep, STATUS_RESUMABLE};
 
 /// Seconds before the time limit at which a run is signalled to save itself.
 const NOTICE: u32 = 300;
 
 /// What an array of jobs trains.
-pub struct SlurmArray<'a> {
-    pub name: &'a str,
-    pub directory: &'a SweepDirectory,
-    pub manifest: &'a Manifest,
-    pub left: &'a [&'a SweepRun],
+pub(super) struct SlurmArray<'a> {
+    pub sweep: &'a PlannedSweep<'a>,
     /// Options of `sbatch` without their dashes, such as `partition=gpu`.
     pub options: &'a [String],
-    /// Most jobs at the same time.
+    /// Maximum number of jobs at the same time.
     pub jobs: Option<usize>,
-    pub retries: u32,
 }
 
 /// A job of an array, as `squeue` shows it.
@@ -38,7 +35,7 @@ pub struct QueuedJob {
 impl SlurmArray<'_> {
     /// The script that `sbatch` takes.
     pub fn script(&self) -> Result<String> {
-        let Self { name, directory, manifest, left, options, jobs, retries } = self;
+        let Self { sweep: PlannedSweep { name, directory, manifest, left, retries }, options, jobs } = self;
         let program = std::env::current_exe().context("cannot find the path of this program")?;
         let sweep = std::path::absolute(directory.path())?;
         let runs = sweep.parent().unwrap_or(&sweep);
@@ -93,18 +90,19 @@ while kill -0 "$run" 2>/dev/null; do
     status=$?
 done
 job="${{SLURM_ARRAY_JOB_ID}}_${{SLURM_ARRAY_TASK_ID}}"
-if [ "$status" -eq {interrupted} ] || {{ [ "$status" -ne 0 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {retries} ]; }}; then
+if [ "$status" -eq {resumable} ] || {{ [ "$status" -ne 0 ] && [ "${{SLURM_RESTART_COUNT:-0}}" -lt {retries} ]; }}; then
     exec scontrol requeue "$job"
 fi
 exit "$status"
 "#,
-            interrupted = super::INTERRUPTED
+            resumable = STATUS_RESUMABLE
         ))
     }
 
     /// Submits the array and returns its number.
     pub fn submit(&self) -> Result<String> {
-        let script = self.directory.path().join("slurm.sh");
+        let directory = self.sweep.directory;
+        let script = directory.path().join("slurm.sh");
         fs::write(&script, self.script()?).with_context(|| format!("cannot write {}", script.display()))?;
         let output = match Command::new("sbatch").arg("--parsable").arg(&script).stdin(Stdio::null()).output() {
             Err(cause) if cause.kind() == ErrorKind::NotFound => {
@@ -122,7 +120,7 @@ exit "$status"
         if number.is_empty() || !number.bytes().all(|byte| byte.is_ascii_digit()) {
             bail!("sbatch printed {:?} instead of a job number", printed.trim());
         }
-        let path = array_file(self.directory);
+        let path = array_file(directory);
         fs::write(&path, format!("{number}\n")).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(number)
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use train::number_format::fixed;
 use train::run::stop::Stop;
 
-use super::StatusArgs;
+use super::args::StatusArgs;
 use super::manifest::SweepDirectory;
 use super::progress::{RunProgress, SweepState};
 use crate::console::ProgressLine;
@@ -25,7 +25,7 @@ struct SweepStatus<'a> {
 
 /// Prints the table; on a terminal it is refreshed until all runs have ended.
 pub fn show(args: &StatusArgs) -> Result<()> {
-    let directory = SweepDirectory::named(&args.runs, &args.name)?;
+    let directory = SweepDirectory::named(&args.runs.path, &args.name)?;
     let manifest = directory.open()?;
     if args.json {
         let runs = RunProgress::of_all(&directory, &manifest)?;

@@ -4,20 +4,17 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
 use train::run::stop::Stop;
 use train::run::{RunLock, host};
 
 use super::manifest::{Manifest, RunRecord, SweepDirectory, SweepRun};
 use super::progress::{RunProgress, SweepState};
+use crate::child::{POLL, wait_forwarding_stop};
 
-/// How often to look whether a run has ended.
-const POLL: Duration = Duration::from_millis(100);
-/// Most of a log that is searched for an error.
+/// Maximum number of bytes of a log that are searched for an error.
 const LOG_TAIL: u64 = 64 * 1024;
 
 /// How an attempt at a run ended.
@@ -25,7 +22,7 @@ const LOG_TAIL: u64 = 64 * 1024;
 pub enum Outcome {
     /// All its frames are played.
     Finished,
-    /// It was told to stop, and saved itself.
+    /// It was asked to stop, and saved itself.
     Interrupted,
     /// It failed, for this reason.
     Failed(String),
@@ -57,8 +54,9 @@ pub fn attempt(
     directory.write_record(run, &record)?;
     let log = directory.log_file(&run.name);
     let start = fs::metadata(&log).map_or(0, |log| log.len());
-    let status =
-        wait(command(directory, manifest, run, gpu, &log)?.spawn().context("cannot start `meme train`")?, stop)?;
+    let child = command(directory, manifest, run, gpu, &log)?.spawn().context("cannot start `meme train`")?;
+    // Its standard input stays open until it has ended.
+    let status = wait_forwarding_stop(child, "`meme train`", stop)?;
     let outcome = match RunProgress::of(directory, manifest, run)?.state {
         SweepState::Finished => Outcome::Finished,
         _ if status.success() => Outcome::Interrupted,
@@ -95,25 +93,6 @@ fn command(
     // A group of its own: Ctrl-C reaches this process, which passes it on once.
     command.stdout(log.try_clone()?).stderr(log).process_group(0);
     Ok(command)
-}
-
-/// Waits for the end of `meme train`, whose standard input stays open until then.
-fn wait(mut child: Child, stop: &Stop) -> Result<ExitStatus> {
-    let mut told = false;
-    loop {
-        if let Some(status) = child.try_wait().context("cannot wait for `meme train`")? {
-            return Ok(status);
-        }
-        if told {
-            std::thread::sleep(POLL);
-        } else if stop.wait(POLL) {
-            told = true;
-            if let Some(pid) = Pid::from_raw(child.id() as i32) {
-                // It may have ended by itself.
-                let _ = kill_process(pid, Signal::TERM);
-            }
-        }
-    }
 }
 
 /// Why an attempt failed: its error message, or how the process ended.

@@ -10,7 +10,7 @@ use crate::partial_file::PartialFile;
 
 /// Units of a frame's delay per second. Viewers slow down frames with a delay under 2, hence at most 50 per second.
 const HUNDREDTHS: u64 = 100;
-const MOST_FRAMES_PER_SECOND: u32 = 50;
+const MAX_FRAMES_PER_SECOND: u32 = 50;
 /// How fast the palette of more than 256 colours is chosen, from 1 (best) to 30.
 const QUANTISATION_SPEED: i32 = 10;
 
@@ -36,7 +36,7 @@ impl GifFile {
         (width, height): (usize, usize),
         frames_per_second: u32,
     ) -> Result<Self> {
-        let rates = 1..=MOST_FRAMES_PER_SECOND;
+        let rates = 1..=MAX_FRAMES_PER_SECOND;
         ensure!(rates.contains(&frames_per_second), "a GIF has 1 to 50 frames per second, not {frames_per_second}");
         let side = |pixels: usize| {
             u16::try_from(pixels).with_context(|| format!("a GIF is at most 65535 pixels wide and high, not {pixels}"))

@@ -18,9 +18,9 @@ use mp4::Mp4File;
 use crate::partial_file::PartialFile;
 
 /// Small pictures are enlarged by an integer factor until the shorter side has this many pixels,
-const LEAST_SIDE: usize = 160;
+const MIN_SIDE: usize = 160;
 /// as long as the longer side stays within this limit.
-const MOST_ENLARGED_SIDE: usize = 640;
+const MAX_ENLARGED_SIDE: usize = 640;
 
 /// Video frames per second: Atari runs at 60 frames per second, four per step. The rate suits the built-in tasks too.
 pub const FRAMES_PER_SECOND: u32 = 15;
@@ -94,7 +94,7 @@ impl VideoWriter {
 
 /// Returns the factor by which a picture is enlarged.
 fn scale(height: usize, width: usize) -> usize {
-    LEAST_SIDE.div_ceil(height.min(width)).min(MOST_ENLARGED_SIDE / height.max(width)).max(1)
+    MIN_SIDE.div_ceil(height.min(width)).min(MAX_ENLARGED_SIDE / height.max(width)).max(1)
 }
 
 fn unfinished(path: &Path) -> String {

@@ -23,7 +23,7 @@ const CHART: usize = 24;
 /// Height of an action's row with its name,
 const ROW: usize = 9;
 /// which fits up to this many actions; more share the same height without names.
-const MOST_NAMED: usize = 40;
+const MAX_NAMED: usize = 40;
 /// Characters of the longest action name, `DOWNRIGHTFIRE`.
 const NAME: usize = 13;
 /// Left end and largest length of an action's bar.
@@ -72,7 +72,7 @@ impl Scene {
     /// Creates a scene with pictures of the game of this height and width.
     pub fn new(spec: &EnvSpec, game: (usize, usize), policies: usize) -> Self {
         let scale = scale(game.0, game.1);
-        let rows = spec.actions().min(MOST_NAMED) * ROW;
+        let rows = spec.actions().min(MAX_NAMED) * ROW;
         let height = (game.0 * scale).max(HEADER + rows + MARGIN);
         let size = (height, game.1 * scale + CONTENT + 2 * MARGIN);
         Self {
@@ -146,7 +146,7 @@ impl Scene {
     }
 
     fn rows(&mut self, shown: &SceneStep<'_>) {
-        let named = self.actions.len() <= MOST_NAMED;
+        let named = self.actions.len() <= MAX_NAMED;
         let heading = if shown.probabilities.is_some() { "pi" } else { "Q" };
         let y = HEADER - LINE;
         self.write((BAR_LEFT, y), heading, FAINT);
@@ -157,7 +157,7 @@ impl Scene {
         let least = shown.q.iter().copied().fold(f32::INFINITY, f32::min);
         let most = shown.q.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         for action in 0..self.actions.len() {
-            let top = HEADER + action * MOST_NAMED * ROW / self.actions.len().max(MOST_NAMED);
+            let top = HEADER + action * MAX_NAMED * ROW / self.actions.len().max(MAX_NAMED);
             let colour = if action == shown.action { CHOSEN } else { BAR };
             let (value, of) = match shown.probabilities {
                 Some(probabilities) => (probabilities.get(action).copied().unwrap_or(0.0), 1.0),
@@ -248,7 +248,7 @@ mod tests {
     fn any_number_of_actions_and_any_value_can_be_drawn() {
         for actions in [1, 18, 40, 41, 360, 1000] {
             let mut scene = scene((10, 10), actions, 32);
-            assert!(scene.size.0 <= HEADER + MOST_NAMED * ROW + MARGIN);
+            assert!(scene.size.0 <= HEADER + MAX_NAMED * ROW + MARGIN);
             for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e30, 0.0] {
                 let q = vec![value; actions];
                 let mut shown = shown(&[1; 300], None, &q, actions - 1);

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::Serialize;
 use train::run::{EVALUATION_SCORE, MetricsSummary, MetricsTail, Row, RunFiles};
 
+use crate::locked::locked;
 use crate::plot::checks::{ENOUGH, checks};
 use crate::plot::curves::Curves;
 use crate::plot::page::run_charts;
@@ -19,21 +20,17 @@ use crate::watch::thinned::Thinned;
 
 /// How long what was read is good for.
 const FRESH: Duration = Duration::from_secs(2);
-/// Most rows that charts are drawn from; a chart shows far fewer points.
+/// Maximum number of rows that charts are drawn from; a chart shows far fewer points.
 const MAX_ROWS: usize = 1000;
-/// Most scores of the small curve in the list.
+/// Maximum number of scores of the small curve in the list.
 const MAX_SCORES: usize = 60;
-/// Runs whose charts are kept.
+/// Maximum number of runs whose charts are kept.
 const MAX_HISTORIES: usize = 4;
-
-const SPEED: &str = "speed/frames_per_second";
-/// The metrics of the list.
-const LISTED: &[&str] = &[EVALUATION_SCORE, SPEED];
 
 /// The runs below a directory.
 pub struct LiveRuns {
     root: PathBuf,
-    standings: Mutex<BTreeMap<String, Standing>>,
+    metrics: Mutex<BTreeMap<String, RunMetrics>>,
     histories: Mutex<VecDeque<History>>,
 }
 
@@ -54,11 +51,10 @@ pub struct ListedRun {
     scores: Vec<f64>,
 }
 
-/// A run's newest numbers.
-struct Standing {
+/// What the list shows of a run's metrics.
+struct RunMetrics {
     tail: MetricsTail,
-    metrics: MetricsSummary,
-    speed: Option<f64>,
+    summary: MetricsSummary,
     scores: Thinned<f64>,
     read: Option<(Instant, ListedRun)>,
 }
@@ -84,14 +80,10 @@ pub struct LiveCharts {
     warnings: Option<Vec<String>>,
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl LiveRuns {
     /// The runs below `root`, whose path must not contain links.
     pub fn new(root: &Path) -> Self {
-        Self { root: root.to_path_buf(), standings: Mutex::default(), histories: Mutex::default() }
+        Self { root: root.to_path_buf(), metrics: Mutex::default(), histories: Mutex::default() }
     }
 
     /// Finds a run by its name, or by that of its sweep and its own. Its directory must be below that of the runs, also
@@ -131,22 +123,22 @@ impl LiveRuns {
     /// The runs; one that cannot be read is left out.
     pub fn list(&self) -> Result<Vec<ListedRun>> {
         let runs = self.all()?;
-        let mut standings = locked(&self.standings);
-        standings.retain(|name, _| runs.iter().any(|(known, _)| known == name));
-        let listed = runs.iter().filter_map(|(name, run)| listed(&mut standings, name, run).ok());
+        let mut metrics = locked(&self.metrics);
+        metrics.retain(|name, _| runs.iter().any(|(known, _)| known == name));
+        let listed = runs.iter().filter_map(|(name, run)| listed(&mut metrics, name, run).ok());
         Ok(listed.collect())
     }
 
     /// One run as in the list.
     pub fn one(&self, run: &RunFiles, name: &str) -> Result<ListedRun> {
-        listed(&mut locked(&self.standings), name, run)
+        listed(&mut locked(&self.metrics), name, run)
     }
 
     /// The charts of a run, unless they are still those with this version.
     pub fn charts(&self, run: &RunFiles, name: &str, version: Option<u64>) -> Result<Option<LiveCharts>> {
         let mut histories = locked(&self.histories);
         let mut history = match histories.iter().position(|history| history.name == name) {
-            Some(place) => histories.remove(place),
+            Some(index) => histories.remove(index),
             None => None,
         }
         .unwrap_or_else(|| History::new(name, run));
@@ -159,31 +151,27 @@ impl LiveRuns {
 }
 
 /// Returns a run's entry in the list, which is as old as [`FRESH`] at most.
-fn listed(standings: &mut BTreeMap<String, Standing>, name: &str, run: &RunFiles) -> Result<ListedRun> {
-    let standing = standings.entry(name.to_owned()).or_insert_with(|| Standing {
-        tail: MetricsTail::new(&run.metrics_file(), Some(LISTED)),
-        metrics: MetricsSummary::default(),
-        speed: None,
-        scores: Thinned::new(MAX_SCORES),
-        read: None,
-    });
-    if let Some((_, listed)) = standing.read.as_ref().filter(|(read, _)| read.elapsed() < FRESH) {
+fn listed(known: &mut BTreeMap<String, RunMetrics>, name: &str, run: &RunFiles) -> Result<ListedRun> {
+    let RunMetrics { tail, summary: metrics, scores, read } =
+        known.entry(name.to_owned()).or_insert_with(|| RunMetrics {
+            tail: MetricsTail::new(&run.metrics_file(), Some(MetricsSummary::METRICS)),
+            summary: MetricsSummary::default(),
+            scores: Thinned::new(MAX_SCORES),
+            read: None,
+        });
+    if let Some((_, listed)) = read.as_ref().filter(|(read, _)| read.elapsed() < FRESH) {
         return Ok(listed.clone());
     }
-    let (metrics, speed, scores) = (&mut standing.metrics, &mut standing.speed, &mut standing.scores);
-    standing.tail.refresh(|row| match row {
+    tail.refresh(|row| match row {
         None => {
-            (*metrics, *speed) = (MetricsSummary::default(), None);
+            *metrics = MetricsSummary::default();
             scores.clear();
         }
         Some(row) => {
-            metrics.frames = row.frames;
+            metrics.add(&row);
             if let Some(score) = row.get(EVALUATION_SCORE).filter(|score| score.is_finite()) {
                 scores.push(score);
-                metrics.last_evaluation = Some(score);
-                metrics.best_evaluation = Some(metrics.best_evaluation.map_or(score, |best| best.max(score)));
             }
-            *speed = row.get(SPEED).filter(|speed| speed.is_finite()).or(*speed);
         }
     })?;
     let mut summary = summary(run, metrics)?;
@@ -191,20 +179,18 @@ fn listed(standings: &mut BTreeMap<String, Standing>, name: &str, run: &RunFiles
     summary.name = name.to_owned();
     let budget = run_config(run).map(|config| config.run.frames).ok();
     let running = summary.state == RunState::Running;
-    let frames_per_second = speed.filter(|_| running);
-    let left = |speed: f64| budget.map(|budget| budget.saturating_sub(summary.frames) as f64 / speed);
     let game = game(&summary.task);
     let listed = ListedRun {
         budget,
         human_normalised: game.zip(summary.last_evaluation).map(|(game, score)| game.normalised(score)),
         human_score: game.map(|game| game.human),
         random_score: game.map(|game| game.random),
-        frames_per_second,
-        seconds_left: frames_per_second.filter(|speed| *speed > 0.0).and_then(left),
+        frames_per_second: metrics.frames_per_second.filter(|_| running),
+        seconds_left: budget.filter(|_| running).and_then(|budget| metrics.seconds_left(budget)),
         scores: scores.kept().to_vec(),
         summary,
     };
-    standing.read = Some((Instant::now(), listed.clone()));
+    *read = Some((Instant::now(), listed.clone()));
     Ok(listed)
 }
 

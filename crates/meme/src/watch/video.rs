@@ -5,7 +5,7 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
 use anyhow::{Context, Result, bail};
@@ -13,6 +13,8 @@ use serde::Serialize;
 use tempfile::TempDir;
 use train::run::RunFiles;
 use train::run::checkpoint::Checkpoints;
+
+use crate::locked::locked;
 
 /// Length of a video in seconds.
 const SECONDS: &str = "60";
@@ -64,7 +66,7 @@ impl Recorder {
     }
 
     fn recordings(&self) -> MutexGuard<'_, Recordings> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.shared)
     }
 
     /// What there is for a run.
@@ -111,7 +113,7 @@ impl Recorder {
         // It waits for the lock that is held here.
         thread::Builder::new().name("recording".to_owned()).spawn(move || {
             let output = command.output();
-            let mut recordings = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut recordings = locked(&shared);
             recordings.current = None;
             match output {
                 Ok(output) if output.status.success() => recordings.keep(of_run, Video { path, frames }),
