@@ -12,7 +12,7 @@ pub struct Handover(Option<Event>);
 impl Handover {
     /// Marks the end of the work that this thread has queued so far.
     pub fn mark(device: Device) -> Result<Self> {
-        if !device.is_cuda() || !torch_ext::available() {
+        if !torch_ext::serves(device) {
             return Ok(Self(None));
         }
         let mut event = Event::new()?;

@@ -65,7 +65,7 @@ impl LoadedBatch {
 impl Loader {
     /// Creates a loader for batches of this shape.
     pub fn new(input: ObservationInput, shape: BatchShape, device: Device) -> Result<Self> {
-        let fast = device.is_cuda() && torch_ext::available();
+        let fast = torch_ext::serves(device);
         let stream = if fast { Some(Stream::new(Priority::Normal)?) } else { None };
         Ok(Self { input, shape, device, stream })
     }

@@ -108,7 +108,7 @@ impl Optimizer {
             gradient = clipped.f_addcmul(&flat.f_detach()?, penalty)?;
         }
         let average = average.map(|(average, share)| part(average.flat()).map(|flat| (flat, share))).transpose()?;
-        if flat.device().is_cuda() && torch_ext::available() {
+        if torch_ext::serves(flat.device()) {
             return Ok(adamw(&AdamWStep {
                 parameters: &flat,
                 first: &first,

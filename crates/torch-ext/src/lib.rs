@@ -68,6 +68,11 @@ pub fn gpu() -> Result<tch::Device> {
     Ok(tch::Device::Cuda(0))
 }
 
+/// Returns whether the kernels of this crate serve a device: a GPU that they support.
+pub fn serves(device: tch::Device) -> bool {
+    device.is_cuda() && available()
+}
+
 /// Returns whether this machine has a GPU that the kernels support, and libtorch its CUDA part.
 pub fn available() -> bool {
     shim::functions().is_ok()

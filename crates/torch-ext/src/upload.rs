@@ -16,7 +16,7 @@ use crate::stream::{Event, Stream};
 ///
 /// libtorch's own copy would wait for all earlier work of the stream.
 pub fn upload(host: &Tensor, device: Device) -> Result<Tensor> {
-    if !(device.is_cuda() && crate::available()) {
+    if !crate::serves(device) {
         return Ok(host.f_to_device(device)?);
     }
     let mut copy = ptr::null_mut();
@@ -37,7 +37,7 @@ pub struct Download {
 impl Download {
     /// Begins to copy the values of the tensor at this point of the current stream.
     pub fn begin(tensor: &Tensor) -> Result<Self> {
-        if !(tensor.device().is_cuda() && crate::available()) {
+        if !crate::serves(tensor.device()) {
             return Ok(Self { values: tensor.f_to_device(Device::Cpu)?, arrived: None });
         }
         let mut copy = ptr::null_mut();

@@ -157,7 +157,7 @@ impl ActingNetwork {
     pub fn new(config: &AgentConfig, observation: &ObservationSpec, actions: usize, device: Device) -> Result<Self> {
         let networks = Networks::new(config, observation, actions)?.on(config.network.precision, device)?;
         let beta = Tensor::f_from_slice(&config.policies.betas())?.f_to_kind(Kind::Float)?.f_view([-1, 1])?;
-        if device.is_cuda() && torch_ext::available() && config.captures_acting() {
+        if torch_ext::serves(device) && config.captures_acting() {
             let (captured, parameters, beta) = Captured::new(&networks, &beta, device)?;
             return Ok(Self { backend: Backend::Captured(Box::new(captured)), networks, parameters, beta });
         }

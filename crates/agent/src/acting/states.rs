@@ -72,7 +72,7 @@ impl RecurrentStates {
 
     /// Waits for this thread's stream, since networks act on other streams.
     fn settle(&self) -> Result<()> {
-        if self.table.device().is_cuda() && torch_ext::available() {
+        if torch_ext::serves(self.table.device()) {
             Stream::current()?.synchronize()?;
         }
         Ok(())

@@ -63,7 +63,7 @@ struct LearnerStreams {
 impl LearnerStreams {
     /// The streams of a learner on a GPU; none on a CPU.
     fn new(device: Device) -> Result<Option<Arc<Self>>> {
-        if !(device.is_cuda() && torch_ext::available()) {
+        if !torch_ext::serves(device) {
             return Ok(None);
         }
         let stream = || Stream::new(Priority::Normal);
@@ -239,8 +239,7 @@ impl Learner {
 
     /// Bytes of GPU memory that libtorch has reserved in this process; `None` on a CPU.
     pub fn device_memory(&self) -> Result<Option<u64>> {
-        let counted = self.device.is_cuda() && torch_ext::available();
-        Ok(if counted { Some(torch_ext::memory_statistics()?.reserved) } else { None })
+        Ok(if torch_ext::serves(self.device) { Some(torch_ext::memory_statistics()?.reserved) } else { None })
     }
 
     /// One update: losses, new priorities and statistics of the batch.

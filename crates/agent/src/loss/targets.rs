@@ -110,7 +110,7 @@ pub struct Trajectories<'a> {
 pub fn returns(trajectories: Trajectories<'_>) -> Result<Tensor> {
     let Trajectories { discounts, values, traces, .. } = trajectories;
     let rewards = &against_values(trajectories)?;
-    if values.device().is_cuda() && torch_ext::available() {
+    if torch_ext::serves(values.device()) {
         return Ok(torch_ext::returns::returns(rewards, discounts, values, traces)?);
     }
     let [rewards, discounts, values, traces] = [rewards, discounts, values, traces].map(|x| x.f_unbind(1));

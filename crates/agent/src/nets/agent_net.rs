@@ -215,7 +215,7 @@ impl AgentNet {
 
     /// The network set up for a device: with fused kernels and 16 bits on a GPU, unless `precision` is f32.
     pub fn on(mut self, precision: Precision, device: Device) -> Result<Self> {
-        if precision == Precision::F32 || !device.is_cuda() || !torch_ext::available() {
+        if precision == Precision::F32 || !torch_ext::serves(device) {
             return Ok(self);
         }
         torch_ext::prefer_speed()?;

@@ -113,102 +113,11 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
     }
 }
 
-impl StartArgs {
-    /// The manifest of the sweep: new, as it was, or with more runs.
-    fn manifest(&self, name: &str, directory: &SweepDirectory) -> Result<Manifest> {
-        let known = directory.read()?;
-        let describes = self.file.is_some() || self.games.is_some() || self.preset.is_some();
-        if let Some(known) = &known
-            && !describes
-            && self.set.is_empty()
-            && self.seeds.is_none()
-            && self.frames.is_none()
-        {
-            return Ok(known.clone());
-        }
-        if known.is_none() && directory.run_exists() {
-            bail!("{} is a run; choose another name for the sweep", directory.path().display());
-        }
-        let mut file = self.file.as_deref().map_or(Ok(SweepFile::default()), SweepFile::read)?;
-        file.games = self.games.clone().map(Games::Text).or(file.games);
-        file.seeds = self.seeds.clone().or(file.seeds);
-        file.preset = self.preset.clone().or(file.preset);
-        let mut set = self.set.clone();
-        set.extend(self.frames.map(|frames| format!("run.frames={frames}")));
-        let mut id = [0; 8];
-        getrandom::fill(&mut id).map_err(|error| anyhow!("cannot draw a random id: {error}"))?;
-        let id = format!("{:016x}", u64::from_le_bytes(id));
-        let plan = file.plan(id, &set)?;
-        let Some(mut known) = known else { return Ok(plan) };
-        let added = known
-            .extend(plan)
-            .map_err(|error| anyhow!("sweep {name} exists, and {error}; use its settings, or choose another name"))?;
-        if added > 0 {
-            console::message(format_args!("adding {added} run{} to sweep {name}", output::plural(added)));
-        }
-        Ok(known)
-    }
-}
-
-/// How the runs of a sweep ended.
-#[derive(Debug, Default)]
-struct Summary {
-    finished: usize,
-    interrupted: usize,
-    failed: Vec<(String, String)>,
-}
-
-impl Summary {
-    /// How the runs stand now.
-    fn of(directory: &SweepDirectory, manifest: &Manifest) -> Result<Self> {
-        let mut summary = Self::default();
-        for run in RunProgress::of_all(directory, manifest)? {
-            match run.state {
-                SweepState::Finished => summary.finished += 1,
-                SweepState::Failed => summary.failed.push((run.name, run.failure.unwrap_or_default())),
-                _ => summary.interrupted += 1,
-            }
-        }
-        Ok(summary)
-    }
-
-    /// Counts the end of an attempt and prints it.
-    fn count(&mut self, run: &SweepRun, outcome: Outcome, again: bool, line: &mut ProgressLine) {
-        let name = &run.name;
-        match outcome {
-            Outcome::Finished => {
-                self.finished += 1;
-                line.message(format_args!("{name} finished"));
-            }
-            Outcome::Interrupted => self.interrupted += 1,
-            Outcome::Failed(reason) if again => line.warn(format_args!("{name} failed and is tried again: {reason}")),
-            Outcome::Failed(reason) => {
-                line.warn(format_args!("{name} failed: {reason}"));
-                self.failed.push((name.clone(), reason));
-            }
-        }
-    }
-
-    fn report(&self, name: &str, finished_before: usize, count: usize) -> Result<ExitCode> {
-        let finished = finished_before + self.finished;
-        if let Some((run, reason)) = self.failed.first() {
-            let (failed, others) = (self.failed.len(), "the same command tries them again");
-            bail!("{failed} of {count} runs of sweep {name} failed, {run} because: {reason}; {others}");
-        }
-        if finished < count {
-            console::message(format_args!("{finished} of {count} runs finished; run the same command to resume"));
-            return Ok(ExitCode::from(INTERRUPTED));
-        }
-        console::message(format_args!("all {count} runs of sweep {name} finished"));
-        Ok(ExitCode::SUCCESS)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #[test]
     fn meme_cluster_knows_the_exit_status() {
-        let line = format!("\nINTERRUPTED = {}\n", super::INTERRUPTED);
+        let line = format!("\nINTERRUPTED = {}\n", super::STATUS_RESUMABLE);
         assert!(include_str!("../../../../python/meme_cluster/sweep.py").contains(&line));
     }
 }
