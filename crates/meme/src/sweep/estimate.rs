@@ -10,10 +10,22 @@ use train::run::{MetricsSummary, RunFiles};
 use super::manifest::{Manifest, SweepRun};
 use crate::config;
 
-/// Speed in frames/s and size of a checkpoint without replay in bytes, as `docs/performance.md` has them: presets with
-/// large networks on one H200, the others on a 2-core x86-64 VM.
-const PUBLISHED: [(&str, f64, f64); 4] =
-    [("paper", 16_465.0, 1.0e9), ("quick", 46_600.0, 0.5e9), ("cpu", 900.0, 0.02e9), ("tiny", 4_000.0, 0.01e9)];
+/// What `docs/performance.md` has of a preset.
+struct Published {
+    preset: &'static str,
+    frames_per_second: f64,
+    /// Bytes of a checkpoint without replay.
+    networks: f64,
+    /// Whether that is on one H200; otherwise on a 2-core x86-64 VM.
+    gpu: bool,
+}
+
+const PUBLISHED: [Published; 4] = [
+    Published { preset: "paper", frames_per_second: 16_465.0, networks: 1.0e9, gpu: true },
+    Published { preset: "quick", frames_per_second: 46_600.0, networks: 0.5e9, gpu: true },
+    Published { preset: "cpu", frames_per_second: 900.0, networks: 0.02e9, gpu: false },
+    Published { preset: "tiny", frames_per_second: 4_000.0, networks: 0.01e9, gpu: false },
+];
 /// Bytes of one agent step in replay: about 200 in most games, more in noisy ones.
 const BYTES_PER_STEP: f64 = 300.0;
 
@@ -29,6 +41,8 @@ pub struct SweepEstimate {
     speed: Option<f64>,
     /// Whether that speed was measured by runs in the same directory.
     measured: bool,
+    /// Whether the preset is one for a GPU, which the machine that starts the sweep need not have.
+    gpu: bool,
 }
 
 impl SweepEstimate {
@@ -36,13 +50,13 @@ impl SweepEstimate {
     /// published one.
     pub fn of(manifest: &Manifest, runs: &[&SweepRun], root: &Path) -> Result<Self> {
         let preset = manifest.preset.clone();
-        let published = |name: &str| PUBLISHED.into_iter().find(|(published, ..)| *published == name);
+        let published = |name: &str| PUBLISHED.iter().find(|published| published.preset == name);
         // Another agent has networks of its size's kind (`agent57-tiny`), or smaller ones than the paper's.
         let size = preset.split_once('-').map_or(preset.as_str(), |(_, size)| size);
-        let (.., networks) = published(size).unwrap_or(PUBLISHED[0]);
+        let &Published { networks, gpu, .. } = published(size).unwrap_or(&PUBLISHED[0]);
         let measured = measured_speed(root, &preset);
-        let speed = measured.or(published(&preset).map(|(_, speed, _)| speed));
-        let mut estimate = Self { preset, frames: 0.0, bytes: 0.0, speed, measured: measured.is_some() };
+        let speed = measured.or(published(&preset).map(|published| published.frames_per_second));
+        let mut estimate = Self { preset, frames: 0.0, bytes: 0.0, speed, measured: measured.is_some(), gpu };
         for run in runs {
             let config = config::load(&manifest.sources(run)?)?.config;
             let repeat = if matches!(run.environment.parse()?, EnvId::Atari(_)) { config.env.action_repeat } else { 1 };
@@ -63,7 +77,7 @@ impl SweepEstimate {
     }
 
     /// The estimate in words.
-    pub fn text(&self, gpu: bool) -> String {
+    pub fn text(&self) -> String {
         let disk = match self.bytes / 1e9 {
             gigabytes if gigabytes < 10.0 => format!("{gigabytes:.1} GB"),
             gigabytes => format!("{gigabytes:.0} GB"),
@@ -72,7 +86,7 @@ impl SweepEstimate {
             return format!("no speed is known for preset {}; up to {disk} of disk", self.preset);
         };
         let (unit, machine) =
-            if gpu { ("GPU hours", "one H200") } else { ("hours", "the machines of docs/performance.md") };
+            if self.gpu { ("GPU hours", "one H200") } else { ("hours", "a 2-core x86-64 VM without GPU") };
         let source =
             if self.measured { "measured by runs here".to_owned() } else { format!("published for {machine}") };
         let hours = match hours {
@@ -116,16 +130,19 @@ mod tests {
         assert!((estimate.hours().unwrap() - 2.0 * 1000.0 / 3600.0).abs() < 1e-9, "{estimate:?}");
         let replay = 46_600_000.0 / 4.0 * BYTES_PER_STEP;
         assert!((estimate.bytes - 2.0 * (3.0 * (replay + 0.5e9) + 0.5e9)).abs() < 1.0, "{estimate:?}");
-        let text = estimate.text(true);
+        let text = estimate.text();
         assert!(text.starts_with("about 0.6 GPU hours at 46600 frames/s (published for one H200)"), "{text}");
+        let on_cpu = SweepEstimate { gpu: false, ..estimate.clone() }.text();
+        assert!(on_cpu.starts_with("about 0.6 hours at "), "{on_cpu}");
 
         let description = RunDescription::new("pong", "quick", 1);
         let (run, _) = RunDirectory::open(scratch.path(), "old", ExistingRun::Resume, description, "").unwrap();
         fs::write(run.files.metrics_file(), "{\"frames\":4,\"speed/frames_per_second\":23300}\n").unwrap();
         let slower = SweepEstimate::of(&manifest, &runs, scratch.path()).unwrap();
         assert!((slower.hours().unwrap() - 2.0 * estimate.hours().unwrap()).abs() < 1e-9, "{slower:?}");
-        assert!(slower.text(true).contains("23300 frames/s (measured by runs here)"));
+        assert!(slower.text().contains("23300 frames/s (measured by runs here)"));
     }
+
     #[test]
     fn speed_of_another_preset_is_not_assumed() {
         let scratch = tempfile::tempdir().unwrap();
@@ -138,7 +155,7 @@ mod tests {
             assert_eq!((estimate.speed, estimate.hours()), (None, None));
             let disk = estimate.bytes / 1e9;
             let text = format!("no speed is known for preset {preset}; up to {disk:.0} GB of disk");
-            assert!(disk > 3.0 * networks / 1e9 && estimate.text(false) == text, "{estimate:?}");
+            assert!(disk > 3.0 * networks / 1e9 && estimate.text() == text, "{estimate:?}");
         }
     }
 }

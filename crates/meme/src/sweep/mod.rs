@@ -75,14 +75,13 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
         manifest.runs.iter().zip(&progress).filter(|(_, progress)| is_left(progress)).map(|(run, _)| run).collect();
     let finished = manifest.runs.len() - left.len();
     let already = if finished > 0 { format!(", {finished} of them finished") } else { String::new() };
-    let on_gpu = devices.iter().any(Option::is_some);
-    let estimate = SweepEstimate::of(&manifest, &left, &args.runs.path)?.text(on_gpu);
+    let estimate = SweepEstimate::of(&manifest, &left, &args.runs.path)?.text();
     let count = manifest.runs.len();
     console::message(format_args!("sweep {name}: {count} run{}{already}; {estimate}", output::plural(count)));
     let sweep = PlannedSweep { name, directory: &directory, manifest: &manifest, left, retries: args.retries };
     let left = &sweep.left;
     let array = SlurmArray { sweep: &sweep, options: &args.slurm, jobs: args.jobs };
-    if args.dry_run && args.on == Backend::Slurm {
+    if args.dry_run && args.on == Backend::Slurm && !left.is_empty() {
         output::print(&array.script()?)?;
         return Ok(ExitCode::SUCCESS);
     }
