@@ -1,13 +1,23 @@
 //! Training with remote actors: beside local ones, alone, after losses, and from a checkpoint.
 
-use train::run::checkpoint::Checkpoints;
+use train::config::Config;
+use train::runtime::status::RunStatus;
 
 use crate::support::{Actors, Learner, config, on_loopback, until};
+
+/// Checks the contract of replay's rate limiter at the end of a run.
+fn assert_rate_limit_held(status: &RunStatus, config: &Config) {
+    let replay = &config.replay;
+    let balance = status.inserted as f64 * replay.samples_per_insert - status.sampled as f64;
+    let middle = replay.minimum_fill as f64 * replay.samples_per_insert;
+    assert!(status.sampled > 0 && (balance - middle).abs() <= replay.limiter_slack, "{status:?}");
+}
 
 #[test]
 fn remote_actors_train_beside_local_ones_until_the_run_is_finished() {
     let scratch = tempfile::tempdir().unwrap();
-    let learner = Learner::start(scratch.path(), &config(&["run.frames=6000"]), on_loopback());
+    let config = config(&["run.frames=6000"]);
+    let learner = Learner::start(scratch.path(), &config, on_loopback());
     let actors = Actors::plain(&learner, 4);
     until("remote actors play", || learner.steps() > 500);
     let counted = std::sync::Arc::clone(&learner.actors);
@@ -18,18 +28,18 @@ fn remote_actors_train_beside_local_ones_until_the_run_is_finished() {
     let steps = counted.counters().steps.load(std::sync::atomic::Ordering::Relaxed);
     assert!(steps < status.frames, "local actors play too: {steps} of {}", status.frames);
     assert_eq!(counted.counters().refused.load(std::sync::atomic::Ordering::Relaxed), 0);
-    // The rate limiter's contract: 2 samples per insert, with a slack of 24 sampled sequences.
-    let checkpoint = Checkpoints::in_directory(&scratch.path().join("run/checkpoints")).list().unwrap();
-    assert!(!checkpoint.is_empty());
+    assert_rate_limit_held(&status, &config);
 }
 
 #[test]
 fn learner_without_environments_of_its_own_learns_from_remote_actors() {
     let scratch = tempfile::tempdir().unwrap();
-    let learner = Learner::start(scratch.path(), &config(&["run.frames=2000", "actors.environments=0"]), on_loopback());
+    let config = config(&["run.frames=2000", "actors.environments=0"]);
+    let learner = Learner::start(scratch.path(), &config, on_loopback());
     let actors = Actors::plain(&learner, 8);
     let status = learner.end();
     assert!(status.frames >= 2000 && status.updates > 0, "{status}");
+    assert_rate_limit_held(&status, &config);
     actors.end().unwrap();
 }
 
@@ -49,6 +59,7 @@ fn lost_actors_are_replaced_and_a_resumed_learner_is_found_again() {
     let before = learner.steps();
     until("others play", || learner.steps() > before + 200);
     let stopped = learner.stop();
+    assert_rate_limit_held(&stopped, &config);
     assert!(
         actors.said.lock().unwrap().iter().any(|said| said.contains("playing 2 environments of catch for run run"))
     );
@@ -67,6 +78,7 @@ fn lost_actors_are_replaced_and_a_resumed_learner_is_found_again() {
     assert_eq!(learner.refused(), 0, "{:?}", learner.said.lock().unwrap());
     let status = learner.stop();
     assert!(status.frames > resumed, "{status}");
+    assert_rate_limit_held(&status, &config);
     actors.stop.request();
     actors.end().unwrap();
 }
