@@ -292,14 +292,19 @@ mod tests {
     }
 
     #[test]
-    fn shipped_sweeps_have_valid_configs() {
+    fn shipped_sweeps_compare_different_valid_configs() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/sweeps");
         let mut count = 0;
         for entry in fs::read_dir(directory).unwrap() {
             let path = entry.unwrap().path();
             let sweep = SweepFile::read(&path).unwrap().plan("id".into(), &[]);
             let sweep = sweep.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            assert!(sweep.axes.len() > 2, "{} varies nothing", path.display());
+            let first = &sweep.runs[0];
+            let compared = sweep.runs.iter().filter(|run| (&run.environment, run.seed) == (&first.environment, 1));
+            let configs: Vec<_> =
+                compared.map(|run| sweep.sources(run).unwrap().load().unwrap().config.to_toml().unwrap()).collect();
+            let distinct: HashSet<_> = configs.iter().collect();
+            assert!(configs.len() > 1 && distinct.len() == configs.len(), "{}", path.display());
             count += 1;
         }
         assert!(count >= 8, "{count}");

@@ -48,7 +48,8 @@ impl SlurmArray<'_> {
             "requeue".to_owned(),
             "open-mode=append".to_owned(),
             format!("signal=B:TERM@{NOTICE}"),
-            format!("output={}", sweep.join("logs/slurm-%A_%a.out").display()),
+            // In quotes, or a space would end it.
+            format!("output=\"{}\"", sweep.join("logs/slurm-%A_%a.out").display()),
         ];
         for option in *options {
             if option.is_empty() || option.starts_with('-') || option.contains(char::is_control) {

@@ -79,6 +79,8 @@ fn array_trains_every_run_and_shows_the_queue() {
     fs::write(bin.join("queue"), "1 PENDING\n2 RUNNING gpu7\n").unwrap();
     let status = works(&mut with_stand_ins(runs.meme(&["sweep", "status", "array"]), &bin)).printed;
     assert!(status.contains("3 runs: 2 queued, 1 waiting\n") && status.contains("gpu7"), "{status}");
+    let output = format!("#SBATCH --output=\"{}/array/logs/slurm-%A_%a.out\"\n", runs.directory().display());
+    assert!(submitted.contains(&output), "{submitted}");
     // What is queued is not submitted again.
     works(&mut sweep(&runs, &bin, &[]));
     let again = fs::read_to_string(runs.directory().join("array/slurm.sh")).unwrap();
@@ -91,6 +93,8 @@ fn array_trains_every_run_and_shows_the_queue() {
     assert!(states(&runs, "array").iter().all(|(state, ..)| state == "finished"));
     let calls = fs::read_to_string(bin.join("calls")).unwrap();
     assert!(!calls.contains("scontrol"), "{calls}");
+    // Nothing is left to submit.
+    assert_eq!(works(&mut sweep(&runs, &bin, &["--dry-run"])).printed, "");
 }
 
 #[test]
