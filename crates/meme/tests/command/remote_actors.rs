@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rand::{RngExt, SeedableRng};
 
-use crate::runs::{FOREVER, Runs, Started, fails, meme, works};
+use crate::runs::{FOREVER, Runs, SMALL, Started, fails, meme, works};
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -110,53 +110,63 @@ fn learner_has_resumed(runs: &Runs) -> bool {
     said.contains("resuming from ")
 }
 
-/// Kills any process of a distributed run at random moments: it always finishes.
+/// The environment workers of a process.
+fn workers(process: u32) -> Vec<u32> {
+    let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let children: String =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok()).collect();
+    children.split_whitespace().map(|process| process.parse().unwrap()).collect()
+}
+
+/// Kills any process of a distributed run at random moments, environment workers too: it always finishes.
 #[test]
 fn run_finishes_whatever_is_killed() {
     let kills = if std::env::var_os("MEME_TEST_ALL").is_some() { 50 } else { 4 };
     let runs = Runs::new();
     let address = format!("127.0.0.1:{}", free_port());
-    let frames = (2000 + 500 * kills).to_string();
+    let train = |frames: &str| {
+        let mut command = runs.meme(&["train", "pong", "--preset", "cpu", "--name", "run", "--frames", frames]);
+        command.args(["--actors-listen", &address, "--remote-environments", "8"]);
+        for setting in SMALL.into_iter().chain(["learner.batch_size=4", "checkpoint.every_minutes=0.01"]) {
+            command.args(["--set", setting]);
+        }
+        runs.start(&mut command)
+    };
     let mut random = agent::Random::seed_from_u64(3);
-    let mut learner = Some(self::learner(&runs, &address, &frames));
+    let mut learner = train(FOREVER);
     let mut actors: Vec<Actors> = (0..2).map(|number| Actors::start(&runs, &address, number)).collect();
-    let mut started = 2;
-    for _ in 0..kills {
+    let mut victims = [0; 3];
+    for number in 0..kills {
         sleep(Duration::from_millis(random.random_range(200..2500)));
-        match random.random_range(0..3) {
+        let roots = [learner.id(), actors[0].0.id(), actors[1].0.id()];
+        let processes: Vec<u32> = roots.into_iter().chain(roots.into_iter().flat_map(workers)).collect();
+        match random.random_range(0..processes.len()) {
             0 => {
-                if let Some(learner) = learner.take() {
-                    learner.kill();
-                }
-                learner = Some(self::learner(&runs, &address, &frames));
+                learner.kill();
+                learner = train(FOREVER);
+                victims[0] += 1;
             }
-            number => {
-                let place = number - 1;
-                actors[place].send("KILL");
-                let _ = actors[place].0.wait();
-                actors[place] = Actors::start(&runs, &address, started);
-                started += 1;
+            actor @ 1..=2 => {
+                actors[actor - 1] = Actors::start(&runs, &address, 2 + number);
+                victims[1] += 1;
+            }
+            worker => {
+                // It may have ended by itself.
+                let _ = Command::new("kill").args(["-9", &processes[worker].to_string()]).status().unwrap();
+                victims[2] += 1;
             }
         }
+        if !learner.is_running() {
+            learner = train(FOREVER);
+        }
     }
+    println!("killed {} learners, {} actors and {} environment workers", victims[0], victims[1], victims[2]);
+    learner.kill();
     // However it was interrupted, the same command finishes it.
-    let begun = Instant::now();
-    while begun.elapsed() < 5 * LONG {
-        let ended = learner.take().unwrap().end();
-        if ended.status.success() {
-            break;
-        }
-        learner = Some(self::learner(&runs, &address, &frames));
-    }
-    let played: u64 = frames.parse().unwrap();
-    assert!(runs.rows().last().is_some_and(|&last| last >= played));
-    for actor in &mut actors {
-        // Those that were connected learn that it is finished; others look for it until they are stopped.
-        if actor.0.try_wait().unwrap().is_none() {
-            sleep(Duration::from_secs(1));
-            let _ = actor.0.kill();
-        }
-    }
+    let frames = runs.rows().last().copied().unwrap_or(0) + 500;
+    let ended = train(&frames.to_string()).end();
+    assert!(ended.status.success(), "{}", ended.said);
+    assert!(runs.rows().last().is_some_and(|&last| last >= frames));
 }
 
 #[test]
