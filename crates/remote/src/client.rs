@@ -85,7 +85,7 @@ impl ConnectOptions {
     /// Adds what may be wrong with the options to the status of a stream that the other end did not open.
     fn explained(&self, status: Status) -> Status {
         let is_reply = status.source().is_none();
-        if is_reply || self.trust.is_some() || find::<io::Error>(&status).is_some() {
+        if is_reply || self.trust.is_some() {
             return status;
         }
         Status::unavailable(format!("it ended the connection; {}", (self.advice)(TlsMismatch::PerhapsRequired)))

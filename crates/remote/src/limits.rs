@@ -10,8 +10,8 @@ pub const MAX_STATE_PART_BYTES: usize = 1 << 20;
 pub const MAX_ENVIRONMENT_STATE_BYTES: usize = 64 << 20;
 /// Maximum number of connections at a time.
 pub const MAX_CONNECTIONS: usize = 512;
-/// Maximum number of streams of a connection: one per worker.
-pub const MAX_STREAMS: u32 = 256;
+/// Maximum number of streams of a connection, of which an actor opens one.
+pub const MAX_STREAMS: u32 = 4;
 /// Maximum size of the list of HTTP headers.
 pub const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// Maximum length of the name of an actor or a machine.

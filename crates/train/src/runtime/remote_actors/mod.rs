@@ -106,12 +106,12 @@ impl RemoteActors {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a refused connection or message, and reports the first of each kind.
+    /// Counts a refused connection or message, and reports the first of each kind while the run trains.
     pub fn refuse(&self, kind: &'static str, reason: &str) {
         self.counters.refused.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state();
-        if state.reported.insert(kind)
-            && let Some(run) = &state.run
+        if let Some(run) = state.run.clone()
+            && state.reported.insert(kind)
         {
             run.notice(format!("refused a remote actor: {reason} (more of this kind are only counted)"));
         }
