@@ -242,7 +242,8 @@ impl<'a> ActorPool<'a> {
         let other = if state.run.is_empty() || state.run == *run { "" } else { ", another run than before" };
         state.run.clone_from(run);
         drop(state);
-        (self.message)(&format!("{how} {environments} environments of {environment} for run {run}{other}"));
+        let what = if *environments == 1 { "environment" } else { "environments" };
+        (self.message)(&format!("{how} {environments} {what} of {environment} for run {run}{other}"));
     }
 
     /// Plays until an error, which the link may explain, or until a stop is requested.
