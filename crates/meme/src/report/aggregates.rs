@@ -7,7 +7,7 @@ use super::figures::frames_text;
 use super::resampling::{Estimate, REPETITIONS, SEEDS_DRAWN, stratified_bootstrap, three_seeds};
 use super::statistics::{Statistic, interquartile_mean};
 use super::table::{Cell, Table};
-use crate::output::grouped;
+use crate::output::{grouped, plural};
 
 /// Which random scores a human-normalised score uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,8 @@ impl AggregateRow {
             cells.push(cell((value, (cohort.seeds() > 1).then_some(interval))));
             cells
         });
-        Self { heading: format!("{} ({} seeds)", cohort.label, cohort.seeds()), values }
+        let seeds = cohort.seeds();
+        Self { heading: format!("{} ({seeds} seed{})", cohort.label, plural(seeds)), values }
     }
 
     /// A paper's agent on the games of the runs, computed from the paper's mean scores per game.

@@ -19,24 +19,32 @@ fn record(task: &str, seed: u64, frames: u64, score: f64, set: &[&str]) -> Repor
     ReportedRun::new(&name, &description, &sources.load().unwrap().config, vec![row], None).unwrap()
 }
 
-/// Six seeds of every game with the paper's mean and deviation. Their distances from the mean are those of the middles
-/// of six equally likely parts of a normal distribution, as the paper does not print scores of seeds.
+/// Six seeds of every game with the paper's mean and deviation, which divides by the number of seeds. The paper does not
+/// print their scores. Here they are the middles of six equally likely parts of a normal distribution. Where one of
+/// these would be negative in a game without negative scores, five seeds are equal and one is far above.
 fn six_seeds(frames: u64, score: impl Fn(&Game) -> AgentScore) -> Cohort {
-    // Quantiles 1/12, 3/12 and 5/12 of the normal distribution, scaled to a deviation of 1 with n - 1 = 5.
+    // Quantiles 1/12, 3/12 and 5/12 of the normal distribution, scaled to a deviation of 1.
     let quantiles = [1.382_994, 0.674_490, 0.210_428f64];
-    let scale = (5.0 / (2.0 * quantiles.iter().map(|z| z * z).sum::<f64>())).sqrt();
-    let distances: Vec<f64> = quantiles.iter().flat_map(|z| [-z * scale, z * scale]).collect();
+    let scale = (3.0 / quantiles.iter().map(|z| z * z).sum::<f64>()).sqrt();
+    let normal: Vec<f64> = quantiles.iter().flat_map(|z| [-z * scale, z * scale]).collect();
+    let low = -(0.2f64.sqrt());
+    let one_above = vec![low, low, low, low, low, 5f64.sqrt()];
     let first = record("pong", 1, frames, 0.0, &[]);
     let runs = games().iter().flat_map(|game| {
         let AgentScore { mean, std } = score(game);
-        let seeds = distances.iter().zip(1..);
+        let possible = game.random < 0.0 || mean + std * normal[0] >= 0.0;
+        let distances = if possible { &normal } else { &one_above };
         let (first, rom) = (first.clone(), &game.rom);
-        seeds.map(move |(distance, seed)| ReportedRun {
-            task: rom.clone(),
-            seed,
-            scores: vec![(frames as f64, mean + std * distance)],
-            ..first.clone()
-        })
+        let seeds: Vec<ReportedRun> = (1..)
+            .zip(distances)
+            .map(|(seed, distance)| ReportedRun {
+                task: rom.clone(),
+                seed,
+                scores: vec![(frames as f64, mean + std * distance)],
+                ..first.clone()
+            })
+            .collect();
+        seeds
     });
     // A task is part of the settings, which differ in nothing else here.
     let mut cohorts = Cohort::sort(runs.collect()).unwrap();
@@ -53,26 +61,20 @@ fn printed(agent: &str, frames: u64, sticky: bool) -> [&'static Vec<f64>; 6] {
 
 #[test]
 fn papers_scores_reproduce_its_table_1() {
-    let cohort = six_seeds(200_000_000, |game| game.meme_200m);
-    let found = of_the_paper(&cohort, RandomScores::OfThePaper);
-    for ((value, interval), printed) in found.iter().zip(printed("MEME", 200_000_000, false)) {
-        assert!((value.round() - printed[0]).abs() <= 1.0, "{value} instead of {printed:?}");
-        // The ends depend on scores of seeds, which the paper does not print.
-        let (low, high) = interval.unwrap();
-        assert!((low / printed[1] - 1.0).abs() < 0.04 && (high / printed[2] - 1.0).abs() < 0.04, "{found:?}");
-    }
-    let published = of_the_paper(&cohort, RandomScores::Published);
-    assert!((published[2].0 - 4175.0).abs() < 2.0, "{published:?}");
-
-    let cohort = six_seeds(1_000_000_000, |game| game.meme_1b);
-    let found = of_the_paper(&cohort, RandomScores::OfThePaper);
-    for (number, ((value, _), printed)) in found.iter().zip(printed("MEME", 1_000_000_000, false)).enumerate() {
-        match number {
-            // Median and 25th percentile are those of other seeds: within the paper's interval.
-            3 | 4 => assert!((printed[1]..=printed[2]).contains(value), "{value} instead of {printed:?}"),
-            _ => assert!((value.round() - printed[0]).abs() <= 1.0, "{value} instead of {printed:?}"),
+    for (frames, score) in
+        [(200_000_000, (|game: &Game| game.meme_200m) as fn(&Game) -> AgentScore), (1_000_000_000, |game| game.meme_1b)]
+    {
+        let cohort = six_seeds(frames, score);
+        let found = of_the_paper(&cohort, RandomScores::OfThePaper);
+        for ((value, interval), printed) in found.iter().zip(printed("MEME", frames, false)) {
+            assert!((value.round() - printed[0]).abs() <= 1.0, "{value} instead of {printed:?}");
+            // The ends depend more on the scores of the seeds, which the paper does not print.
+            let (low, high) = interval.unwrap();
+            assert!((low / printed[1] - 1.0).abs() < 0.02 && (high / printed[2] - 1.0).abs() < 0.02, "{found:?}");
         }
     }
+    let published = of_the_paper(&six_seeds(200_000_000, |game| game.meme_200m), RandomScores::Published);
+    assert!((published[2].0 - 4175.0).abs() < 2.0, "{published:?}");
 }
 
 #[test]
@@ -83,18 +85,22 @@ fn papers_scores_reproduce_its_table_of_sticky_actions() {
     ] {
         let sticky = &["env.sticky_probability=0.25"];
         let first = record("pong", 1, frames, 0.0, sticky);
-        let run = |game: &Game| ReportedRun {
-            task: game.rom.clone(),
-            scores: vec![(frames as f64, score(game).mean)],
-            ..first.clone()
-        };
-        let cohort = Cohort::sort(games().iter().map(run).collect()).unwrap().remove(0);
-        assert!(cohort.is_sticky());
-        let found = of_the_paper(&cohort, RandomScores::OfThePaper);
-        for ((value, interval), printed) in found.iter().zip(printed("MEME", frames, true)) {
-            // The paper prints two decimals, of which scores with two decimals leave the last one open.
-            assert!((value - printed[0]).abs() < 0.04, "{value} instead of {printed:?}");
-            assert_eq!(*interval, None);
+        // The paper prints scores with two decimals.
+        let [low, value, high] = [-0.005, 0.0, 0.005].map(|rounding| {
+            let run = |game: &Game| ReportedRun {
+                task: game.rom.clone(),
+                scores: vec![(frames as f64, score(game).mean + rounding)],
+                ..first.clone()
+            };
+            let cohort = Cohort::sort(games().iter().map(run).collect()).unwrap().remove(0);
+            assert!(cohort.is_sticky());
+            of_the_paper(&cohort, RandomScores::OfThePaper)
+        });
+        for (number, printed) in printed("MEME", frames, true).iter().enumerate() {
+            let [low, value, high] = [&low, &value, &high].map(|found| found[number].0);
+            // Within 1 in the last digit, or as much as the rounding of scores leaves open.
+            let open = (printed[0] - value).abs() < 0.015 || (low - 0.005..=high + 0.005).contains(&printed[0]);
+            assert!(open, "{value} instead of {printed:?}");
         }
     }
 }
