@@ -6,17 +6,15 @@ import io
 import os
 import pickle
 import sys
+from functools import partial
 
 import gymnasium
-import numpy as np
 
+from . import pictures
 from .protocol import TERMINATED, TRUNCATED, Refused
 from .seeding import episode_seed
 from .spaces import ActionFormat, ObservationFormat
 from .vector import VectorGroup
-
-# The render mode in which an environment's `render` returns a picture.
-PICTURES = "rgb_array"
 
 
 def make_group(settings, run_seed, first_index, count):
@@ -25,7 +23,10 @@ def make_group(settings, run_seed, first_index, count):
         import_module(settings["module"])
     try:
         if is_vector(settings["id"]):
-            env = gymnasium.make_vec(settings["id"], num_envs=count, vectorization_mode="vector_entry_point")
+            make = partial(
+                gymnasium.make_vec, settings["id"], num_envs=count, vectorization_mode="vector_entry_point"
+            )
+            env = pictures.made(make, settings["render"])
             if env.num_envs != count:
                 raise Refused(f"its vector environment has {env.num_envs} environments, expected num_envs={count}")
             return VectorGroup(env, run_seed, first_index, settings["max_frames"]).members()
@@ -53,10 +54,8 @@ class GymEnvironment:
     def __init__(self, settings, run_seed, index):
         self.run_seed, self.index = run_seed, index
         self.max_frames = settings["max_frames"]
-        self.env = gymnasium.make(settings["id"], disable_env_checker=True)
-        if settings["render"] and PICTURES in self.render_modes():
-            self.env.close()
-            self.env = gymnasium.make(settings["id"], disable_env_checker=True, render_mode=PICTURES)
+        make = partial(gymnasium.make, settings["id"], disable_env_checker=True)
+        self.env = pictures.made(make, settings["render"])
         # The picture that ended an episode is kept once somebody has asked for pictures.
         self.is_rendered, self.last_picture = False, None
         self.observations = ObservationFormat(self.env.observation_space)
@@ -83,32 +82,13 @@ class GymEnvironment:
         self.score += reward
         truncated = truncated or self.frames == self.max_frames
         if self.is_rendered and (terminated or truncated):
-            self.last_picture = self.picture()
+            self.last_picture = pictures.drawn(self.env)
         return reward, TERMINATED if terminated else TRUNCATED if truncated else 0
 
     def render(self, last):
         """Returns the picture of the current state, or of the one that ended the last episode."""
         self.is_rendered = True
-        return self.last_picture if last else self.picture()
-
-    def picture(self):
-        """Returns what the environment's own `render` draws, as red, green and blue bytes."""
-        if self.env.render_mode != PICTURES:
-            raise Refused(f"its render_modes are {self.render_modes()}, without {PICTURES}")
-        try:
-            picture = np.asarray(self.env.render())
-        except gymnasium.error.DependencyNotInstalled as error:
-            raise Refused(" ".join(str(error).split())) from error
-        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
-            raise Refused(
-                f"its render() returned {picture.dtype} of shape {picture.shape}, expected uint8 of shape "
-                "(height, width, 3)"
-            )
-        return picture
-
-    def render_modes(self):
-        """Returns the render modes that the environment declares."""
-        return list(self.env.metadata.get("render_modes") or [])
+        return self.last_picture if last else pictures.drawn(self.env)
 
     def save(self):
         """Returns everything that `restore` needs, including the pickled environment."""

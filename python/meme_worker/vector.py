@@ -3,6 +3,7 @@
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from . import pictures
 from .protocol import TERMINATED, TRUNCATED, Refused
 from .seeding import episode_seed
 from .spaces import ActionFormat, ObservationFormat
@@ -59,6 +60,8 @@ class VectorMember:
         self.action_names = vector.action_format.names
         # In mode NEXT_STEP, the end that the next step reports; in mode DISABLED, whether an episode has ended.
         self.ending = 0
+        # The picture that ended an episode is kept once somebody has asked for pictures.
+        self.is_rendered, self.last_picture = False, None
 
     def begin(self, episode, out):
         """Shows the first observation of an episode, which the vector environment has begun unless in mode DISABLED."""
@@ -84,6 +87,8 @@ class VectorMember:
             observation = row(vector.infos["final_obs"], place)
         else:
             observation = row(vector.observations, place)
+            if ending and self.is_rendered:
+                self.last_picture = pictures.drawn(vector.env, place)
         vector.observation_format.write(observation, out)
         reward = float(vector.rewards[place])
         self.score += reward
@@ -101,8 +106,15 @@ class VectorMember:
         return reward, ending
 
     def render(self, last):
-        """Refuses: a vector environment renders all its environments at once."""
-        raise Refused("it is part of a vector environment, which has no picture of one environment")
+        """Returns the picture of the current state, or of the one that ended the last episode.
+
+        In mode SAME_STEP that state is gone, and the picture before it stands for it.
+        """
+        self.is_rendered = True
+        if last:
+            return self.last_picture
+        self.last_picture = pictures.drawn(self.vector.env, self.place)
+        return self.last_picture
 
     def save(self):
         """Refuses: a vector environment holds the state of all its environments."""

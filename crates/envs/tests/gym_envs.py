@@ -238,8 +238,9 @@ class Countdown(gymnasium.Env):
     observation_space = spaces.Dict({"counts": spaces.Box(0, 99, (2,), np.int16), "action": spaces.Box(0, 9, ())})
     action_space = spaces.Discrete(2, start=5)
 
-    def __init__(self, length):
-        self.length, self.episodes = length, 0
+    def __init__(self, length, render_mode=None):
+        self.length, self.episodes, self.render_mode = length, 0, render_mode
+        self.metadata = {"render_modes": ["rgb_array"]}
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -251,13 +252,16 @@ class Countdown(gymnasium.Env):
         ended = self.steps == self.length
         return self._observation(action), self.steps, ended and self.length == 2, ended and self.length > 2, {}
 
+    def render(self):
+        return np.full((2, 3, 3), 10 * self.episodes + self.steps, np.uint8)
+
     def _observation(self, action):
         return {"counts": np.array([self.episodes, self.steps], np.int16), "action": np.array(action, np.float32)}
 
 
-def countdowns(num_envs, mode):
+def countdowns(num_envs, mode, render_mode=None):
     """A vector environment whose parts have episodes of 2 steps, 3 steps, and so on; without a mode, it names none."""
-    parts = [lambda length=2 + i: Countdown(length) for i in range(num_envs)]
+    parts = [lambda length=2 + i: Countdown(length, render_mode) for i in range(num_envs)]
     env = SyncVectorEnv(parts, autoreset_mode=mode or AutoresetMode.NEXT_STEP)
     env.metadata = env.metadata if mode else {}
     return env

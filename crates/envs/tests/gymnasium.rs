@@ -312,6 +312,29 @@ fn vector_environments_end_episodes_in_every_autoreset_mode() {
 }
 
 #[test]
+fn vector_environments_render_one_environment() {
+    for mode in ["NextStep", "SameStep", "Disabled"] {
+        let config = config(&format!("gym:tests.gym_envs:{mode}-v0"));
+        let config = envs::WorkerConfig { environments: 2, groups: 1, render: true, ..config };
+        let mut envs = WorkerEnvironments::new(config).unwrap();
+        envs.reset().unwrap();
+        let reset_step = usize::from(mode == "NextStep");
+        // Environment 1 has episodes of 3 steps, and its pictures show ten times the episode plus the step.
+        for episode in 1..3 {
+            for t in 0..3 + reset_step {
+                let picture = RenderedPicture { size: [2, 3], pixels: vec![10 * episode + t as u8; 18] };
+                assert_eq!(envs.render(0, 1, false).unwrap(), picture, "{mode}");
+                envs.start(0, &[0, 0]).unwrap();
+                assert_eq!(envs.finish(0).unwrap()[1].end.is_some(), t == 2 + reset_step);
+            }
+            // In mode SAME_STEP the last state is gone, so the one before it is shown.
+            let last = 10 * episode + if mode == "SameStep" { 2 } else { 3 };
+            assert_eq!(envs.render(0, 1, true).unwrap().pixels, [last; 18], "{mode}");
+        }
+    }
+}
+
+#[test]
 fn vector_environments_repeat_and_differ_between_groups() {
     let trace = || -> Vec<Vec<u8>> {
         let mut envs = vector("CartPoles", 6, 2);
