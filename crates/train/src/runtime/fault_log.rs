@@ -9,12 +9,17 @@ const MAX_KINDS: usize = 200;
 #[derive(Debug, Default)]
 pub(crate) struct FaultLog {
     counts: BTreeMap<String, u64>,
+    /// The kind of the error that ends the run.
+    ending: Option<String>,
 }
 
 impl FaultLog {
     /// Returns the message for a fault: in full the first time, with its count the 10th, 100th and so on, else none.
     pub(crate) fn record(&mut self, fault: &str) -> Option<String> {
         let kind = without_numbers(fault);
+        if self.ending.as_ref() == Some(&kind) {
+            return None;
+        }
         if self.counts.len() >= MAX_KINDS && !self.counts.contains_key(&kind) {
             return None;
         }
@@ -25,6 +30,11 @@ impl FaultLog {
             count if is_power_of_ten(count) => Some(format!("{count} times so far: {fault}")),
             _ => None,
         }
+    }
+
+    /// Leaves out faults like this one from now on: it ends the run, and the error at the end describes it.
+    pub(crate) fn end_with(&mut self, fault: &str) {
+        self.ending = Some(without_numbers(fault));
     }
 
     /// Summarises the faults that happened more than once.
@@ -73,6 +83,8 @@ mod tests {
         assert_eq!(log.record("another").as_deref(), Some("another"));
         assert_eq!(log.summary().unwrap(), "recovered from the same fault 120 times");
         log.record("another");
+        log.end_with("worker 7 of 8 gave up");
+        assert_eq!(log.record("worker 8 of 8 gave up"), None);
         assert_eq!(log.summary().unwrap(), "recovered from 122 faults of 2 kinds");
     }
 

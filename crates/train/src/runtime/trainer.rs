@@ -68,13 +68,16 @@ pub fn train(setup: TrainingSetup<'_>, stop: &Stop, display: &mut dyn ProgressDi
         Ok(()) if trainer.runtime.frames() == 0 => Err(TrainError::NothingPlayed),
         Ok(()) => trainer.finish(),
         // The learner is not affected.
-        Err(error) if error.is_from_environment() && trainer.runtime.frames() > 0 => match trainer.finish() {
-            Ok(RunStatus { frames, .. }) => Err(TrainError::SavedAfter { error: Box::new(error), frames }),
-            Err(unsaved) => {
-                trainer.display.warn(&error.to_string());
-                Err(unsaved)
+        Err(error) if error.is_from_environment() && trainer.runtime.frames() > 0 => {
+            trainer.faults.end_with(&error.to_string());
+            match trainer.finish() {
+                Ok(RunStatus { frames, .. }) => Err(TrainError::SavedAfter { error: Box::new(error), frames }),
+                Err(unsaved) => {
+                    trainer.display.warn(&error.to_string());
+                    Err(unsaved)
+                }
             }
-        },
+        }
         Err(error) => Err(error),
     };
     trainer.finish_files();
