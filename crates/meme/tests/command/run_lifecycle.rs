@@ -384,16 +384,20 @@ fn removed_files_are_written_again() {
     let runs = Runs::new();
     let mut process = start(&runs, &["--frames", FOREVER, "--set", "metrics.interval_seconds=0.1"]);
     process.wait_until("rows", || runs.rows().len() > 2);
-    fs::remove_file(runs.file("config.toml")).unwrap();
-    fs::remove_file(runs.file("run.json")).unwrap();
-    fs::remove_file(runs.file("metrics.jsonl")).unwrap();
+    process.send("USR1");
+    process.wait_until("a checkpoint", || !numbered(&runs).is_empty());
+    let [history, log] = ["history.jsonl", "log.txt"].map(|name| fs::read_to_string(runs.file(name)).unwrap());
+    fs::remove_dir_all(runs.file("")).unwrap();
     process.wait_until("metrics", || runs.file("metrics.jsonl").exists());
     process.send("INT");
     let Ended { status, said, .. } = process.end();
     assert!(status.success(), "{said}");
-    for file in ["config.toml", "run.json"] {
+    for file in ["config.toml", "run.json", "history.jsonl"] {
         assert!(said.contains(&format!("warning: {file} was removed during training; wrote it again\n")), "{said}");
     }
+    assert!(said.contains("warning: checkpoints were removed during training; those saved before are lost\n"), "{said}");
+    assert_eq!(fs::read_to_string(runs.file("history.jsonl")).unwrap(), history);
+    assert!(fs::read_to_string(runs.file("log.txt")).unwrap().starts_with(&log));
     assert!(runs.rows().len() > 3);
     let more = runs.budget(100);
     let Ended { said, .. } = works(&mut runs.meme(&["train", "--resume", "run", "--frames", &more]));

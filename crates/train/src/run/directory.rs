@@ -110,6 +110,15 @@ pub enum OpenedRun {
     MovedAside(PathBuf),
 }
 
+/// Files of a run that were removed during training.
+#[derive(Debug, Default, PartialEq)]
+pub struct RestoredFiles {
+    /// Names of those that were written again.
+    pub files: Vec<&'static str>,
+    /// Whether the directory of checkpoints was removed; it is empty now.
+    pub lost_checkpoints: bool,
+}
+
 /// A run that this process holds.
 #[derive(Debug)]
 pub struct RunDirectory {
@@ -240,22 +249,27 @@ impl RunDirectory {
         }
     }
 
-    /// Writes `run.json` and `config.toml` again if they were removed, and returns the names of those that were. A
+    /// Writes `config.toml`, `run.json` and `history.jsonl` again if they were removed, and returns what was removed. A
     /// directory that was moved is left alone.
-    pub fn restore_files(&self, config: &str) -> Result<Vec<&'static str>, DirectoryError> {
-        let mut restored = Vec::new();
+    pub fn restore_files(&self, config: &str, history: &[u8]) -> Result<RestoredFiles, DirectoryError> {
+        let mut restored = RestoredFiles::default();
         if !self.files.path.exists() && !self.lock.is_removed() {
             return Ok(restored);
         }
         fs::create_dir_all(&self.files.path).map_err(FileError::at("created", &self.files.path))?;
+        restored.lost_checkpoints = !self.files.checkpoints_directory().exists();
         create_subdirectories(&self.files)?;
         if !self.files.config_file().exists() {
             durable::replace(&self.files.config_file(), config.as_bytes())?;
-            restored.push(CONFIG_FILE);
+            restored.files.push(CONFIG_FILE);
         }
         if !self.files.description_file().exists() {
             write_description(&self.files, &self.description)?;
-            restored.push(DESCRIPTION_FILE);
+            restored.files.push(DESCRIPTION_FILE);
+        }
+        if !history.is_empty() && !self.files.history_file().exists() {
+            durable::replace(&self.files.history_file(), history)?;
+            restored.files.push("history.jsonl");
         }
         Ok(restored)
     }

@@ -66,7 +66,6 @@ impl<'a> BackgroundSaves<'a> {
 
     /// Begins to save the agent that was evaluated, if it is the best so far.
     pub(super) fn begin_best(&mut self, evaluated: EvaluationReport) -> Result<()> {
-        self.directory.check_held()?;
         let EvaluationReport { scores, frames, agent, .. } = evaluated;
         let score = MeanScore::of(&scores).lower_bound();
         if self.store.would_be_best(score)? {

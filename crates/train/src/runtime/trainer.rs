@@ -15,7 +15,7 @@ use crate::roles::evaluation_rounds::EvaluationReport;
 use crate::run::checkpoint::contents::{self, TrainingSnapshot};
 use crate::run::checkpoint::{Checkpoint, CheckpointError, SavedCheckpoint};
 use crate::run::stop::Stop;
-use crate::run::{MetricsWriter, Row, RunDirectory, SPEED, TensorBoardWriter};
+use crate::run::{MetricsWriter, RestoredFiles, Row, RunDirectory, SPEED, TensorBoardWriter, regular_file};
 use crate::runtime::assembly::Assembly;
 use crate::runtime::background_saves::BackgroundSaves;
 use crate::runtime::events::Event;
@@ -107,6 +107,10 @@ struct Trainer<'a> {
     metrics: MetricsAccumulator,
     metrics_file: MetricsWriter,
     tensorboard: TensorBoardWriter,
+    /// Contents of `history.jsonl`, which does not change during training.
+    history: Vec<u8>,
+    /// Why the last row could not be written.
+    row_error: Option<String>,
     rates: Rates,
     /// When the training time was last added to the metrics.
     time_added_at: Instant,
@@ -186,6 +190,8 @@ impl<'a> Trainer<'a> {
             metrics,
             metrics_file,
             tensorboard,
+            history: regular_file::read(&files.history_file()).unwrap_or_default(),
+            row_error: None,
             time_added_at: now,
             row_written_at: now,
             last_times: ActivityTimes::default(),
@@ -308,9 +314,15 @@ impl<'a> Trainer<'a> {
         }
         let metrics = self.metrics_file.append(&row).map_err(TrainError::from);
         let tensorboard = self.tensorboard.append(&row).map_err(TrainError::from);
-        for error in [metrics, tensorboard].into_iter().filter_map(Result::err) {
+        let errors = [metrics, tensorboard].into_iter().filter_map(Result::err).map(|error| error.to_string());
+        let error = errors.reduce(|first, second| format!("{first}; {second}"));
+        // As long as nothing changes, once is enough.
+        if error != self.row_error
+            && let Some(error) = &error
+        {
             self.display.warn(&format!("cannot write metrics, training continues: {error}"));
         }
+        self.row_error = error;
         self.row_written_at = Instant::now();
     }
 
@@ -338,7 +350,7 @@ impl<'a> Trainer<'a> {
     fn keep_best(&mut self) {
         let Some(evaluated) = self.evaluated.take().filter(|_| self.config.checkpoint.keep_best) else { return };
         self.finish_best(true);
-        let begun = self.saves.begin_best(evaluated);
+        let begun = self.check_files().and_then(|()| self.saves.begin_best(evaluated));
         self.warn_of_best(begun);
     }
 
@@ -383,13 +395,24 @@ impl<'a> Trainer<'a> {
     /// Starts to write a snapshot, with the present metrics.
     fn begin_save(&mut self, snapshot: TrainingSnapshot) -> Result<()> {
         self.last_save_began = Instant::now();
-        self.directory.check_held()?;
-        for file in self.directory.restore_files(&self.config.to_toml()?)? {
-            self.display.warn(&format!("{file} was removed during training; wrote it again"));
-        }
+        self.check_files()?;
         // Rows up to the checkpoint stay when the run resumes from it, so they must be on disk before it.
         self.metrics_file.sync()?;
         self.saves.begin(snapshot, self.metrics.clone())
+    }
+
+    /// Fails if another process has taken the run. Writes removed files again, and reports them.
+    fn check_files(&mut self) -> Result<()> {
+        self.directory.check_held()?;
+        let RestoredFiles { files, lost_checkpoints } =
+            self.directory.restore_files(&self.config.to_toml()?, &self.history)?;
+        for file in files {
+            self.display.warn(&format!("{file} was removed during training; wrote it again"));
+        }
+        if lost_checkpoints {
+            self.display.warn("checkpoints were removed during training; those saved before are lost");
+        }
+        Ok(())
     }
 
     fn finish_saving(&mut self, wait: bool) {
