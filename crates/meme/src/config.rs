@@ -122,8 +122,9 @@ pub struct ShowArgs {
 /// Arguments of `meme config diff`.
 #[derive(Args)]
 pub struct DiffArgs {
-    #[arg(value_name = "CONFIG", help = CONFIG_HELP)]
-    left: String,
+    /// A preset, a TOML file, or a run's name or its directory [default: the defaults]
+    #[arg(value_name = "CONFIG")]
+    left: Option<String>,
     /// The config to compare it with; the options below change it [default: CONFIG itself]
     #[arg(value_name = "OTHER")]
     right: Option<String>,
@@ -200,12 +201,16 @@ fn check(args: &ShowArgs) -> Result<ExitCode> {
 }
 
 fn diff(args: &DiffArgs) -> Result<()> {
-    let left = find(&args.output.runs.path, Some(&args.left), &ConfigArgs::default())?;
+    let differences = differences(args)?;
+    if args.output.json { output::print_json(&differences) } else { output::print(&rendered(&differences)) }
+}
+
+fn differences(args: &DiffArgs) -> Result<Vec<Difference>> {
+    let left = find(&args.output.runs.path, args.left.as_deref(), &ConfigArgs::default())?;
     // Options alone are a config of their own, if they name one.
     let names_other = args.config.preset.is_some() || args.config.config.is_some();
-    let right = args.right.as_deref().or((!names_other).then_some(args.left.as_str()));
-    let differences = config::differences(&left, &find(&args.output.runs.path, right, &args.config)?)?;
-    if args.output.json { output::print_json(&differences) } else { output::print(&rendered(&differences)) }
+    let right = args.right.as_deref().or(args.left.as_deref().filter(|_| !names_other));
+    Ok(config::differences(&left, &find(&args.output.runs.path, right, &args.config)?)?)
 }
 
 /// Loads the config that an argument and options name.
@@ -292,6 +297,26 @@ mod tests {
         assert_eq!(*left("checkpoint.every_minutes"), json!(0.5));
         assert_eq!(*left("env.action_set"), json!("minimal"));
         assert_eq!(json.as_array().unwrap().len(), 5);
+    }
+
+    #[test]
+    fn options_change_the_second_config() {
+        let compared = |names: &[&str], preset: Option<&str>, set: &[&str]| {
+            let [left, right] = [0, 1].map(|side| names.get(side).map(|name| (*name).to_owned()));
+            let set = set.iter().map(|set| (*set).to_owned()).collect();
+            let config = ConfigArgs { preset: preset.map(str::to_owned), set, ..ConfigArgs::default() };
+            let output = OutputArgs { runs: "nowhere".into(), json: false };
+            rendered(&differences(&DiffArgs { left, right, config, output }).unwrap())
+        };
+        let batch = &["learner.batch_size=8"][..];
+        let tiny = compared(&["paper", "tiny"], None, &[]);
+        assert!(tiny.contains("learner.batch_size  "), "{tiny}");
+        assert_eq!(compared(&["paper"], Some("tiny"), &[]), tiny);
+        assert_eq!(compared(&["tiny"], None, batch), "learner.batch_size  16 -> 8\n");
+        assert_eq!(compared(&["tiny", "tiny"], None, batch), "learner.batch_size  16 -> 8\n");
+        // Options alone are compared with the defaults.
+        assert_eq!(compared(&[], None, batch), "learner.batch_size  64 -> 8\n");
+        assert_eq!(compared(&[], Some("tiny"), &[]), tiny);
     }
 
     #[test]
