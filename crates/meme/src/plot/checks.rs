@@ -259,7 +259,10 @@ fn system(curves: &Curves, warnings: &mut Warnings) {
         warnings.add(metric, format!("the learner spends {} of its time waiting for data", percent(waits)));
     }
     let metric = "replay/samples_per_insert";
-    if let (Some(ratio), Some(config)) = (recent(&curves.scalar(metric)), &curves.config) {
+    // The metric is a mean since learning started, so it lags behind a setting that changed on the way.
+    if let (Some(ratio), Some(config)) = (recent(&curves.scalar(metric)), &curves.config)
+        && !curves.has_changed("replay.samples_per_insert")
+    {
         let expected = config.replay.samples_per_insert;
         if (ratio / expected - 1.0).abs() > RATIO {
             warnings.add(metric, format!("samples per insert are {ratio:.2}; the config asks for {expected}"));
@@ -269,7 +272,9 @@ fn system(curves: &Curves, warnings: &mut Warnings) {
 
 #[cfg(test)]
 mod tests {
-    use train::run::Row;
+    use train::config::Config;
+    use train::run::history::{HistoryEntry, HistoryEvent, SettingChange};
+    use train::run::{ExistingRun, Row, RunDescription, RunDirectory};
 
     use super::*;
 
@@ -395,6 +400,26 @@ mod tests {
         // reward, policy 1 half of that.
         assert_eq!(with_scores(0.0), [format!("policy 0: {reported}")]);
         assert_eq!(with_scores(500.0), [""; 0]);
+    }
+
+    #[test]
+    fn changed_ratio_is_not_compared_with_the_mean_of_the_whole_run() {
+        let root = tempfile::tempdir().unwrap();
+        let (description, config) = (RunDescription::new("pong", "paper", 1), Config::default().to_toml().unwrap());
+        let (run, _) = RunDirectory::open(root.path(), "run", ExistingRun::Resume, description, &config).unwrap();
+        let warnings = || {
+            let rows = (1..=40).map(|i| {
+                let mut row = Row::new(1000 * i);
+                row.scalar("replay/samples_per_insert", 5.0);
+                row
+            });
+            sentences(&Curves::of_run(&run.files, rows.collect()).unwrap())
+        };
+        assert_eq!(warnings(), ["samples per insert are 5.00; the config asks for 6"]);
+        let change = SettingChange { field: "replay.samples_per_insert".to_owned(), before: 4.into(), now: 6.into() };
+        let resumed = HistoryEntry { changes: vec![change], ..HistoryEntry::new(HistoryEvent::Resumed, 20_000) };
+        resumed.append(&run.files.history_file()).unwrap();
+        assert_eq!(warnings(), [""; 0]);
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub struct Curves {
     pub config: Option<Config>,
     /// What distinguishes it from other runs; unknown for a metrics file without its run.
     pub settings: Option<Settings>,
-    /// Where settings changed on resuming; unknown for a metrics file without its run.
-    pub changes: Vec<Mark>,
+    /// Its starts and resumes; unknown for a metrics file without its run.
+    history: Vec<HistoryEntry>,
     /// The metrics file.
     pub file: PathBuf,
     rows: Vec<Row>,
@@ -47,7 +47,7 @@ impl Curves {
             }
             let task = game.map(EnvId::to_string);
             let (name, file) = (which.to_owned(), path.to_path_buf());
-            return Ok(Self { name, task, config: None, settings: None, changes: Vec::new(), file, rows });
+            return Ok(Self { name, task, config: None, settings: None, history: Vec::new(), file, rows });
         }
         let run = find_run(root, which)?;
         let (name, file, task) = (run.name(), run.metrics_file(), run.description()?.task);
@@ -66,14 +66,14 @@ impl Curves {
         let (description, config) = (run.description()?, run_config(run)?);
         let settings = Some(Settings::new(&description, &config)?);
         let (name, task, config) = (run.name().to_owned(), Some(description.task), Some(config));
-        let changes = change_marks(&history::read(&run.history_file())?);
-        Ok(Self { name, task, config, settings, changes, file: run.metrics_file(), rows })
+        let history = history::read(&run.history_file())?;
+        Ok(Self { name, task, config, settings, history, file: run.metrics_file(), rows })
     }
 
     #[cfg(test)]
     pub fn from_rows(rows: Vec<Row>) -> Self {
         let (name, file) = ("run".to_owned(), PathBuf::from("metrics.jsonl"));
-        Self { name, task: None, config: None, settings: None, changes: Vec::new(), file, rows }
+        Self { name, task: None, config: None, settings: None, history: Vec::new(), file, rows }
     }
 
     /// The Atari game that the run was trained on.
@@ -89,6 +89,16 @@ impl Curves {
             ActionSet::Full => 18,
             ActionSet::Minimal => game.minimal_actions,
         })
+    }
+
+    /// Returns a mark for each resume that changed settings, in the order of frames.
+    pub fn change_marks(&self) -> Vec<Mark> {
+        change_marks(&self.history)
+    }
+
+    /// Whether a resume changed a setting.
+    pub fn has_changed(&self, field: &str) -> bool {
+        self.history.iter().flat_map(|entry| &entry.changes).any(|change| change.field == field)
     }
 
     /// Frame count of the last row.

@@ -121,7 +121,7 @@ impl Page {
 /// The charts of everything known about one run.
 pub fn run_charts(curves: &Curves) -> Result<Vec<Chart>> {
     let charts = ChartSpecs::read()?.run.into_iter();
-    let charts = charts.map(|spec| Chart { marks: curves.changes.clone(), ..spec.chart(curves) });
+    let charts = charts.map(|spec| Chart { marks: curves.change_marks(), ..spec.chart(curves) });
     Ok(charts.filter(|chart| !chart.is_empty()).collect())
 }
 
