@@ -9,6 +9,7 @@ use std::sync::{OnceLock, PoisonError, RwLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::termios::Winsize;
 use serde::Serialize;
 use serde_json::json;
 use train::run::clock;
@@ -191,7 +192,9 @@ impl ProgressLine {
                 write_document(&document);
             }
             Style::Live if self.terminal => {
-                self.is_shown |= write(block(&lines(terminal_width())));
+                let size = terminal_size();
+                let lines = lines(size.map(|size| size.ws_col));
+                self.is_shown |= write(block(&lines, size.map_or(1, |size| size.ws_row.into())));
             }
             // Progress is not logged: the metrics have it.
             Style::Live | Style::Lines => drop(write(lines(None).join("; ") + "\n")),
@@ -218,14 +221,16 @@ impl ProgressLine {
     }
 }
 
-/// Width of the terminal that standard error is.
-fn terminal_width() -> Option<u16> {
-    rustix::termios::tcgetwinsize(io::stderr()).ok().map(|size| size.ws_col).filter(|&columns| columns > 0)
+/// Size of the terminal that standard error is.
+fn terminal_size() -> Option<Winsize> {
+    let size = rustix::termios::tcgetwinsize(io::stderr()).ok();
+    size.filter(|size| size.ws_col > 0 && size.ws_row > 0)
 }
 
 /// Writes lines in place of those from the cursor on and returns it to the first one. They are cut at the terminal's
-/// width.
-fn block(lines: &[String]) -> String {
+/// width, and at its height: more would scroll.
+fn block(lines: &[String], height: usize) -> String {
+    let lines = &lines[..lines.len().min(height)];
     let back = match lines.len() {
         0 | 1 => String::new(),
         lines => format!("\x1b[{}A", lines - 1),
@@ -240,7 +245,7 @@ mod tests {
     #[test]
     fn cursor_returns_to_the_first_line() {
         let lines = ["one", "two"].map(str::to_owned);
-        assert_eq!(block(&lines), "\r\x1b[999M\x1b[?7lone\ntwo\x1b[?7h\r\x1b[1A");
-        assert_eq!(block(&lines[..1]), "\r\x1b[999M\x1b[?7lone\x1b[?7h\r");
+        assert_eq!(block(&lines, 2), "\r\x1b[999M\x1b[?7lone\ntwo\x1b[?7h\r\x1b[1A");
+        assert_eq!(block(&lines, 1), "\r\x1b[999M\x1b[?7lone\x1b[?7h\r");
     }
 }
