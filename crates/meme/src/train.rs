@@ -50,7 +50,7 @@ pub struct TrainArgs {
     #[arg(long)]
     name: Option<String>,
     /// Resume this run, by its name or directory, with its own settings
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["name", "fresh", "preset", "from"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["name", "fresh", "preset", "size", "from"])]
     resume: Option<String>,
     /// Start over; an existing run of the same name is moved aside, not deleted
     #[arg(long)]

@@ -49,6 +49,7 @@ fn every_error_begins_with_the_word_error() {
     for (arguments, begins, code) in [
         (&["trian"][..], "error: unrecognized subcommand 'trian'\n", 2),
         (&["train", "catch", "--frames"], "error: a value is required for '--frames <FRAMES>'", 2),
+        (&["train", "--resume", "x", "--size", "tiny"], "error: the argument '--resume <RUN>' cannot be used with", 2),
         (&["train", "ctach"], "error: unknown environment `ctach`: did you mean `catch`?\n", 1),
         (&["eval", "x", "--runs", "/nowhere"], "error: there is no run `x` in /nowhere, which does not exist;", 1),
     ] {
