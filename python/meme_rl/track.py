@@ -160,7 +160,8 @@ def open_sink(tracker: str, run: Path, project: str, sent: dict[str, Any], offli
         created = json.loads((run / "run.json").read_text())["created_unix"]
         return WandbSink(run, project, config, f"{run.name}-{created}", offline)
     except ImportError as error:
-        raise RunError(f"{tracker} is not installed ({error}); run `pip install {tracker}`") from error
+        package = (error.name or tracker).partition(".")[0]
+        raise RunError(f"{package} is not installed ({error}); run `pip install {package}`") from error
     except Exception as error:  # Each tracker has exceptions of its own, for instance without a login.
         raise RunError(f"{tracker} cannot be opened: {error}") from error
 

@@ -79,6 +79,12 @@ class Metrics(unittest.TestCase):
             self.assertRaisesRegex(meme_rl.RunError, "trackio is not installed .*; run `pip install trackio`"),
         ):
             track(self.run_path, "trackio")
+        # TensorBoard's writer comes with torch.
+        with (
+            mock.patch.dict(sys.modules, {"torch.utils.tensorboard": None}),
+            self.assertRaisesRegex(meme_rl.RunError, "torch is not installed .*; run `pip install torch`"),
+        ):
+            track(self.run_path, "tensorboard")
         with self.assertRaisesRegex(meme_rl.RunError, "has no metrics"):
             track(self.directory, "tensorboard")
 
