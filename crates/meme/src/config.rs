@@ -305,7 +305,7 @@ mod tests {
             let [left, right] = [0, 1].map(|side| names.get(side).map(|name| (*name).to_owned()));
             let set = set.iter().map(|set| (*set).to_owned()).collect();
             let config = ConfigArgs { preset: preset.map(str::to_owned), set, ..ConfigArgs::default() };
-            let output = OutputArgs { runs: "nowhere".into(), json: false };
+            let output = OutputArgs { runs: RunsDir { path: "nowhere".into() }, json: false };
             rendered(&differences(&DiffArgs { left, right, config, output }).unwrap())
         };
         let batch = &["learner.batch_size=8"][..];

@@ -395,7 +395,10 @@ fn removed_files_are_written_again() {
     for file in ["config.toml", "run.json", "history.jsonl"] {
         assert!(said.contains(&format!("warning: {file} was removed during training; wrote it again\n")), "{said}");
     }
-    assert!(said.contains("warning: checkpoints were removed during training; those saved before are lost\n"), "{said}");
+    assert!(
+        said.contains("warning: checkpoints were removed during training; those saved before are lost\n"),
+        "{said}"
+    );
     assert_eq!(fs::read_to_string(runs.file("history.jsonl")).unwrap(), history);
     assert!(fs::read_to_string(runs.file("log.txt")).unwrap().starts_with(&log));
     assert!(runs.rows().len() > 3);
