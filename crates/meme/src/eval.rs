@@ -158,7 +158,7 @@ fn play(evaluation: &mut Evaluation, episodes: u32) -> Result<()> {
     while !evaluation.is_complete() {
         evaluation.advance(&mut |fault| progress.warn(fault))?;
         progress.show(|| {
-            let frames = evaluation.steps() * u64::from(evaluation.spec().frames_per_step);
+            let frames = evaluation.steps() * u64::from(evaluation.spec.frames_per_step);
             format!("{} of {episodes} episodes, {} frames", evaluation.episodes().count(), grouped(frames))
         });
     }
@@ -185,7 +185,7 @@ fn report(run: &PlayedRun, evaluation: &Evaluation, args: &EvalArgs) -> EvalRepo
         protocol: Protocol {
             environment: run.task.environment.to_string(),
             checkpoint_frames: run.checkpoint.frames(),
-            updates: evaluation.updates(),
+            updates: evaluation.updates,
             parameters: args.parameters,
             policy: evaluation.policy(),
             policies: run.config.agent.policies.count,
@@ -195,7 +195,7 @@ fn report(run: &PlayedRun, evaluation: &Evaluation, args: &EvalArgs) -> EvalRepo
             environments: evaluation.environments(),
             first_environment: FIRST_INDEX,
             seed: run.seed,
-            actions: evaluation.spec().actions(),
+            actions: evaluation.spec.actions(),
             atari: game.map(|_| AtariRules::new(&run.config)),
         },
     }

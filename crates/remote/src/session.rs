@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use tonic::Status;
 use train::roles::messages::Position;
 use train::roles::remote_actor_proxy::{RemoteActorError, RemoteActorProxy};
+use train::runtime::remote_actors::RemoteActorSpec;
 
 use crate::VERSION;
 use crate::limits::{
@@ -62,19 +63,20 @@ impl Session {
 
     fn welcome(&mut self) -> Result<(), SessionEnd> {
         let lease = self.actor.lease();
-        let environments = lease.environments();
+        let RemoteActorSpec { first, environments, capacity, index, embedding_length, droppable_blocks } =
+            lease.remote_spec();
         let welcome = Welcome {
             version: VERSION.to_owned(),
             run: self.run.clone(),
             config: lease.config().to_toml().map_err(|error| SessionEnd::Refused(error.to_string()))?,
             environment: lease.spec().name.clone(),
-            first: environments.start as u32,
-            environments: environments.len() as u32,
-            index: lease.index(),
-            capacity: lease.capacity() as u32,
+            first: first as u32,
+            environments: environments as u32,
+            index,
+            capacity: capacity as u32,
             resumes: lease.state().is_some(),
-            embedding_length: lease.embedding_length() as u32,
-            droppable_blocks: lease.droppable_blocks() as u32,
+            embedding_length: embedding_length as u32,
+            droppable_blocks: droppable_blocks as u32,
         };
         let state = lease.state().map(<[u8]>::to_vec);
         self.send(Reply::Welcome(welcome))?;
@@ -171,8 +173,9 @@ impl Session {
 
     fn receive_state(&mut self) -> Result<Option<Vec<u8>>, SessionEnd> {
         let lease = self.actor.lease();
-        let memory = lease.config().intrinsic.memory_capacity * (4 * lease.embedding_length() + 64);
-        let most = lease.environments().len() * (MAX_ENVIRONMENT_STATE_BYTES + memory);
+        let spec = lease.remote_spec();
+        let memory = lease.config().intrinsic.memory_capacity * (4 * spec.embedding_length + 64);
+        let most = spec.environments * (MAX_ENVIRONMENT_STATE_BYTES + memory);
         let began = Instant::now();
         let mut state = Vec::new();
         while began.elapsed() < SAVE_TIMEOUT {

@@ -110,8 +110,10 @@ pub struct Evaluation {
     actors: Vec<Actor>,
     inference: Inference,
     bandit: SharedBandit,
-    spec: EnvSpec,
-    updates: u64,
+    /// Specification of the environments.
+    pub spec: EnvSpec,
+    /// Number of updates that made the parameters.
+    pub updates: u64,
     wanted: Vec<usize>,
     played: Vec<Vec<EpisodeReport>>,
 }
@@ -127,16 +129,6 @@ impl Evaluation {
         let actors = new_actors(sets, rows, |environment| setup.env_actor(options.config, environment))?;
         let EvaluationSetup { spec, inference, bandit, updates, .. } = setup;
         Ok(Self { actors, inference, bandit, spec, updates, played: vec![Vec::new(); wanted.len()], wanted })
-    }
-
-    /// Specification of the environments.
-    pub fn spec(&self) -> &EnvSpec {
-        &self.spec
-    }
-
-    /// Number of updates that made the parameters.
-    pub fn updates(&self) -> u64 {
-        self.updates
     }
 
     /// Whether the bandit knows the return of any policy; otherwise the first one plays.

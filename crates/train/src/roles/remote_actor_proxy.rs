@@ -134,7 +134,7 @@ impl RemoteActorProxy {
     /// The half of an actor with these environments, after a lease was made for them.
     pub(crate) fn new(lease: Lease, writers: Vec<Writer>) -> Self {
         let client = lease.run.inference.client(Role::Actor);
-        let (observation, embedding_length) = (lease.spec().observation_bytes(), lease.embedding_length());
+        let (observation, embedding_length) = (lease.spec().observation_bytes(), lease.run.embedding_length);
         let environment = |writer| RemoteEnvironment {
             writer,
             previous: PreviousStep::zeros(embedding_length),
@@ -203,7 +203,7 @@ impl RemoteActorProxy {
             row_memory.copy_from_slice(&observation);
             seen.push(observation);
             if update.first {
-                environment.previous = PreviousStep::zeros(self.lease.embedding_length());
+                environment.previous = PreviousStep::zeros(self.lease.run.embedding_length);
             }
             let (first, wants_state) = (update.first, update.first || environment.writer.wants_start());
             let request = ActRequest::new(slot, Role::Actor, update.policy, environment.previous.clone(), kept_blocks);
@@ -235,7 +235,7 @@ impl RemoteActorProxy {
             if update.policy >= self.lease.policies() {
                 return Err(peer(format!("policy {} is not one of {}", update.policy, self.lease.policies())));
             }
-            let blocks = self.lease.droppable_blocks();
+            let blocks = self.lease.run.droppable_blocks;
             if update.kept_blocks.iter().any(|kept| !kept.is_empty() && kept.len() != blocks) {
                 return Err(peer(format!("the network has {blocks} blocks that may be dropped")));
             }
@@ -327,7 +327,7 @@ impl RemoteActorProxy {
 
     /// Takes a fault that the actor has recovered from.
     pub fn report_fault(&mut self, fault: &str) {
-        self.send(Event::Fault(format!("{}: {fault}", self.lease.host())));
+        self.send(Event::Fault(format!("{}: {fault}", self.lease.host)));
     }
 
     fn send(&self, event: Event) {
@@ -360,7 +360,7 @@ impl RemoteActorProxy {
             Some(_) => writers.collect(),
             None => writers.map(WriterState::without_episode).collect(),
         };
-        let (lease, actor) = (self.lease.number(), self.lease.snapshot(state, self.playing.clone()));
+        let (lease, actor) = (self.lease.number, self.lease.snapshot(state, self.playing.clone()));
         // A run that has ended makes no checkpoint.
         let _ = self.lease.run.sender().send(ThreadMessage::RemoteSnapshot { pause, lease, actor, writers });
     }

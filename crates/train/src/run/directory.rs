@@ -153,48 +153,40 @@ impl RunDirectory {
                 let _ = fs::remove_dir(&files.path);
             }
         })?;
-        if !files.description_file().exists() {
-            return Ok((Self::create(files, description, config, lock, is_new)?, OpenedRun::Created));
+        let mut run = Self { files, description, lock, is_new };
+        if !run.files.description_file().exists() {
+            run.create(config)?;
+            return Ok((run, OpenedRun::Created));
         }
-        match existing {
-            ExistingRun::Resume => Ok((Self::resume(files, description, lock, is_new)?, OpenedRun::Resumed)),
-            ExistingRun::MoveAside => Self::start_over(files, description, config, lock),
+        if existing == ExistingRun::MoveAside {
+            return run.start_over(config);
         }
+        run.resume()?;
+        Ok((run, OpenedRun::Resumed))
     }
 
-    fn create(
-        files: RunFiles,
-        description: RunDescription,
-        config: &str,
-        lock: RunLock,
-        is_new: bool,
-    ) -> Result<Self, DirectoryError> {
-        initialise_run(&files, &description, config).inspect_err(|_| {
-            if is_new {
+    fn create(&self, config: &str) -> Result<(), DirectoryError> {
+        initialise_run(&self.files, &self.description, config).inspect_err(|_| {
+            if self.is_new {
                 // The first error says more than a failed cleanup.
-                let _ = remove_created_files(&files, true);
+                let _ = remove_created_files(&self.files, true);
             }
-        })?;
-        Ok(Self { files, description, lock, is_new })
+        })
     }
 
-    fn resume(files: RunFiles, requested: RunDescription, lock: RunLock, is_new: bool) -> Result<Self, DirectoryError> {
-        let description = files.description()?;
-        if description.task != requested.task {
-            let (name, known, given) = (files.name().to_owned(), description.task, requested.task);
-            return Err(DirectoryError::OtherTask { name, known, given });
+    /// Takes the description of the existing run in place of the requested one.
+    fn resume(&mut self) -> Result<(), DirectoryError> {
+        let requested = std::mem::replace(&mut self.description, self.files.description()?);
+        if self.description.task != requested.task {
+            let (name, known) = (self.files.name().to_owned(), self.description.task.clone());
+            return Err(DirectoryError::OtherTask { name, known, given: requested.task });
         }
-        create_subdirectories(&files)?;
-        Ok(Self { files, description, lock, is_new })
+        Ok(create_subdirectories(&self.files)?)
     }
 
     /// Moves the run aside and creates a new one in its place; if that fails, the old one gets its name back.
-    fn start_over(
-        files: RunFiles,
-        description: RunDescription,
-        config: &str,
-        lock: RunLock,
-    ) -> Result<(Self, OpenedRun), DirectoryError> {
+    fn start_over(self, config: &str) -> Result<(Self, OpenedRun), DirectoryError> {
+        let Self { files, description, lock, .. } = self;
         let aside = durable::set_aside(&files.path)?;
         // The lock moved with the old run's directory.
         drop(lock);

@@ -9,7 +9,7 @@ use super::metrics::Row;
 use super::metrics_reader::parse_row;
 use super::regular_file;
 
-/// Most bytes that are read at a time.
+/// Maximum number of bytes that are read at a time.
 const PART: u64 = 8 << 20;
 
 /// A reader that remembers how far it has come.

@@ -1,19 +1,17 @@
 //! The checkpoints that are written while training continues: the newest and the best.
 
-use std::path::PathBuf;
-
 use crate::error::Result;
 use crate::roles::evaluation_rounds::{EvaluationReport, MeanScore};
 use crate::run::RunDirectory;
 use crate::run::checkpoint::contents::TrainingSnapshot;
-use crate::run::checkpoint::{BackgroundSave, CheckpointError, CheckpointStore, Checkpoints, SavedCheckpoint};
+use crate::run::checkpoint::{BackgroundSave, CheckpointError, CheckpointStore, SavedCheckpoint};
 use crate::runtime::metrics_accumulator::MetricsAccumulator;
 use crate::runtime::trainer::ProgressDisplay;
 
 /// At most one save of each kind at a time.
 pub(super) struct BackgroundSaves<'a> {
     directory: &'a RunDirectory,
-    store: CheckpointStore,
+    pub(super) store: CheckpointStore,
     newest: Option<BackgroundSave>,
     best: Option<BackgroundSave<Option<SavedCheckpoint>>>,
 }
@@ -23,17 +21,6 @@ impl<'a> BackgroundSaves<'a> {
     pub(super) fn open(directory: &'a RunDirectory, keep: usize) -> Result<Self> {
         let store = CheckpointStore::open(&directory.files.checkpoints_directory(), keep)?;
         Ok(Self { directory, store, newest: None, best: None })
-    }
-
-    /// Renames the best checkpoint of a run that starts over, and returns its new path if there is one.
-    pub(super) fn set_best_aside(&self) -> Result<Option<PathBuf>> {
-        Ok(self.store.set_best_aside()?)
-    }
-
-    /// Frames of the newest complete checkpoint.
-    pub(super) fn last_saved(&self) -> Option<u64> {
-        let checkpoints = Checkpoints::in_directory(&self.directory.files.checkpoints_directory());
-        checkpoints.list().unwrap_or_default().last().copied()
     }
 
     /// Whether a checkpoint is being saved; the best does not count.

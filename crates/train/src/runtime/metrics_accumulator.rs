@@ -20,10 +20,10 @@ use crate::runtime::events::Event;
 const RECENT: usize = 100;
 /// Episodes in the mean score of one policy, or of one band of ε.
 const RECENT_EACH: usize = 20;
-/// Most bands that the actors' ε are grouped into.
+/// Maximum number of bands that the actors' ε are grouped into.
 const MAX_BANDS: usize = 8;
-/// Most positions that are counted: RAM bytes that hold a clock would yield new ones forever, and each checkpoint
-/// copies all of them.
+/// Maximum number of positions that are counted: RAM bytes that hold a clock would yield new ones forever, and each
+/// checkpoint copies all of them.
 const MAX_POSITIONS: usize = 1 << 20;
 
 /// Sums since the last row, and recent episodes.

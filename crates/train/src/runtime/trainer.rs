@@ -174,7 +174,7 @@ impl<'a> Trainer<'a> {
             display.message(&message);
         }
         if saved.is_none()
-            && let Some(aside) = saves.set_best_aside()?
+            && let Some(aside) = saves.store.set_best_aside()?
         {
             display.message(&format!("the best checkpoint of the unsaved attempt is now {}", aside.display()));
         }
@@ -245,7 +245,7 @@ impl<'a> Trainer<'a> {
             Ok(saved) => saved.iter().for_each(|saved| self.saves.report(saved, self.display)),
             Err(error) => {
                 // If they cannot be listed either, the failed save is the error to report.
-                let saved = self.saves.last_saved();
+                let saved = self.saves.store.checkpoints.list().unwrap_or_default().last().copied();
                 return Err(TrainError::LastSave { error: Box::new(error), saved });
             }
         }

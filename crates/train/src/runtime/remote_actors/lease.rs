@@ -9,7 +9,7 @@ use std::time::Duration;
 use envs::EnvSpec;
 use replay::{Replay, Writer, WriterState};
 
-use super::{RemoteActorSnapshot, RemoteActors};
+use super::{RemoteActorSnapshot, RemoteActorSpec, RemoteActors};
 use crate::config::Config;
 use crate::roles::actor_thread::ThreadMessage;
 use crate::roles::bandit::{PolicySource, SharedBandit};
@@ -61,8 +61,8 @@ impl RemoteRun {
 pub struct Lease {
     pub(super) actors: Arc<RemoteActors>,
     pub(crate) run: Arc<RemoteRun>,
-    pub(super) number: u64,
-    pub(super) host: String,
+    pub(crate) number: u64,
+    pub(crate) host: String,
     pub(super) environments: Range<usize>,
     pub(super) index: u64,
     /// The actor's half to continue from, and the policies of its episodes.
@@ -82,39 +82,21 @@ impl Lease {
         &self.run.spec
     }
 
-    /// Range among the remote environments.
-    pub fn environments(&self) -> Range<usize> {
-        self.environments.clone()
-    }
-
-    /// Index of the first environment, from which its episodes follow.
-    pub fn index(&self) -> u64 {
-        self.index
+    /// Which remote environments the actor plays.
+    pub fn remote_spec(&self) -> RemoteActorSpec {
+        RemoteActorSpec {
+            first: self.environments.start,
+            environments: self.environments.len(),
+            capacity: self.actors.capacity,
+            index: self.index,
+            embedding_length: self.run.embedding_length,
+            droppable_blocks: self.run.droppable_blocks,
+        }
     }
 
     /// The state to continue from.
     pub fn state(&self) -> Option<&[u8]> {
         self.saved.as_ref().map(|(state, _)| state.as_slice())
-    }
-
-    /// Maximum number of remote environments of the run.
-    pub fn capacity(&self) -> usize {
-        self.actors.capacity
-    }
-
-    /// Length of f(x).
-    pub fn embedding_length(&self) -> usize {
-        self.run.embedding_length
-    }
-
-    /// Residual blocks of the torso that an actor may drop.
-    pub fn droppable_blocks(&self) -> usize {
-        self.run.droppable_blocks
-    }
-
-    /// The machine of the actor.
-    pub fn host(&self) -> &str {
-        &self.host
     }
 
     /// Whether the run stops.
@@ -161,13 +143,9 @@ impl Lease {
         self.run.control.count_actor_steps(steps);
     }
 
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
     pub(crate) fn snapshot(&self, state: Option<Vec<u8>>, playing: Vec<usize>) -> RemoteActorSnapshot {
-        let (first, environments) = (self.environments.start, self.environments.len());
-        RemoteActorSnapshot { first, environments, index: self.index, playing, state }
+        let RemoteActorSpec { first, environments, index, .. } = self.remote_spec();
+        RemoteActorSnapshot { first, environments, index, playing, state }
     }
 }
 
