@@ -252,7 +252,7 @@ fn fragile_actor(config: &Config, assembly: &Assembly, fail: Failure) -> Actor {
 }
 
 #[test]
-fn failed_or_panicked_actor_ends_the_run_even_during_a_copy() {
+fn failed_or_panicked_actor_ends_the_run_even_during_a_snapshot() {
     let gave_up = || EnvError::GaveUp {
         name: "catch".to_owned(),
         attempts: 3,

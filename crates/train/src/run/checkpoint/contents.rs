@@ -158,7 +158,8 @@ impl TrainingSnapshot {
 
     /// Marks the snapshot as the end of a run with this status. A run at rest has no speed.
     pub fn ending(self, status: &RunStatus) -> Self {
-        let status = RunStatus { frames_per_second: 0.0, updates_per_second: 0.0, ..status.clone() };
+        let (frames_per_second, updates_per_second, seconds_left) = (0.0, 0.0, None);
+        let status = RunStatus { frames_per_second, updates_per_second, seconds_left, ..status.clone() };
         Self { final_status: Some(status), ..self }
     }
 
