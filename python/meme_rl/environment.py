@@ -114,10 +114,7 @@ def make(run: str | Path | Checkpoint, seed: int | None = None) -> gymnasium.Env
         return NumberedEnv(gymnasium.make(name, disable_env_checker=True))
     settings = {
         "rom": task,
-        "repeat": config["action_repeat"],
-        "noop_max": config["noop_max"],
-        "sticky": config["sticky_probability"],
-        "max_frames": config["frame_cap"],
+        **{name: config[name] for name in ("action_repeat", "noop_max", "sticky_probability", "frame_cap")},
         "full_actions": config["action_set"] == "full" or len(actions) == 18,
         "ram": [],
     }

@@ -35,10 +35,10 @@ class AleEnvironment:
 
     def __init__(self, settings, run_seed, index):
         self.rom = settings["rom"]
-        self.repeat = settings["repeat"]
+        self.action_repeat = settings["action_repeat"]
         self.noop_max = settings["noop_max"]
-        self.sticky = settings["sticky"]
-        self.max_frames = settings["max_frames"]
+        self.sticky_probability = settings["sticky_probability"]
+        self.frame_cap = settings["frame_cap"]
         self.ram_addresses = np.array(settings["ram"], np.intp)
         self.run_seed, self.index = run_seed, index
         path = roms.get_rom_path(self.rom)
@@ -59,11 +59,11 @@ class AleEnvironment:
         if self.shape != SCREENS.shape[1:]:
             raise Refused(f"its screen has size {self.shape}, expected {SCREENS.shape[1:]}")
         self.dtype, self.parts = np.dtype(np.uint8), ()
-        self.frames_per_step = self.repeat
+        self.frames_per_step = self.action_repeat
         self.before_last, self.last = SCREENS
         # Looked up once, for the speed of a step.
         self.act, self.game_over, self.screen = self.ale.act, self.ale.game_over, self.ale.getScreenGrayscale
-        self.step_frames, self.before_last_frame = range(self.repeat), self.repeat - 2
+        self.step_frames, self.before_last_frame = range(self.action_repeat), self.action_repeat - 2
         self.random = random.Random()
         # The agent's actions of the episode, if they are needed to restore it.
         self.history = bytearray() if self.rom in REPLAYED_GAMES else None
@@ -101,9 +101,9 @@ class AleEnvironment:
         return True
 
     def step(self, action, out):
-        """Holds an action for `repeat` frames; returns the reward and the ending, 0 if the episode continues."""
+        """Holds an action for `action_repeat` frames; returns the reward and the ending, 0 if the episode continues."""
         act, game_over, screen = self.act, self.game_over, self.screen
-        sticky, frames, max_frames, before_last = self.sticky, self.frames, self.max_frames, self.before_last_frame
+        sticky, frames, cap, before_last = self.sticky_probability, self.frames, self.frame_cap, self.before_last_frame
         if self.history is not None:
             self.history.append(action)
         wanted = self.actions[action]
@@ -118,7 +118,7 @@ class AleEnvironment:
             if game_over():
                 ending = TERMINATED
                 break
-            if frames >= max_frames:
+            if frames >= cap:
                 ending = TRUNCATED
                 break
             if frame == before_last:
@@ -171,6 +171,12 @@ class AleEnvironment:
         """Does nothing: there is nothing to close."""
 
     def _options(self):
-        options = {"repeat": self.repeat, "sticky": self.sticky, "max_frames": self.max_frames, "actions": self.actions}
+        # The names that saved games have.
+        options = {
+            "repeat": self.action_repeat,
+            "sticky": self.sticky_probability,
+            "max_frames": self.frame_cap,
+            "actions": self.actions,
+        }
         # The no-ops matter only if the episode is replayed from its start.
         return options if self.history is None else options | {"noop_max": self.noop_max}

@@ -29,7 +29,7 @@ def make_group(settings, run_seed, first_index, count):
             env = pictures.made(make, settings["render"])
             if env.num_envs != count:
                 raise Refused(f"its vector environment has {env.num_envs} environments, expected num_envs={count}")
-            return VectorGroup(env, run_seed, first_index, settings["max_frames"]).members()
+            return VectorGroup(env, run_seed, first_index, settings["frame_cap"]).members()
         return [GymEnvironment(settings, run_seed, first_index + i) for i in range(count)]
     except gymnasium.error.Error as error:
         # Gymnasium's message about a missing name or package is fit for the user.
@@ -53,7 +53,7 @@ class GymEnvironment:
 
     def __init__(self, settings, run_seed, index):
         self.run_seed, self.index = run_seed, index
-        self.max_frames = settings["max_frames"]
+        self.frame_cap = settings["frame_cap"]
         make = partial(gymnasium.make, settings["id"], disable_env_checker=True)
         self.env = pictures.made(make, settings["render"])
         # The picture that ended an episode is kept once somebody has asked for pictures.
@@ -80,7 +80,7 @@ class GymEnvironment:
         self.observations.write(observation, out)
         self.frames += 1
         self.score += reward
-        truncated = truncated or self.frames == self.max_frames
+        truncated = truncated or self.frames == self.frame_cap
         if self.is_rendered and (terminated or truncated):
             self.last_picture = pictures.drawn(self.env)
         return reward, TERMINATED if terminated else TRUNCATED if truncated else 0

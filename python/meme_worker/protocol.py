@@ -3,7 +3,7 @@
 import socket
 import struct
 
-VERSION = 5
+VERSION = 6
 MAGIC = "meme-worker"
 
 OPEN, ATTACH, RESET, STEP, SAVE, RESTORE, CLOSE, RENDER = range(1, 9)

@@ -13,8 +13,8 @@ from .spaces import ActionFormat, ObservationFormat
 class VectorGroup:
     """A vector environment and the outcome of its last step."""
 
-    def __init__(self, env, run_seed, first_index=0, max_frames=None):
-        self.env, self.run_seed, self.first_index, self.max_frames = env, run_seed, first_index, max_frames
+    def __init__(self, env, run_seed, first_index=0, frame_cap=None):
+        self.env, self.run_seed, self.first_index, self.frame_cap = env, run_seed, first_index, frame_cap
         self.mode = env.metadata.get("autoreset_mode")
         if not isinstance(self.mode, AutoresetMode):
             raise Refused(
@@ -92,7 +92,7 @@ class VectorMember:
         vector.observation_format.write(observation, out)
         reward = float(vector.rewards[place])
         self.score += reward
-        if not ending and self.frames == vector.max_frames:
+        if not ending and self.frames == vector.frame_cap:
             if vector.mode != AutoresetMode.DISABLED:
                 raise RuntimeError(
                     f"an episode has lasted {self.frames} steps, the limit (evaluation.frame_cap), but a vector "

@@ -52,7 +52,11 @@ impl Reference {
         let mut process = Command::new(python())
             .args([script, game])
             .args(numbers)
-            .args([config.ale.sticky.to_string(), config.ale.max_frames.to_string(), ACTION_SEED.to_string()])
+            .args([
+                config.ale.sticky_probability.to_string(),
+                config.ale.frame_cap.to_string(),
+                ACTION_SEED.to_string(),
+            ])
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -85,8 +89,8 @@ fn compare_with_reference(game: &str, sticky: f64, max_frames: u64) -> Vec<Endin
     let mut config = config(game);
     config.seed = 11;
     config.first_index = 5;
-    config.ale.sticky = sticky;
-    config.ale.max_frames = max_frames;
+    config.ale.sticky_probability = sticky;
+    config.ale.frame_cap = max_frames;
     let mut reference = Reference::start(game, &config);
     let mut envs = WorkerEnvironments::new(config).unwrap();
     envs.reset().unwrap();
@@ -148,9 +152,9 @@ fn play(envs: &mut WorkerEnvironments, first: u64, steps: u64) -> Vec<(Step, Vec
 fn restored_environments_replay_exactly_in_any_worker() {
     for_games(|game| {
         let mut config = config(game);
-        config.ale.sticky = 0.25;
+        config.ale.sticky_probability = 0.25;
         // The replayed steps then include the end of an episode and the start of the next.
-        config.ale.max_frames = 2000;
+        config.ale.frame_cap = 2000;
         let mut envs = WorkerEnvironments::new(config.clone()).unwrap();
         envs.reset().unwrap();
         // Another index in another run, whose later episodes would differ.
@@ -179,7 +183,7 @@ fn episodes_do_not_depend_on_number_of_workers() {
     let sized = |first_index, environments, groups| {
         let mut config = config("pong");
         (config.first_index, config.environments, config.groups) = (first_index, environments, groups);
-        (config.seed, config.ale.sticky, config.ale.max_frames) = (3, 0.25, 150);
+        (config.seed, config.ale.sticky_probability, config.ale.frame_cap) = (3, 0.25, 150);
         let mut envs = WorkerEnvironments::new(config).unwrap();
         envs.reset().unwrap();
         envs
@@ -214,7 +218,7 @@ fn episodes_do_not_depend_on_number_of_workers() {
 fn starts_differ_between_seeds_indices_and_episodes() {
     let start = |seed, index| {
         let mut config = config("pong");
-        (config.seed, config.first_index, config.ale.max_frames) = (seed, index, 40);
+        (config.seed, config.first_index, config.ale.frame_cap) = (seed, index, 40);
         let mut envs = WorkerEnvironments::new(config).unwrap();
         let mut frames = Vec::new();
         for _ in 0..6 {
@@ -271,7 +275,7 @@ fn offers_the_minimal_action_set() {
 fn one_frame_per_step_without_noops_shows_every_frame() {
     let frames = |repeat, steps| {
         let mut config = config("breakout");
-        (config.ale.repeat, config.ale.noop_max, config.ale.max_frames) = (repeat, 0, 8);
+        (config.ale.action_repeat, config.ale.noop_max, config.ale.frame_cap) = (repeat, 0, 8);
         let mut envs = WorkerEnvironments::new(config).unwrap();
         envs.reset().unwrap();
         let mut seen = vec![observation(&envs, 0, 0)];
@@ -296,7 +300,7 @@ fn one_frame_per_step_without_noops_shows_every_frame() {
 fn refuses_saves_of_another_game_or_other_options() {
     let made = |game, sticky| {
         let mut config = config(game);
-        config.ale.sticky = sticky;
+        config.ale.sticky_probability = sticky;
         let mut envs = WorkerEnvironments::new(config).unwrap();
         envs.reset().unwrap();
         envs
@@ -358,7 +362,7 @@ fn reports_bytes_of_ram_with_each_step() {
 #[test]
 fn ram_of_a_last_step_is_that_of_the_ended_episode() {
     let mut config = config("montezuma_revenge");
-    (config.ram, config.ale.max_frames) = (vec![42], 80);
+    (config.ram, config.ale.frame_cap) = (vec![42], 80);
     let mut envs = WorkerEnvironments::new(config).unwrap();
     envs.reset().unwrap();
     let right = envs.spec().action_names.iter().position(|action| action == "right").unwrap();

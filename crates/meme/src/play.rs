@@ -94,7 +94,7 @@ pub fn run(args: &PlayArgs) -> Result<()> {
     }
     let mut config = install::worker_config(environment.clone())?;
     config.seed = args.seed;
-    config.ale.sticky = sticky.unwrap_or(0.0);
+    config.ale.sticky_probability = sticky.unwrap_or(0.0);
     config.ale.full_actions = !args.minimal_actions;
     config.render = args.video.is_some();
     let mut set = envs::make(&config)?;

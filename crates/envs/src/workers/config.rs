@@ -47,20 +47,20 @@ pub struct WorkerConfig {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AleOptions {
     /// Frames for which an action is held; the observation is the maximum over the last two.
-    pub repeat: u32,
-    /// The most no-ops at the start of an episode, of which there is a random number of at least 1; 0 for none.
+    pub action_repeat: u32,
+    /// Maximum number of no-ops at the start of an episode, of which there is a random number of at least 1; 0 for none.
     pub noop_max: u32,
     /// Probability at each frame of repeating the previous frame's action instead.
-    pub sticky: f64,
+    pub sticky_probability: f64,
     /// All 18 actions, or only those with an effect in this game.
     pub full_actions: bool,
     /// Frames, including no-ops, after which an episode is truncated.
-    pub max_frames: u64,
+    pub frame_cap: u64,
 }
 
 impl Default for AleOptions {
     fn default() -> Self {
-        Self { repeat: 4, noop_max: 30, sticky: 0.0, full_actions: true, max_frames: 108_000 }
+        Self { action_repeat: 4, noop_max: 30, sticky_probability: 0.0, full_actions: true, frame_cap: 108_000 }
     }
 }
 
@@ -126,14 +126,14 @@ impl WorkerConfig {
         if let EnvId::Task(name) = &self.environment {
             return wrong("the environment of a worker", name, "an Atari game or a gym: environment");
         }
-        if !(1..=1000).contains(&self.ale.repeat) {
-            return wrong("repeat", self.ale.repeat, "1 to 1000 frames");
+        if !(1..=1000).contains(&self.ale.action_repeat) {
+            return wrong("action_repeat", self.ale.action_repeat, "1 to 1000 frames");
         }
-        if !(0.0..1.0).contains(&self.ale.sticky) {
-            return wrong("sticky", self.ale.sticky, "a probability from 0 to less than 1");
+        if !(0.0..1.0).contains(&self.ale.sticky_probability) {
+            return wrong("sticky_probability", self.ale.sticky_probability, "a probability from 0 to less than 1");
         }
-        if self.ale.max_frames <= u64::from(self.ale.noop_max) {
-            return wrong("max_frames", self.ale.max_frames, format!("more than the {} no-ops", self.ale.noop_max));
+        if self.ale.frame_cap <= u64::from(self.ale.noop_max) {
+            return wrong("frame_cap", self.ale.frame_cap, format!("more than the {} no-ops", self.ale.noop_max));
         }
         for (field, limit) in [("the start-up limit", self.limits.start_up), ("the step limit", self.limits.step)] {
             if limit < Duration::from_millis(1) {
@@ -152,11 +152,11 @@ impl WorkerConfig {
             EnvId::Atari(rom) => json!({
                 "kind": "ale",
                 "rom": rom,
-                "repeat": self.ale.repeat,
+                "action_repeat": self.ale.action_repeat,
                 "noop_max": self.ale.noop_max,
-                "sticky": self.ale.sticky,
+                "sticky_probability": self.ale.sticky_probability,
                 "full_actions": self.ale.full_actions,
-                "max_frames": self.frame_cap.map_or(self.ale.max_frames, |cap| cap.min(self.ale.max_frames)),
+                "frame_cap": self.frame_cap.map_or(self.ale.frame_cap, |cap| cap.min(self.ale.frame_cap)),
                 "ram": self.ram,
             }),
             EnvId::Gym { module, id } => {
@@ -164,7 +164,7 @@ impl WorkerConfig {
                     "kind": "gym",
                     "module": module,
                     "id": id,
-                    "max_frames": self.frame_cap,
+                    "frame_cap": self.frame_cap,
                     "render": self.render,
                 })
             }
@@ -221,10 +221,10 @@ mod tests {
         assert_eq!(refused(|c| c.groups = 3), "groups is 3, expected 1 or 2");
         assert!(refused(|c| (c.groups, c.environments) = (2, 7)).starts_with("environments is 7"));
         assert!(refused(|c| c.environments = 0).starts_with("environments is 0"));
-        assert!(refused(|c| c.ale.sticky = 1.0).starts_with("sticky is 1,"));
-        assert!(refused(|c| c.ale.sticky = f64::NAN).starts_with("sticky is NaN"));
-        assert!(refused(|c| c.ale.repeat = 0).starts_with("repeat is 0"));
-        assert!(refused(|c| c.ale.max_frames = 30).starts_with("max_frames is 30"));
+        assert!(refused(|c| c.ale.sticky_probability = 1.0).starts_with("sticky_probability is 1,"));
+        assert!(refused(|c| c.ale.sticky_probability = f64::NAN).starts_with("sticky_probability is NaN"));
+        assert!(refused(|c| c.ale.action_repeat = 0).starts_with("action_repeat is 0"));
+        assert!(refused(|c| c.ale.frame_cap = 30).starts_with("frame_cap is 30"));
         assert!(refused(|c| c.limits.step = Duration::ZERO).starts_with("the step limit is 0ns"));
         assert!(refused(|c| c.limits.failures = 0).contains("at least 1"));
         assert!(refused(|c| c.environment = "catch".parse().unwrap()).contains("an Atari game or a gym: environment"));

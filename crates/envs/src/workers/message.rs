@@ -1,7 +1,7 @@
 //! The 16-byte header of every request and reply.
 
 /// Version of the protocol, which both sides must share.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 16;

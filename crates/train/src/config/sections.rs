@@ -92,11 +92,11 @@ impl EnvConfig {
     /// Returns the options of Atari games.
     pub fn ale_options(&self) -> AleOptions {
         AleOptions {
-            repeat: self.action_repeat,
+            action_repeat: self.action_repeat,
             noop_max: self.noop_max,
-            sticky: self.sticky_probability,
+            sticky_probability: self.sticky_probability,
             full_actions: self.action_set == ActionSet::Full,
-            max_frames: u64::from(self.frame_cap),
+            frame_cap: u64::from(self.frame_cap),
         }
     }
 
