@@ -16,7 +16,7 @@ use train::run::clock;
 
 use crate::run_log;
 
-/// Most messages that may wait to be written: a minute of progress on a terminal.
+/// Maximum number of messages that may wait to be written: a minute of progress on a terminal.
 const MAX_QUEUED: usize = 300;
 /// How long [`flush`] waits for a reader.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ pub type Points = Vec<(f64, f64)>;
 /// Frames, lowest and highest value.
 pub type Band = Vec<(f64, f64, f64)>;
 
-/// Longest line: one point per two units of width.
+/// Maximum number of points of a line: one point per two units of width.
 const MAX_POINTS: usize = 160;
 
 /// Returns a curve's value at `x` by linear interpolation. Before its first and after its last point, where it is

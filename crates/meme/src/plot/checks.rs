@@ -35,7 +35,7 @@ const UNFOUNDED: f64 = 3.0;
 const EXPLODES: f64 = 10.0;
 /// Share of its time above which the learner waits too much.
 const IDLE: f64 = 0.05;
-/// Largest relative deviation of samples per insert from the config.
+/// Maximum relative deviation of samples per insert from the config.
 const RATIO: f64 = 0.1;
 
 /// The warnings found so far.

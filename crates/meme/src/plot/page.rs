@@ -14,7 +14,7 @@ const MARGIN: f64 = 14.0;
 const COLUMNS: usize = 3;
 /// Distance between lines of text.
 const LEADING: f64 = 15.0;
-/// Most columns in the map of episodes by policy.
+/// Maximum number of columns in the map of episodes by policy.
 const MAP_COLUMNS: usize = 60;
 
 /// The charts that `charts.toml` declares.

@@ -12,7 +12,7 @@ use train::run::stop::Stop;
 
 use super::PlannedSweep;
 use super::manifest::SweepRun;
-use super::summary::Summary;
+use super::summary::SweepSummary;
 use super::task::{Outcome, attempt};
 use crate::console::{self, ProgressLine};
 use crate::locked::locked;
@@ -46,11 +46,11 @@ enum JobEvent<'a> {
 }
 
 /// Trains the runs that are left, one at a time on each device; each fails at most `retries` + 1 times.
-pub(super) fn train(sweep: &PlannedSweep<'_>, devices: &[Option<String>], stop: &Stop) -> Result<Summary> {
+pub(super) fn train(sweep: &PlannedSweep<'_>, devices: &[Option<String>], stop: &Stop) -> Result<SweepSummary> {
     let total = sweep.left.len();
     let jobs = Jobs { sweep, queue: Mutex::new(sweep.left.iter().copied().collect()), stop };
     let (events, received) = channel();
-    let mut summary = Summary::default();
+    let mut summary = SweepSummary::default();
     thread::scope(|scope| {
         for device in devices {
             let (events, jobs) = (events.clone(), &jobs);

@@ -22,7 +22,7 @@ use self::estimate::SweepEstimate;
 use self::manifest::{Manifest, SweepDirectory, SweepRun};
 use self::progress::{RunProgress, SweepState};
 use self::slurm::SlurmArray;
-use self::summary::Summary;
+use self::summary::SweepSummary;
 use self::task::Outcome;
 use crate::{console, output};
 
@@ -107,7 +107,7 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
                     console::warn(format_args!("the Ray driver ended with {status}"));
                 }
             }
-            Summary::of(&directory, &manifest)?.report(name, 0, count)
+            SweepSummary::of(&directory, &manifest)?.report(name, 0, count)
         }
     }
 }

@@ -55,7 +55,7 @@ fn table(runs: &[RunProgress]) -> String {
         ("frames", |run| format!("{} of {}", output::grouped(run.frames), output::grouped(run.budget))),
         ("score", |run| run.score.map_or("-".to_owned(), |score| fixed(score, 1))),
         ("frames/s", |run| run.frames_per_second.map_or("-".to_owned(), |speed| format!("{speed:.0}"))),
-        ("time left", |run| run.seconds_left.map_or("-".to_owned(), time)),
+        ("time left", |run| run.seconds_left.map_or("-".to_owned(), |seconds| output::duration(seconds as u64))),
         ("node", |run| if run.node.is_empty() { "-".to_owned() } else { run.node.clone() }),
     ];
     let mut text = output::table_of(runs, &columns, &[0, 1, 6]);
@@ -78,14 +78,6 @@ fn table(runs: &[RunProgress]) -> String {
         }
     }
     text
-}
-
-fn time(seconds: f64) -> String {
-    match seconds as u64 {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds @ 120..7200 => format!("{} min", seconds / 60),
-        seconds => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
-    }
 }
 
 #[cfg(test)]

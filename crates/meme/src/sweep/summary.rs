@@ -12,13 +12,13 @@ use crate::console::{self, ProgressLine};
 
 /// How the runs of a sweep ended.
 #[derive(Debug, Default)]
-pub struct Summary {
+pub struct SweepSummary {
     pub finished: usize,
     interrupted: usize,
     failed: Vec<(String, String)>,
 }
 
-impl Summary {
+impl SweepSummary {
     /// How the runs have ended so far.
     pub fn of(directory: &SweepDirectory, manifest: &Manifest) -> Result<Self> {
         let mut summary = Self::default();

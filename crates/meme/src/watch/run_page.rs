@@ -13,7 +13,7 @@ use super::live::{ListedRun, LiveRuns};
 use super::video::{Recorder, VideoState};
 use crate::run_args::run_config;
 
-/// Most bytes of a log that are shown.
+/// Maximum number of bytes of a log that are shown.
 const LOG_BYTES: u64 = 16 << 10;
 
 /// Everything about a run except its charts.

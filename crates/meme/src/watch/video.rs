@@ -18,7 +18,7 @@ use crate::locked::locked;
 
 /// Length of a video in seconds.
 const SECONDS: &str = "60";
-/// Most videos that are kept.
+/// Maximum number of videos that are kept.
 const MAX_VIDEOS: usize = 20;
 
 /// Records videos, one at a time.
