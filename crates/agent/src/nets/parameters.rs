@@ -151,6 +151,16 @@ impl Scope<'_> {
     }
 }
 
+/// Adds the size of a network to the error of an allocation for it.
+fn out_of_memory_for(layout: &Layout, error: torch_ext::Error) -> torch_ext::Error {
+    let sized = |reason| format!("{reason}, for a network of {:.3} million parameters", layout.length as f64 / 1e6);
+    match error {
+        torch_ext::Error::OutOfMemory(reason) => torch_ext::Error::OutOfMemory(sized(reason)),
+        torch_ext::Error::HostMemory(reason) => torch_ext::Error::HostMemory(sized(reason)),
+        other => other,
+    }
+}
+
 /// Values of all parameters of a network.
 #[derive(Debug)]
 pub struct ParameterSet {
@@ -162,14 +172,19 @@ pub struct ParameterSet {
 impl ParameterSet {
     /// All zero.
     pub fn zeros(layout: &Arc<Layout>, device: Device) -> Result<Self> {
-        let flat = Tensor::f_zeros([layout.length], (Kind::Float, device))?;
+        let flat = Tensor::f_zeros([layout.length], (Kind::Float, device));
+        let flat = flat.map_err(|error| out_of_memory_for(layout, error.into()))?;
         let views = layout.views(&flat)?;
         Ok(Self { layout: layout.clone(), flat, views })
     }
 
     /// Initial values, drawn parameter by parameter.
     pub fn initialised(layout: &Arc<Layout>, random: &mut Random, device: Device) -> Result<Self> {
-        let mut values = vec![0f32; layout.length as usize];
+        let (mut values, length) = (Vec::new(), layout.length as usize);
+        values
+            .try_reserve_exact(length)
+            .map_err(|error| out_of_memory_for(layout, torch_ext::Error::HostMemory(error.to_string())))?;
+        values.resize(length, 0f32);
         for parameter in &layout.parameters {
             let start = parameter.offset as usize;
             for value in &mut values[start..start + parameter.elements() as usize] {
@@ -351,6 +366,20 @@ mod tests {
         let _ = set.flat().shallow_clone().fill_(5.0);
         assert_eq!(set.weights().get(gain).double_value(&[2]), 5.0);
         assert!(layout.parameters()[1].decays() && !layout.parameters()[0].decays());
+    }
+
+    #[test]
+    fn network_that_does_not_fit_is_an_error_with_its_size() {
+        let mut layout = Layout::default();
+        layout.scope("a").declare("weight", &[1 << 42], Init::Constant(0.0));
+        let layout = Arc::new(layout);
+        let random = &mut Random::seed_from_u64(0);
+        for made in [ParameterSet::zeros(&layout, Device::Cpu), ParameterSet::initialised(&layout, random, Device::Cpu)]
+        {
+            let error = made.unwrap_err().to_string();
+            assert!(error.starts_with("the host is out of memory: "), "{error}");
+            assert!(error.ends_with(", for a network of 4398046.511 million parameters"), "{error}");
+        }
     }
 
     #[test]
