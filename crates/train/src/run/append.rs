@@ -11,7 +11,7 @@ use crate::run::regular_file;
 
 /// Appends records, each in one write. A record that fails half-way, as on a full disk, is removed.
 #[derive(Debug)]
-pub struct AppendFile {
+pub(super) struct AppendFile {
     file: File,
     pub(super) path: PathBuf,
     /// Length of the complete records.
@@ -22,7 +22,7 @@ pub struct AppendFile {
 
 impl AppendFile {
     /// Opens or creates the file.
-    pub fn open(path: &Path) -> Result<Self, FileError> {
+    pub(super) fn open(path: &Path) -> Result<Self, FileError> {
         let open = || OpenOptions::new().read(true).append(true).create(true).open(path);
         let file = regular_file::refuse_other_types(path).and_then(|()| open());
         let file = file.map_err(FileError::at("opened", path))?;
@@ -30,8 +30,7 @@ impl AppendFile {
         Ok(Self { file, path: path.to_path_buf(), length, torn: false })
     }
 
-    /// Appends a record. A file that was removed is written again, with the records it had.
-    pub fn append(&mut self, record: &[u8]) -> Result<(), FileError> {
+    pub(super) fn append(&mut self, record: &[u8]) -> Result<(), FileError> {
         if self.is_removed() {
             self.write_again()?;
         }

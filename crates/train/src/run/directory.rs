@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::durable::{self, FileError};
-use super::files::{DESCRIPTION_FILE, RunDescription, RunFiles};
+use super::files::{DESCRIPTION_FILE, HISTORY_FILE, RunDescription, RunFiles};
 use super::lock::{LockError, RunLock};
 use crate::config::CONFIG_FILE;
 use crate::suggestion::{did_you_mean, suggest_word};
@@ -261,7 +261,7 @@ impl RunDirectory {
         }
         if !history.is_empty() && !self.files.history_file().exists() {
             durable::replace(&self.files.history_file(), history)?;
-            restored.files.push("history.jsonl");
+            restored.files.push(HISTORY_FILE);
         }
         Ok(restored)
     }

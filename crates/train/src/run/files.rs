@@ -15,6 +15,8 @@ use crate::run::regular_file;
 
 /// Name of the file that makes a directory a run.
 pub(super) const DESCRIPTION_FILE: &str = "run.json";
+/// Name of a run's history.
+pub(super) const HISTORY_FILE: &str = "history.jsonl";
 
 /// Contents of `run.json`, written when the run is created and again when it is first saved.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -114,7 +116,7 @@ impl RunFiles {
 
     /// `history.jsonl`: starts, resumes and changed settings.
     pub fn history_file(&self) -> PathBuf {
-        self.path.join("history.jsonl")
+        self.path.join(HISTORY_FILE)
     }
 
     /// `events/`: the metrics for TensorBoard.

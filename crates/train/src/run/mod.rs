@@ -21,7 +21,6 @@ mod tensorboard;
 #[cfg(test)]
 mod test_support;
 
-pub use append::AppendFile;
 pub use directory::{DirectoryError, ExistingRun, OpenedRun, RestoredFiles, RunDirectory};
 pub use durable::{FileError, write_private};
 pub use files::{RunDescription, RunFiles};
