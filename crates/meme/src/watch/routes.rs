@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use axum::extract::{Query, State};
+use axum::extract::{FromRequestParts, Query, State};
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router, middleware};
@@ -26,11 +27,22 @@ pub struct Site {
 
 /// A run, and what the page already has of it.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Which {
     name: String,
     /// Number of the charts that the page shows.
     #[serde(default)]
     version: Option<u64>,
+}
+
+/// Other parameters, and values that cannot be read, name nothing that exists.
+impl<S: Sync> FromRequestParts<S> for Which {
+    type Rejection = Response;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
+        let found = Query::try_from_uri(&parts.uri).map(|Query(which)| which);
+        found.map_err(|_| failure(StatusCode::NOT_FOUND, "there is no such run"))
+    }
 }
 
 /// Returns the site behind its rules of access.
@@ -86,7 +98,7 @@ async fn list(State(site): State<Arc<Site>>) -> Response {
     blocking(move || Ok(Json(site.runs.list()?).into_response())).await
 }
 
-async fn details(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Response {
+async fn details(State(site): State<Arc<Site>>, which: Which) -> Response {
     let name = which.name.clone();
     about_run(site, which.name, move |site, run| {
         Ok(Json(run_page::details(run, &name, &site.runs, &site.recorder)?).into_response())
@@ -94,7 +106,7 @@ async fn details(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> R
     .await
 }
 
-async fn charts(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Response {
+async fn charts(State(site): State<Arc<Site>>, which: Which) -> Response {
     let name = which.name.clone();
     about_run(site, which.name, move |site, run| {
         Ok(match site.runs.charts(run, &name, which.version)? {
@@ -105,7 +117,7 @@ async fn charts(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Re
     .await
 }
 
-async fn video(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Response {
+async fn video(State(site): State<Arc<Site>>, which: Which) -> Response {
     let name = which.name.clone();
     about_run(site, which.name, move |site, run| match site.recorder.newest(run, &name) {
         Some(video) => Ok(([(CONTENT_TYPE, "image/gif")], std::fs::read(video.path)?).into_response()),
@@ -114,7 +126,7 @@ async fn video(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Res
     .await
 }
 
-async fn record(State(site): State<Arc<Site>>, Query(which): Query<Which>) -> Response {
+async fn record(State(site): State<Arc<Site>>, which: Which) -> Response {
     let name = which.name.clone();
     about_run(site, which.name, move |site, run| match site.recorder.record(run, &name) {
         Ok(()) => Ok(StatusCode::ACCEPTED.into_response()),

@@ -98,6 +98,14 @@ fn nothing_outside_the_runs_can_be_read() {
         let (status, _) = ask(&watching, "POST", &format!("/api/record?name={name}"), "Content-Length: 0\r\n");
         assert_eq!(status, 404, "{name}");
     }
+    // Nor through another parameter.
+    for query in
+        ["name=first&version=../secret", "name=first&version=..%2Fsecret", "name=first&x=../secret", "version=1"]
+    {
+        for path in ["run", "charts", "video"] {
+            assert_eq!(get(&watching, &format!("/api/{path}?{query}")).0, 404, "{path} {query}");
+        }
+    }
     for path in ["/../secret/run.json", "/first/run.json", "/runs", "/api", "/watch.js/../../secret"] {
         assert_eq!(get(&watching, path).0, 404, "{path}");
     }
