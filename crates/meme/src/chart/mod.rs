@@ -97,10 +97,11 @@ pub struct Chart {
 
 /// Colour of one of `count` policies, from blue (exploits most) to orange (explores most).
 ///
-/// Lightness rises from end to end, which keeps the order visible to colour-blind readers.
+/// Lightness rises from end to end, which keeps the order visible to colour-blind readers. The darkest colour has a
+/// contrast of 3 to a dark page.
 pub fn policy_colour(policy: usize, count: usize) -> Colour {
     const STOPS: [[f64; 3]; 5] =
-        [[58.0, 60.0, 200.0], [124.0, 50.0, 190.0], [187.0, 62.0, 150.0], [228.0, 104.0, 98.0], [252.0, 166.0, 54.0]];
+        [[72.0, 84.0, 228.0], [150.0, 62.0, 205.0], [200.0, 75.0, 160.0], [228.0, 104.0, 98.0], [252.0, 166.0, 54.0]];
     let place = policy as f64 / (count.max(2) - 1) as f64 * (STOPS.len() - 1) as f64;
     let stop = (place as usize).min(STOPS.len() - 2);
     let share = place - stop as f64;
@@ -314,10 +315,15 @@ impl PlotArea {
                 }
             }
         }
-        // On top of the lines, so that they stay readable.
+        // On top of the lines, so that they stay readable; side by side where levels are close.
+        let (mut right, mut above) = (self.origin.0 + self.size.0, f64::NEG_INFINITY);
         for (label, value) in levels {
-            let y = self.y(axis.place(*value));
-            svg.text((self.origin.0 + self.size.0, y - 3.0), label, SMALL, "end", Colour::Faint);
+            let y = self.y(axis.place(*value)) - 3.0;
+            if (y - above).abs() >= SMALL + 2.0 {
+                right = self.origin.0 + self.size.0;
+            }
+            svg.text((right, y), label, SMALL, "end", Colour::Faint);
+            (right, above) = (right - text_width(label, SMALL) - 8.0, y);
         }
     }
 

@@ -83,6 +83,20 @@ fn marks_are_vertical_lines_with_labels_that_stay_inside() {
 }
 
 #[test]
+fn labels_of_close_levels_are_side_by_side() {
+    let places = |random: f64| {
+        let levels = vec![("human", 10.0), ("random", random)];
+        let elements = drawn(&lines(vec![(0.0, 0.0), (100.0, 100.0)]).with(levels, Scale::Linear));
+        ["human", "random"]
+            .map(|name| number(elements.iter().find(|one| one.contains(&format!(">{name}<"))).unwrap(), " x"))
+    };
+    let right = SIZE.0 - RIGHT;
+    assert_eq!(places(50.0), [right, right]);
+    let [human, random] = places(8.0);
+    assert!(human == right && random < right - text_width("human", SMALL), "{human} {random}");
+}
+
+#[test]
 fn shares_fill_the_chart_and_the_largest_is_opaque() {
     let columns = vec![(0.0, vec![0.25, 0.25]), (50.0, vec![0.0, 1.0])];
     let content = Content::Shares { columns, end: 100.0 };
@@ -97,7 +111,7 @@ fn shares_fill_the_chart_and_the_largest_is_opaque() {
 
 #[test]
 fn policy_colours_go_from_blue_to_orange() {
-    assert_eq!(policy_colour(0, 16), Colour::Rgb([58, 60, 200]));
+    assert_eq!(policy_colour(0, 16), Colour::Rgb([72, 84, 228]));
     assert_eq!(policy_colour(15, 16), Colour::Rgb([252, 166, 54]));
-    assert_eq!(policy_colour(0, 1), Colour::Rgb([58, 60, 200]));
+    assert_eq!(policy_colour(0, 1), Colour::Rgb([72, 84, 228]));
 }
