@@ -179,7 +179,7 @@ fn notes(cohorts: &[&Cohort], pinball: Option<&Game>) -> Vec<String> {
     if let Some(game) = pinball {
         notes.push(format!(
             "The paper's mean counts random play of {} as {:.0}, where published tables have {:.1}; statistics that \
-             this changes have both rows.",
+             this changes have a column for each.",
             game.rom,
             game.random_in_paper.unwrap_or(game.random),
             game.random

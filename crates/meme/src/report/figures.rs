@@ -37,11 +37,14 @@ pub fn figures(cohorts: &[Cohort]) -> Vec<Figure> {
     let with_games: Vec<&Cohort> = cohorts.iter().filter(|cohort| cohort.games().next().is_some()).collect();
     let mut figures = Vec::new();
     if !with_games.is_empty() {
-        figures.extend(to_human_level(&with_games));
         figures.push(above_human(&with_games));
         figures.extend(over_frames(&with_games));
-        figures.extend(with_games.iter().enumerate().map(|(number, cohort)| sorted_scores(number, cohort)));
+        // A single game has no order.
+        let several = with_games.iter().enumerate().filter(|(_, cohort)| cohort.games().count() > 1);
+        figures.extend(several.map(|(number, cohort)| sorted_scores(number, cohort)));
         figures.push(profiles(&with_games));
+        // The tallest comes last.
+        figures.extend(to_human_level(&with_games));
     }
     figures.extend(learning_curves(cohorts));
     figures

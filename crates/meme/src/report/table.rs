@@ -107,7 +107,7 @@ impl Table {
     /// A table element.
     pub fn html(&self) -> String {
         let headings: String = self.columns.iter().map(|name| format!("<th>{}</th>", escaped(name))).collect();
-        let mut text = format!("<table id=\"{}\"><thead><tr>{headings}</tr></thead><tbody>\n", self.id);
+        let mut text = format!("<table id=\"{}-table\"><thead><tr>{headings}</tr></thead><tbody>\n", self.id);
         for row in &self.rows {
             let cell = |cell: &Cell| match cell {
                 Cell::Text(text) => format!("<td class=\"word\">{}</td>", escaped(text)),

@@ -11,7 +11,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, COOKIE, HOST, L
 use axum::http::header::{HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{StatusCode, Uri};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::{Html, IntoResponse, Response};
 
 /// Name of the cookie that holds the token.
 const TOKEN_COOKIE: &str = "meme_token";
@@ -63,8 +63,14 @@ impl Access {
 }
 
 fn unauthorized() -> Response {
-    let text = "Open the address with the token that `meme watch` has printed.\n";
-    (StatusCode::UNAUTHORIZED, text).into_response()
+    let page = concat!(
+        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>meme watch</title>\n<style>",
+        include_str!("../web/style.css"),
+        "</style></head><body>\n<h1>Token needed</h1>\n\
+         <p>Open the address with the token that <code>meme watch</code> has printed.</p>\n</body></html>\n"
+    );
+    (StatusCode::UNAUTHORIZED, Html(page)).into_response()
 }
 
 /// Compares without stopping at the first difference, whose place a timing would give away.

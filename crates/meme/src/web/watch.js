@@ -3,9 +3,12 @@
 
 const SECONDS = 3;
 const element = (id) => document.getElementById(id);
-const grouped = (number) => Math.round(number).toLocaleString("en").replaceAll(",", "\u202f");
-const score = (value) => (value === null || value === undefined ? "–" : value.toFixed(1));
-const percent = (value) => (value === null || value === undefined ? "–" : (100 * value).toFixed(1) + " %");
+const digits = (number, decimals) =>
+  number.toLocaleString("en", { minimumFractionDigits: decimals, maximumFractionDigits: decimals }).replaceAll(",", "\u202f");
+const grouped = (number) => digits(number, 0);
+const tenths = (number) => digits(number, 1);
+const score = (value) => (value === null || value === undefined ? "–" : tenths(value));
+const percent = (value) => (value === null || value === undefined ? "–" : tenths(100 * value) + " %");
 
 let shown = null; // the run that the page shows
 let version = null; // of its charts
@@ -77,6 +80,7 @@ function curveOf(run) {
 
 function showList(runs) {
   const body = document.createElement("tbody");
+  const headings = [...element("runs").tHead.rows[0].cells].map((heading) => heading.textContent);
   for (const run of runs) {
     const row = body.insertRow();
     const link = document.createElement("a");
@@ -92,6 +96,8 @@ function showList(runs) {
     cell(row, score(run.best_evaluation));
     cell(row, run.frames_per_second === null ? "–" : grouped(run.frames_per_second));
     cell(row, duration(run.seconds_left));
+    // Shown where there is no room for the row of headings.
+    headings.forEach((heading, i) => (row.cells[i].dataset.label = heading));
   }
   element("runs").tBodies[0].replaceWith(body);
   element("none").hidden = runs.length > 0;
@@ -107,7 +113,7 @@ function showFacts(run) {
     ["best score", score(run.best_evaluation), null],
     ["human-normalised", percent(run.human_normalised), null],
     ["frames", grouped(run.frames), run.budget === null ? null : `of ${grouped(run.budget)}`],
-    ["speed", run.frames_per_second === null ? "–" : grouped(run.frames_per_second), "frames/s"],
+    ["speed", run.frames_per_second === null ? "–" : grouped(run.frames_per_second), run.frames_per_second === null ? null : "frames/s"],
     ["time left", duration(run.seconds_left), null],
   ];
   if (run.human_score === null) facts.splice(2, 1);
@@ -172,6 +178,7 @@ function showCharts(live) {
 }
 
 function showDetails(name, details) {
+  element("run").hidden = false;
   showFacts(details.run);
   showVideo(name, details.video);
   const log = element("log");
@@ -185,6 +192,7 @@ function showDetails(name, details) {
   }
   element("differences").tBodies[0].replaceWith(body);
   element("differences").hidden = details.differences.length === 0;
+  element("same").hidden = !element("differences").hidden;
   if (element("config").textContent !== details.config) element("config").textContent = details.config;
 }
 
@@ -220,7 +228,7 @@ function route() {
   element("record").disabled = true;
   element("video").hidden = true;
   element("list").hidden = shown !== null;
-  element("run").hidden = shown === null;
+  element("run").hidden = true; // until there is something to show
   element("where").textContent = shown === null ? "" : " / " + shown;
   document.title = shown === null ? "meme watch" : shown + " – meme watch";
   for (const id of ["badge", "charts", "warnings", "facts"]) element(id).replaceChildren();
