@@ -51,7 +51,7 @@ impl Line {
     }
 }
 
-/// Label and value of a horizontal line for reference, such as a human's score.
+/// Label and value of a horizontal line for reference, such as a human's score; higher ones come first.
 pub type Level = (&'static str, f64);
 
 /// A vertical line with a label, such as the frame at which a setting changed.
@@ -315,15 +315,17 @@ impl PlotArea {
                 }
             }
         }
-        // On top of the lines, so that they stay readable; side by side where levels are close.
-        let (mut right, mut above) = (self.origin.0 + self.size.0, f64::NEG_INFINITY);
+        // On top of the lines, so that they stay readable; levels that are close share a label.
+        let mut labels: Vec<(f64, String)> = Vec::new();
         for (label, value) in levels {
-            let y = self.y(axis.place(*value)) - 3.0;
-            if (y - above).abs() >= SMALL + 2.0 {
-                right = self.origin.0 + self.size.0;
+            let y = self.y(axis.place(*value));
+            match labels.last_mut() {
+                Some((above, names)) if (y - *above).abs() < SMALL + 2.0 => *names += &format!(", {label}"),
+                _ => labels.push((y, (*label).to_owned())),
             }
-            svg.text((right, y), label, SMALL, "end", Colour::Faint);
-            (right, above) = (right - text_width(label, SMALL) - 8.0, y);
+        }
+        for (y, names) in labels {
+            svg.text((self.origin.0 + self.size.0, y - 3.0), &names, SMALL, "end", Colour::Faint);
         }
     }
 

@@ -169,7 +169,8 @@ impl Colour {
 
 /// Width of a line of text, rather too large than too small: a browser may use another typeface.
 pub fn text_width(text: &str, size: f64) -> f64 {
-    0.63 * size * text.chars().count() as f64
+    let widths = text.chars().map(|character| if character.is_uppercase() { 0.8 } else { 0.63 });
+    size * widths.sum::<f64>()
 }
 
 /// Escapes text for XML and HTML.
