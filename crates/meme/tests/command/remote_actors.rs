@@ -97,9 +97,14 @@ fn killed_and_stopped_actors_lose_only_their_episodes() {
     learner.send("INT");
     assert!(learner.end().status.success());
     // When the frames are played, the actors end too. There are enough for them to find the learner again.
-    let played = runs.rows().last().copied().unwrap() + 10_000;
+    let before = runs.rows().last().copied().unwrap();
+    let played = before + 10_000;
     let mut learner = self::learner(&runs, &address, &played.to_string());
     learner.wait_until_said("joined with 2 environments");
+    // A busy machine may take minutes for all of them.
+    for frames in (before..played).step_by(2000) {
+        learner.wait_until("it plays on", || runs.rows().last().is_some_and(|&now| now >= frames));
+    }
     assert!(learner.end().status.success());
     assert!(frozen.wait().success(), "{}", log(&runs, 1));
     assert!(log(&runs, 1).ends_with("the run is finished\n"), "{}", log(&runs, 1));
