@@ -181,9 +181,10 @@ impl ParameterSet {
     /// Initial values, drawn parameter by parameter.
     pub fn initialised(layout: &Arc<Layout>, random: &mut Random, device: Device) -> Result<Self> {
         let (mut values, length) = (Vec::new(), layout.length as usize);
-        values
-            .try_reserve_exact(length)
-            .map_err(|error| out_of_memory_for(layout, torch_ext::Error::HostMemory(error.to_string())))?;
+        if values.try_reserve_exact(length).is_err() {
+            let reason = format!("tried to allocate {} bytes", 4 * length);
+            return Err(out_of_memory_for(layout, torch_ext::Error::HostMemory(reason)).into());
+        }
         values.resize(length, 0f32);
         for parameter in &layout.parameters {
             let start = parameter.offset as usize;
