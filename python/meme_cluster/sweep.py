@@ -72,7 +72,7 @@ def run(options) -> int:
             elif attempts[name] <= options.retries:
                 attempts[name] += 1
                 why = error or "it was told to stop"
-                print(f"warning: {name} failed on {node} and is tried again: {why}", file=sys.stderr)
+                print(f"warning: {name} failed on {node}, trying again: {why}", file=sys.stderr)
                 pending[start(name)] = name
             else:
                 failed[name] = f"on {node}: {error or f'exit status {status}'}"

@@ -390,7 +390,7 @@ def check_supported(config: Mapping[str, Any], checkpoint: Path) -> None:
         value: Any = config
         for part in field.split("."):
             if part not in value:
-                raise RunError(f"{checkpoint} has no {field} in its config: its run is of an older version of meme")
+                raise RunError(f"{checkpoint}: its config lacks {field}, so an older version of meme wrote it; use that version's meme_rl")
             value = value[part]
         if value != supported:
             raise RunError(f"{field} is {value!r}; meme_rl only plays agents with {supported!r}")

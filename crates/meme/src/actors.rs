@@ -47,7 +47,7 @@ pub fn token(file: Option<&PathBuf>) -> Result<Option<Token>> {
         Ok(text) => {
             let token = Token::new(text.trim());
             Ok(Some(token.with_context(|| {
-                format!("{TOKEN_VARIABLE} is invalid: expected 16 to 200 visible ASCII characters")
+                format!("{TOKEN_VARIABLE} is invalid: expected 16 to 200 printable ASCII characters without spaces")
             })?))
         }
         Err(_) => Ok(None),

@@ -99,8 +99,8 @@ fn of_gpu(error: &torch_ext::Error) -> Option<&'static str> {
              which needs 10 GB; a network larger than the preset's (agent.network) needs more of everything",
         ),
         torch_ext::Error::HostMemory(_) => Some(
-            "reduce learner.batch_size, replay.trace, learner.prefetch or actors.environments with `--set`, or the \
-                 sizes in agent.network if you raised them",
+            "reduce the sizes in agent.network if you raised them, or learner.batch_size, replay.trace, learner.prefetch \
+             or actors.environments, with `--set`",
         ),
         _ => None,
     }
@@ -110,7 +110,7 @@ fn of_gpu(error: &torch_ext::Error) -> Option<&'static str> {
 pub fn of_tls(mismatch: TlsMismatch) -> &'static str {
     match mismatch {
         TlsMismatch::PerhapsRequired => "if it uses TLS, add --fingerprint or --ca",
-        TlsMismatch::NotUsed => "if it printed no fingerprint, leave out --fingerprint and --ca",
+        TlsMismatch::NotUsed => "leave out --fingerprint and --ca, or check the port",
     }
 }
 

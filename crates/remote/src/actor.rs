@@ -1,5 +1,6 @@
 //! The actors' end: environments on this machine that play for a learner elsewhere.
 
+use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -239,8 +240,12 @@ impl<'a> ActorPool<'a> {
         let mut state = self.state();
         state.last_message.clear();
         let how = if *resumes { "continuing" } else { "playing" };
-        let other = if state.run.is_empty() || state.run == *run { "" } else { ", another run than before" };
-        state.run.clone_from(run);
+        let previous = mem::replace(&mut state.run, run.clone());
+        let other = if previous.is_empty() || previous == *run {
+            String::new()
+        } else {
+            format!(" (previously run {previous})")
+        };
         drop(state);
         let what = if *environments == 1 { "environment" } else { "environments" };
         (self.message)(&format!("{how} {environments} {what} of {environment} for run {run}{other}"));
@@ -336,8 +341,8 @@ impl<'a> ActorPool<'a> {
             }
             Code::PermissionDenied => Attempt::Failed(format!("the learner at {address} is not trusted: {what}")),
             Code::ResourceExhausted => Attempt::Lost(format!("the learner at {address} has no room: {what}")),
-            Code::InvalidArgument => Attempt::Lost(format!("the learner at {address} gave this actor up: {what}")),
-            _ => Attempt::Lost(format!("no learner at {address}: {what}")),
+            Code::InvalidArgument => Attempt::Lost(format!("the learner at {address} dropped this actor: {what}")),
+            _ => Attempt::Lost(format!("cannot reach the run at {address}: {what}")),
         }
     }
 }

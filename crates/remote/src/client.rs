@@ -68,7 +68,7 @@ impl ConnectOptions {
             let channel = self.channel().await?;
             let mut client = ActorsClient::new(channel).max_decoding_message_size(MAX_MESSAGE_BYTES);
             let (outbound, messages) = mpsc::channel(8);
-            let gone = || Status::unavailable("it ended the connection");
+            let gone = || Status::unavailable("the learner closed the connection");
             outbound.send(hello).await.map_err(|_| gone())?;
             let mut request = Request::new(ReceiverStream::new(messages));
             if let Some(header) = self.token.as_ref().and_then(Token::header) {
@@ -78,7 +78,8 @@ impl ConnectOptions {
             Ok::<_, Status>((outbound, opened.into_inner()))
         };
         let opened = handle.block_on(async { timeout(ANSWER_TIMEOUT, opening).await });
-        let (outbound, inbound) = opened.map_err(|_| Status::deadline_exceeded("it did not answer in time"))??;
+        let (outbound, inbound) =
+            opened.map_err(|_| Status::deadline_exceeded("the learner did not answer in time"))??;
         Ok(Connection { outbound, inbound, handle: handle.clone() })
     }
 
@@ -88,7 +89,10 @@ impl ConnectOptions {
         if is_reply || self.trust.is_some() {
             return status;
         }
-        Status::unavailable(format!("it ended the connection; {}", (self.advice)(TlsMismatch::PerhapsRequired)))
+        Status::unavailable(format!(
+            "the learner closed the connection; {}",
+            (self.advice)(TlsMismatch::PerhapsRequired)
+        ))
     }
 
     async fn channel(&self) -> Result<tonic::transport::Channel, Status> {
@@ -120,9 +124,11 @@ impl ConnectOptions {
             Some(rustls::Error::General(why)) => Status::permission_denied(why),
             Some(error @ rustls::Error::InvalidCertificate(_)) => Status::permission_denied(error.to_string()),
             Some(rustls::Error::InvalidMessage(_)) => {
-                Status::unavailable(format!("it does not use TLS; {}", (self.advice)(TlsMismatch::NotUsed)))
+                Status::unavailable(format!("the learner does not use TLS; {}", (self.advice)(TlsMismatch::NotUsed)))
             }
-            _ => Status::unavailable(io_reason(error).unwrap_or_else(|| "it ended the connection".to_owned())),
+            _ => {
+                Status::unavailable(io_reason(error).unwrap_or_else(|| "the learner closed the connection".to_owned()))
+            }
         }
     }
 }
@@ -147,7 +153,7 @@ async fn connect(address: String, tls: Option<TlsConnector>) -> io::Result<Tokio
 pub fn reason(status: &Status) -> String {
     match status.source() {
         None => status.message().to_owned(),
-        Some(_) => io_reason(status).unwrap_or_else(|| "it ended the connection".to_owned()),
+        Some(_) => io_reason(status).unwrap_or_else(|| "the learner closed the connection".to_owned()),
     }
 }
 
@@ -177,7 +183,7 @@ impl Connection {
         let Self { inbound, handle, .. } = self;
         match handle.block_on(async { timeout(patience, inbound.message()).await }) {
             Ok(Ok(Some(message))) => Ok(message),
-            Ok(Ok(None)) => Err(Status::unavailable("it ended the connection")),
+            Ok(Ok(None)) => Err(Status::unavailable("the learner closed the connection")),
             Ok(Err(status)) => Err(status),
             Err(_) => Err(Status::deadline_exceeded("it stopped answering")),
         }
@@ -188,7 +194,7 @@ impl Connection {
         let Self { outbound, handle, .. } = self;
         match handle.block_on(async { timeout(ANSWER_TIMEOUT, outbound.send(message)).await }) {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(Status::unavailable("it ended the connection")),
+            Ok(Err(_)) => Err(Status::unavailable("the learner closed the connection")),
             Err(_) => Err(Status::deadline_exceeded("it stopped reading")),
         }
     }

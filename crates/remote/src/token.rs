@@ -26,12 +26,12 @@ impl Token {
     pub fn read(path: &Path) -> Result<Self, RemoteError> {
         let text = fs::read_to_string(path).map_err(FileError::at("read", path))?;
         Self::new(text.trim()).ok_or_else(|| {
-            let cause = io::Error::other("expected 16 to 200 visible ASCII characters");
+            let cause = io::Error::other("expected 16 to 200 printable ASCII characters without spaces");
             FileError::at("used as a token", path)(cause).into()
         })
     }
 
-    /// A token of 16 to 200 visible ASCII characters.
+    /// A token of 16 to 200 printable ASCII characters without spaces.
     pub fn new(text: &str) -> Option<Self> {
         let is_valid = (16..=200).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic());
         is_valid.then(|| Self(text.to_owned()))
@@ -85,6 +85,11 @@ mod tests {
         assert!(!token.is_shown_by(None));
         assert_eq!(format!("{token:?}"), "Token(..)");
         fs::write(&path, "short").unwrap();
-        assert!(Token::read(&path).unwrap_err().to_string().contains("expected 16 to 200 visible ASCII characters"));
+        assert!(
+            Token::read(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("expected 16 to 200 printable ASCII characters without spaces")
+        );
     }
 }

@@ -92,8 +92,8 @@ pub enum TrainError {
     /// A remote actor has lost its learner.
     #[error("the connection to the learner is lost")]
     ConnectionLost,
-    /// A batch was learned from before it was drawn.
-    #[error("the batch is not loaded")]
+    /// An update was asked for before its batch was loaded.
+    #[error("internal error: the learner was given a batch that was never loaded; please report it")]
     BatchNotLoaded,
     /// The error that inference gave to other requests of the same batch.
     #[error("{0}")]

@@ -33,13 +33,13 @@ pub enum SweepCommand {
 /// Arguments of `meme sweep NAME`.
 #[derive(Args)]
 pub struct StartArgs {
-    /// Name of the sweep, and of its directory among the runs; the same name again resumes it
+    /// Name of the sweep and of its directory under --runs; reusing a name resumes that sweep
     #[arg(required = true)]
     pub name: Option<String>,
     /// TOML file with the axes of the sweep, for example one of configs/sweeps
     #[arg(long, value_name = "PATH")]
     pub file: Option<PathBuf>,
-    /// What to play: all (the 57 games), a list such as pong,boxing, or @FILE with one name on each line
+    /// What to play: all (the 57 games), a list such as pong,boxing, or @FILE with one name per line
     #[arg(long, value_name = "GAMES")]
     pub games: Option<String>,
     /// Seeds of each game, such as 1-3 or 1,5,7
@@ -57,7 +57,7 @@ pub struct StartArgs {
     /// Where to train the runs
     #[arg(long, value_name = "BACKEND", default_value = "local")]
     pub on: Backend,
-    /// An option of sbatch without its dashes, for example partition=gpu or time=24:00:00; may be repeated
+    /// An sbatch option without its dashes, such as partition=gpu or time=24:00:00; may be repeated
     #[arg(long, value_name = "OPTION")]
     pub slurm: Vec<String>,
     #[command(flatten)]

@@ -83,7 +83,10 @@ impl SweepEstimate {
             gigabytes => format!("{gigabytes:.0} GB"),
         };
         let Some((hours, speed)) = self.hours().zip(self.speed) else {
-            return format!("no speed is known for preset {}; up to {disk} of disk", self.preset);
+            return format!(
+                "time unknown (no speed of preset {} was measured or published), and up to {disk} of disk",
+                self.preset
+            );
         };
         let (unit, machine) =
             if self.gpu { ("GPU hours", "one H200") } else { ("hours", "a 2-core x86-64 VM without GPU") };
@@ -153,7 +156,9 @@ mod tests {
             let runs: Vec<_> = manifest.runs.iter().collect();
             let estimate = SweepEstimate::of(&manifest, &runs, scratch.path()).unwrap();
             assert_eq!((estimate.speed, estimate.hours()), (None, None));
-            let text = format!("no speed is known for preset {preset}; up to {gigabytes} GB of disk");
+            let text = format!(
+                "time unknown (no speed of preset {preset} was measured or published), and up to {gigabytes} GB of disk"
+            );
             assert_eq!(estimate.text(), text);
         }
     }

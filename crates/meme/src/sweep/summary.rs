@@ -41,7 +41,7 @@ impl SweepSummary {
                 line.message(format_args!("{name} finished"));
             }
             Outcome::Interrupted => self.interrupted += 1,
-            Outcome::Failed(reason) if again => line.warn(format_args!("{name} failed and is tried again: {reason}")),
+            Outcome::Failed(reason) if again => line.warn(format_args!("{name} failed, trying again: {reason}")),
             Outcome::Failed(reason) => {
                 line.warn(format_args!("{name} failed: {reason}"));
                 self.failed.push((name.clone(), reason));
@@ -53,8 +53,8 @@ impl SweepSummary {
     pub fn report(&self, name: &str, finished_before: usize, count: usize) -> Result<ExitCode> {
         let finished = finished_before + self.finished;
         if let Some((run, reason)) = self.failed.first() {
-            let (failed, others) = (self.failed.len(), "the same command tries them again");
-            bail!("{failed} of {count} runs of sweep {name} failed, {run} because: {reason}; {others}");
+            let (failed, again) = (self.failed.len(), "run the same command to try them again");
+            bail!("{failed} of {count} runs of sweep {name} failed ({run}: {reason}); {again}");
         }
         if finished < count {
             console::message(format_args!("{finished} of {count} runs finished; run the same command to resume"));

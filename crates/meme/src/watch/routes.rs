@@ -41,7 +41,7 @@ impl<S: Sync> FromRequestParts<S> for Which {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Response> {
         let found = Query::try_from_uri(&parts.uri).map(|Query(which)| which);
-        found.map_err(|_| failure(StatusCode::NOT_FOUND, "there is no such run"))
+        found.map_err(|_| failure(StatusCode::NOT_FOUND, "there is no such page"))
     }
 }
 

@@ -399,7 +399,7 @@ fn removed_files_are_written_again() {
         assert!(said.contains(&format!("warning: {file} was removed during training; wrote it again\n")), "{said}");
     }
     assert!(
-        said.contains("warning: checkpoints were removed during training; those saved before are lost\n"),
+        said.contains("warning: the checkpoints directory was removed during training; earlier checkpoints are lost\n"),
         "{said}"
     );
     assert_eq!(fs::read_to_string(runs.file("history.jsonl")).unwrap(), history);

@@ -102,7 +102,7 @@ fn stopped_sweep_saves_its_runs_and_resumes_them() {
     started.wait_until("the first run resumes", resumed);
     let victim = owner().unwrap();
     assert!(Command::new("kill").args(["-9", &victim]).status().unwrap().success());
-    started.wait_until_said("catch-1 failed and is tried again: killed by signal 9\n");
+    started.wait_until_said("catch-1 failed, trying again: killed by signal 9\n");
     started.wait_until("it is trained again", || owner().is_some_and(|pid| pid != victim));
     started.send("TERM");
     let Ended { status, said, .. } = started.end();
@@ -146,10 +146,9 @@ fn failure_is_retried_and_its_reason_is_shown() {
         "{}/catch-2 is not a run: it contains `thesis.tex` but no run.json; use another --name",
         directory(&runs).display()
     );
-    assert!(said.contains(&format!("warning: catch-2 failed and is tried again: {reason}\n")), "{said}");
-    let last = format!(
-        "error: 1 of 2 runs of sweep lr failed, catch-2 because: {reason}; the same command tries them again\n"
-    );
+    assert!(said.contains(&format!("warning: catch-2 failed, trying again: {reason}\n")), "{said}");
+    let last =
+        format!("error: 1 of 2 runs of sweep lr failed (catch-2: {reason}); run the same command to try them again\n");
     assert!(said.ends_with(&last), "{said}");
     assert_eq!(status.code(), Some(1));
     let table = works(&mut runs.meme(&["sweep", "status", "lr"])).printed;

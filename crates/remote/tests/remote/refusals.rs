@@ -129,7 +129,7 @@ fn other_addresses_need_a_token_and_tls() {
     let refused = unknown.end().unwrap_err().to_string();
     assert!(refused.starts_with(&expected), "{refused}");
     let plain = Actors::start(with(Some(token.clone()), None), 2);
-    let expected = "it ended the connection; trust it";
+    let expected = "the learner closed the connection; trust it";
     until("it is refused", || plain.said.lock().unwrap().iter().any(|said| said.contains(expected)));
     plain.stop.request();
     plain.end().unwrap();

@@ -68,12 +68,12 @@ config_schema::section! {
         /// RAM addresses of an Atari game that together are the agent's position; `actor/positions` counts the distinct
         /// ones. In montezuma_revenge, 3 is the room, and 42 and 43 are the coordinates of the player.
         ram: Vec<u8> = Vec::new(), integers(0, 8, 0, 127).unit("addresses");
-        /// Time limit of one step. A worker that exceeds it is replaced, and its episodes are truncated.
+        /// Time limit of one step. A worker that exceeds it is replaced, and its episodes are cut off.
         step_limit_seconds: f64 = 30.0, number(0.001, 86_400.0).unit("s").changeable();
         /// Time limit of starting, resetting, saving and restoring a worker. A worker that exceeds it is replaced.
         start_limit_seconds: f64 = 120.0, number(0.001, 86_400.0).unit("s").changeable();
-        /// Consecutive failures without a step after which training stops; ten times as many without a finished episode
-        /// also stop it.
+        /// Training stops after this many consecutive failures without a step, after this many hangs within 1 000 steps, or
+        /// after ten times as many failures without a finished episode or 1 000 steps.
         failure_limit: u32 = 3, integer(1, 1000).unit("failures").changeable();
     }
 }

@@ -410,7 +410,7 @@ impl<'a> Trainer<'a> {
             self.display.warn(&format!("{file} was removed during training; wrote it again"));
         }
         if lost_checkpoints {
-            self.display.warn("checkpoints were removed during training; those saved before are lost");
+            self.display.warn("the checkpoints directory was removed during training; earlier checkpoints are lost");
         }
         Ok(())
     }
@@ -421,7 +421,7 @@ impl<'a> Trainer<'a> {
         }
         match self.await_save() {
             Ok(saved) => saved.iter().for_each(|saved| self.saves.report(saved, self.display)),
-            Err(error) if wait => self.display.warn(&format!("the save in progress failed: {error}")),
+            Err(error) if wait => self.display.warn(&format!("the save that was in progress failed: {error}")),
             Err(error) => self.warn_of_save(&error.into()),
         }
     }

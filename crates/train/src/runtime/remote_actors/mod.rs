@@ -67,7 +67,7 @@ struct PlayingActor {
 #[derive(Debug, Error, PartialEq)]
 pub enum JoinError {
     /// The run does not train yet, or not at this moment.
-    #[error("the run is starting")]
+    #[error("the run does not accept actors right now")]
     NotTraining,
     /// The run has ended.
     #[error("the run is finished")]
