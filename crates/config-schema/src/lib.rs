@@ -228,8 +228,9 @@ pub fn value_at<'a>(table: &'a toml::Table, path: &str) -> Option<&'a Value> {
     keys.try_fold(first, |value, key| value.get(key))
 }
 
-/// Reads the table at `path` of a config file, for example the network of a preset; missing fields get their
-/// defaults. For tests of what takes a part of a preset.
+/// Reads the table at `path` of a config file; missing fields get their defaults.
+///
+/// For tests that need one table of a preset.
 #[doc(hidden)]
 pub fn read_table<T: serde::de::DeserializeOwned>(text: &str, path: &str) -> Result<T, toml::de::Error> {
     let table: toml::Table = text.parse()?;

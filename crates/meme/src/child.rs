@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 use train::run::stop::Stop;
 
-/// How often to look whether a child has ended.
+/// How often a waiting thread checks whether a child has exited.
 pub const POLL: Duration = Duration::from_millis(100);
 
 /// A child process that is killed when dropped.
@@ -22,7 +22,9 @@ impl Drop for KillOnDrop {
     }
 }
 
-/// Waits for the end of a child, `name` in errors. A requested stop is passed on to it once, as SIGTERM.
+/// Waits for a child to exit; errors call it `name`.
+///
+/// Forwards a requested stop once, as SIGTERM.
 pub fn wait_forwarding_stop(mut child: Child, name: &str, stop: &Stop) -> Result<ExitStatus> {
     let mut forwarded = false;
     loop {

@@ -14,7 +14,7 @@ use train::runtime::remote_actors::RemoteActors;
 
 use crate::{actors, console, options};
 
-/// How the message begins that says where actors connect; `python/meme_cluster/train.py` recognises it.
+/// Start of the message that tells where actors connect; `python/meme_cluster/train.py` recognises it.
 const ACCEPTING: &str = "accepting actors: meme actors --connect";
 
 /// Arguments about actors on other machines.
@@ -67,7 +67,9 @@ impl ListenArgs {
         found.with_context(|| format!("invalid value \"{text}\" for --actors-listen: expected ADDRESS:PORT"))
     }
 
-    /// Starts to listen, if requested, and prints how actors connect. Token and certificate are kept in the run's folder.
+    /// Starts to listen, if requested, and prints how actors connect.
+    ///
+    /// Token and certificate are kept in the run's folder.
     pub fn start(&self, run: &str, folder: &Path) -> Result<Option<Listening>> {
         let Some(text) = &self.actors_listen else { return Ok(None) };
         let address = self.address(text)?;

@@ -10,8 +10,8 @@ pub const MAX_STATE_PART_BYTES: usize = 1 << 20;
 pub const MAX_ENVIRONMENT_STATE_BYTES: usize = 64 << 20;
 /// Maximum number of connections at a time.
 pub const MAX_CONNECTIONS: usize = 512;
-/// Maximum number of streams of a connection, of which an actor opens one.
-pub const MAX_STREAMS: u32 = 4;
+/// Maximum number of concurrent streams per connection; an actor uses one.
+pub const MAX_CONCURRENT_STREAMS: u32 = 4;
 /// Maximum size of the list of HTTP headers.
 pub const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// Maximum length of the name of an actor or a machine.
@@ -31,7 +31,7 @@ pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 pub const SAVE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long the end of a session waits until the other end has taken its last message.
 pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(2);
-/// How often a waiting thread looks whether the run stops.
+/// How often a waiting thread checks whether the run is stopping.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Consecutive failures of an actor's environments to start after which it gives up.
 pub const MAX_START_ATTEMPTS: usize = 3;

@@ -23,8 +23,8 @@ use train::runtime::remote_actors::{JoinError, RemoteActors};
 use crate::client::find;
 use crate::counted::Counted;
 use crate::limits::{
-    FAREWELL_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONNECTIONS, MAX_HEADER_BYTES,
-    MAX_MESSAGE_BYTES, MAX_NAME_LENGTH, MAX_STREAMS,
+    FAREWELL_TIMEOUT, HANDSHAKE_TIMEOUT, KEEPALIVE_INTERVAL, KEEPALIVE_TIMEOUT, MAX_CONCURRENT_STREAMS,
+    MAX_CONNECTIONS, MAX_HEADER_BYTES, MAX_MESSAGE_BYTES, MAX_NAME_LENGTH,
 };
 use crate::proto::actor_message::Kind;
 use crate::proto::actors_server::{Actors, ActorsServer};
@@ -145,7 +145,7 @@ async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, pee
     http.timer(TokioTimer::new())
         .keep_alive_interval(KEEPALIVE_INTERVAL)
         .keep_alive_timeout(KEEPALIVE_TIMEOUT)
-        .max_concurrent_streams(MAX_STREAMS)
+        .max_concurrent_streams(MAX_CONCURRENT_STREAMS)
         .max_header_list_size(MAX_HEADER_BYTES)
         .initial_stream_window_size(1 << 20)
         .initial_connection_window_size(4 << 20);

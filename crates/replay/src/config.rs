@@ -109,8 +109,9 @@ pub struct ReplayConfig {
 }
 
 impl ReplayConfig {
-    /// Returns a configuration for tests and benchmarks: the paper's, but sampling starts after 1 000 sequences and
-    /// memory is not limited.
+    /// Returns a configuration for tests and benchmarks.
+    ///
+    /// It is the paper's, but sampling starts after 1 000 sequences and memory is not limited.
     pub fn paper_sized(observation_bytes: usize, state: usize) -> Self {
         let mut config = ReplaySection::default().config_for(observation_bytes, 32, state, 0);
         config.memory_limit = None;

@@ -43,8 +43,9 @@ pub(crate) fn environment_count(set: &dyn Environments) -> usize {
     set.groups() * set.group_size()
 }
 
-/// Makes `count` environments whose indices start at `first`, one set per worker. Their episodes are truncated after
-/// `frame_cap` frames.
+/// Makes `count` environments whose indices start at `first`, one set per worker.
+///
+/// Their episodes are truncated after `frame_cap` frames.
 pub(crate) fn make_sets(
     task: &Task,
     config: &Config,

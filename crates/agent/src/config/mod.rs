@@ -94,13 +94,14 @@ config_schema::choice! {
 }
 
 impl AgentConfig {
-    /// Whether acting on a GPU is captured as CUDA graphs. Masks that actors hold change from row to row and keep it
-    /// from that.
+    /// Returns whether acting on a GPU uses CUDA graphs.
+    ///
+    /// Masks held by actors differ from row to row, so acting with them cannot be captured.
     pub fn captures_acting(&self) -> bool {
         self.network.torso.stochastic_depth.acting == HeldMask::Never
     }
 
-    /// Whether greedy actions follow the distilled policy, and not the values.
+    /// Returns whether greedy actions follow the distilled policy, and not the values.
     pub fn acts_by_policy(&self) -> bool {
         self.loss.distillation && self.policies.greedy == GreedyBy::Policy
     }

@@ -226,12 +226,14 @@ impl AgentNet {
         Ok(self)
     }
 
-    /// Whether it computes in 16 bits.
+    /// Returns whether it computes in 16 bits.
     pub fn is_mixed(&self) -> bool {
         self.mixed
     }
 
-    /// Why the torso of each network has no fused kernels on a GPU; `None` where it has. For tests on machines without.
+    /// Returns why each network's torso has no fused GPU kernels, or `None` if it has them.
+    ///
+    /// Lets machines without a GPU test this.
     #[doc(hidden)]
     pub fn unfused_torsos(&self) -> Vec<Option<String>> {
         self.networks.iter().map(|network| network.fused_spec(&self.layout, &self.input).err()).collect()

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use super::message::{HEADER_BYTES, Header, Request, Status};
 
-/// Maximum number of bytes that may follow a reply's header. A saved environment, the largest reply, is far smaller.
+/// Maximum number of bytes that may follow a reply's header.
+///
+/// A saved environment, the largest reply, is far smaller.
 const MAX_REPLY_BYTES: u32 = 1 << 30;
 
 /// Why an exchange failed.

@@ -48,7 +48,9 @@ pub struct WorkerConfig {
 pub struct AleOptions {
     /// Frames for which an action is held; the observation is the maximum over the last two.
     pub action_repeat: u32,
-    /// Maximum number of no-ops at the start of an episode, of which there is a random number of at least 1; 0 for none.
+    /// Maximum number of no-ops at the start of an episode; 0 for none.
+    ///
+    /// Their number is random and at least 1.
     pub noop_max: u32,
     /// Probability at each frame of repeating the previous frame's action instead.
     pub sticky_probability: f64,

@@ -15,8 +15,8 @@ use crate::saved;
 
 /// The environments of one Python worker process.
 ///
-/// A worker that dies, hangs, raises or violates the protocol is killed and replaced by the call that notices it, mostly
-/// [`finish`](Environments::finish). Its episodes are lost: each group's next `finish` returns them as
+/// A worker that dies, hangs, raises or violates the protocol is killed and replaced by the call that notices it,
+/// mostly [`finish`](Environments::finish). Its episodes are lost: each group's next `finish` returns them as
 /// [`Ending::CutOff`], and the next episodes have begun. [`take_faults`](Environments::take_faults) says what happened.
 /// If workers keep failing without a successful step, or ten times as often without finishing an episode, all calls
 /// return [`EnvError::GaveUp`].
@@ -46,7 +46,9 @@ pub struct WorkerEnvironments {
 
 /// Steps of a group after which a worker counts as working, even if episodes are longer.
 const MANY_STEPS: u64 = 1000;
-/// Maximum magnitude of a reward. The squares of errors overflow single precision at 1e19; no game has more than 1e7.
+/// Maximum magnitude of a reward.
+///
+/// The squares of errors overflow single precision at 1e19; no game has more than 1e7.
 pub const MAX_REWARD: f64 = 1e12;
 /// How many times as many failures are allowed early as in a row.
 const EARLY: u32 = 10;

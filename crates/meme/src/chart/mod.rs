@@ -95,10 +95,10 @@ pub struct Chart {
     pub width: f64,
 }
 
-/// Colour of one of `count` policies, from blue (exploits most) to orange (explores most).
+/// Colour of one of `count` policies, from blue to orange.
 ///
-/// Lightness rises from end to end, which keeps the order visible to colour-blind readers. The darkest colour has a
-/// contrast of 3 to a dark page.
+/// Blue exploits most, orange explores most. Lightness rises from end to end, which keeps the order visible to
+/// colour-blind readers. The darkest colour has a contrast ratio of 3 against the dark page.
 pub fn policy_colour(policy: usize, count: usize) -> Colour {
     const STOPS: [[f64; 3]; 5] =
         [[72.0, 84.0, 228.0], [150.0, 62.0, 205.0], [200.0, 75.0, 160.0], [228.0, 104.0, 98.0], [252.0, 166.0, 54.0]];
@@ -118,7 +118,7 @@ pub fn colour(number: usize) -> Colour {
     Colour::Rgb(COLOURS[number % COLOURS.len()])
 }
 
-/// Whether a line with this number is dashed, as its colour is used a second time.
+/// Returns whether a line with this number is dashed, as its colour is used a second time.
 fn is_dashed(number: usize) -> bool {
     number / COLOURS.len() % 2 == 1
 }
@@ -146,7 +146,7 @@ impl Chart {
         self
     }
 
-    /// Whether there is nothing to show.
+    /// Returns whether there is nothing to show.
     pub fn is_empty(&self) -> bool {
         match &self.content {
             Content::Lines { lines, .. } => {

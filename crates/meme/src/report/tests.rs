@@ -19,9 +19,11 @@ fn record(task: &str, seed: u64, frames: u64, score: f64, set: &[&str]) -> Repor
     ReportedRun::new(&name, &description, &sources.load().unwrap().config, vec![row], None).unwrap()
 }
 
-/// Six seeds of every game with the paper's mean and deviation, which divides by the number of seeds. The paper does not
-/// print their scores. Here they are the middles of six equally likely parts of a normal distribution. Where one of
-/// these would be negative in a game without negative scores, five seeds are equal and one is far above.
+/// Six seeds of every game with the paper's mean and deviation.
+///
+/// The deviation divides by the number of seeds. The paper does not print their scores. Here they are the middles of
+/// six equally likely parts of a normal distribution. Where one of these would be negative in a game without negative
+/// scores, five seeds are equal and one is far above.
 fn six_seeds(frames: u64, score: impl Fn(&Game) -> AgentScore) -> Cohort {
     // Quantiles 1/12, 3/12 and 5/12 of the normal distribution, scaled to a deviation of 1.
     let quantiles = [1.382_994, 0.674_490, 0.210_428f64];

@@ -10,13 +10,13 @@ use train::run::{MetricsSummary, RunFiles};
 use super::manifest::{Manifest, SweepRun};
 use crate::config;
 
-/// What `docs/performance.md` has of a preset.
+/// Figures that `docs/performance.md` publishes for a preset.
 struct Published {
     preset: &'static str,
     frames_per_second: f64,
     /// Bytes of a checkpoint without replay.
     networks: f64,
-    /// Whether that is on one H200; otherwise on a 2-core x86-64 VM.
+    /// Whether they were measured on one H200; otherwise on a 2-core x86-64 VM.
     gpu: bool,
 }
 
@@ -51,7 +51,8 @@ impl SweepEstimate {
     pub fn of(manifest: &Manifest, runs: &[&SweepRun], root: &Path) -> Result<Self> {
         let preset = manifest.preset.clone();
         let published = |name: &str| PUBLISHED.iter().find(|published| published.preset == name);
-        // Another agent has networks of its size's kind (`agent57-tiny`), or smaller ones than the paper's.
+        // An agent's networks are about as large as those of its size (`agent57-tiny`); without one, at most as large
+        // as the paper's.
         let size = preset.split_once('-').map_or(preset.as_str(), |(_, size)| size);
         let &Published { networks, gpu, .. } = published(size).unwrap_or(&PUBLISHED[0]);
         let measured = measured_speed(root, &preset);

@@ -75,7 +75,7 @@ pub(super) fn train(sweep: &PlannedSweep<'_>, devices: &[Option<String>], stop: 
                     summary.count(run, outcome, again, &mut line);
                 }
                 Ok(Err(error)) => {
-                    // The other jobs stop too: they would meet the same.
+                    // The other jobs stop too: they would fail for the same reason.
                     stop.request();
                     line.clear();
                     return Err(error);

@@ -19,7 +19,7 @@ pub struct SweepSummary {
 }
 
 impl SweepSummary {
-    /// How the runs have ended so far.
+    /// Returns how the runs have ended so far.
     pub fn of(directory: &SweepDirectory, manifest: &Manifest) -> Result<Self> {
         let mut summary = Self::default();
         for run in RunProgress::of_all(directory, manifest)? {

@@ -35,7 +35,7 @@ struct Which {
     version: Option<u64>,
 }
 
-/// Other parameters, and values that cannot be read, name nothing that exists.
+/// Rejects unknown parameters and unreadable values: they name nothing that exists.
 impl<S: Sync> FromRequestParts<S> for Which {
     type Rejection = Response;
 

@@ -23,7 +23,7 @@ use crate::support::{Actors, Learner, config, on_loopback, task, until};
 
 /// Steps of a conversation.
 const STEPS: usize = 40;
-/// Most changed messages of a stream: after the first that is invalid, the rest is not read.
+/// Maximum number of changed messages per stream: after the first that is invalid, the rest is not read.
 const CHANGED: usize = 10;
 /// Streams of a connection.
 const PER_CONNECTION: usize = 50;

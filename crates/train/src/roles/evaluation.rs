@@ -17,8 +17,10 @@ use crate::roles::trained_agent::TrainedAgent;
 use crate::run::checkpoint::Checkpoint;
 use crate::runtime::events::Event;
 
-/// Index of the first environment. Seed and index determine episodes. Local training uses smaller indices and remote
-/// actors use indices from 2^63, so no episode occurred in training, whatever the seed.
+/// Index of the first environment.
+///
+/// Seed and index determine episodes. Local training uses smaller indices and remote actors use indices from 2^63, so
+/// no episode occurred in training, whatever the seed.
 pub const FIRST_INDEX: usize = 1_000_000;
 
 /// Maximum number of environments at the same time.
@@ -28,16 +30,16 @@ const MAX_ENVIRONMENTS: usize = 16;
 /// the batch size may change the last bits of the networks' output.
 const ENVIRONMENTS_PER_WORKER: usize = 4;
 
-/// The agent to evaluate, and in what.
+/// Agent and task of an evaluation.
 #[derive(Clone, Copy)]
 pub struct EvaluationOptions<'a> {
-    /// What it plays.
+    /// Task that the agent plays.
     pub task: &'a Task,
-    /// The config of its run.
+    /// Config of the agent's run.
     pub config: &'a Config,
-    /// The checkpoint that has it.
+    /// Checkpoint that holds the agent.
     pub checkpoint: &'a Checkpoint,
-    /// Its parameters.
+    /// Which of the agent's parameters to use.
     pub parameters: ParameterSource,
     /// Seed of the episodes.
     pub seed: u64,
@@ -104,8 +106,8 @@ impl EvaluationSetup {
 
 /// An evaluation that its caller advances.
 ///
-/// The episodes that count are fixed in advance: the first N / n of each environment, and one more of the first N mod n.
-/// Counting the N that end first would favour short ones.
+/// The episodes that count are fixed in advance: the first N / n of each environment, and one more of the first N mod
+/// n. Counting the N that end first would favour short ones.
 pub struct Evaluation {
     actors: Vec<Actor>,
     inference: Inference,
@@ -131,7 +133,7 @@ impl Evaluation {
         Ok(Self { actors, inference, bandit, spec, updates, played: vec![Vec::new(); wanted.len()], wanted })
     }
 
-    /// Whether the bandit knows the return of any policy; otherwise the first one plays.
+    /// Returns whether the bandit knows the return of any policy; otherwise the first one plays.
     pub fn policy_is_known(&self) -> bool {
         self.bandit.arms().0.iter().any(|arm| arm.episodes > 0.0)
     }
@@ -181,7 +183,7 @@ impl Evaluation {
         Ok(())
     }
 
-    /// Whether all episodes that count are played.
+    /// Returns whether all episodes that count are played.
     pub fn is_complete(&self) -> bool {
         all_played(&self.wanted, &self.played)
     }

@@ -83,7 +83,7 @@ impl EvaluationRounds {
         Self { evaluators, episodes_each: config.episodes_each(), share, refresh, round: None, due }
     }
 
-    /// Whether a round is being played.
+    /// Returns whether a round is being played.
     pub(crate) fn is_playing(&self) -> bool {
         self.round.is_some()
     }
@@ -93,7 +93,7 @@ impl EvaluationRounds {
         self.due
     }
 
-    /// Begins a round of the present agent if one is due, and returns the parameters to play it with.
+    /// Begins a round of the current agent if one is due, and returns the parameters to play it with.
     pub(crate) fn begin_if_due(
         &mut self,
         now: f64,

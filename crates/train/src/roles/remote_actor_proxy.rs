@@ -352,8 +352,10 @@ impl RemoteActorProxy {
         received
     }
 
-    /// Sends what a checkpoint keeps of the actor: its own half, if it could be had, and the writers. Without it, its
-    /// episodes end here for whoever resumes from the checkpoint.
+    /// Sends the actor's part of a checkpoint.
+    ///
+    /// It has the writers and, if it arrived in time, the remote half. Without that half, the actor's episodes end when
+    /// the checkpoint is resumed.
     pub fn send_snapshot(&self, pause: u64, state: Option<Vec<u8>>) {
         let writers = self.environments.iter().map(|environment| environment.writer.state());
         let writers: Vec<WriterState> = match state {

@@ -59,7 +59,7 @@ pub struct SeenObservation<'a> {
 }
 
 impl StepWriter {
-    /// Whether the next step begins a sequence and so needs the recurrent state.
+    /// Returns whether the next step begins a sequence and so needs the recurrent state.
     pub fn needs_state_now(&self) -> bool {
         match self {
             Self::Replay(writer) => writer.wants_start(),
@@ -83,7 +83,7 @@ impl StepWriter {
         }
     }
 
-    /// Whether recurrent states are stored, of which an episode's first step needs one.
+    /// Returns whether recurrent states are stored, of which an episode's first step needs one.
     pub fn stores_states(&self) -> bool {
         matches!(self, Self::Replay(_))
     }
@@ -127,8 +127,9 @@ pub fn write(writer: &mut Writer, operation: WriteOperation, seen: Option<SeenOb
     Ok(())
 }
 
-/// Inserts complete sequences into replay, waiting for the rate limiter at most `timeout` in all; returns whether none
-/// are left.
+/// Inserts complete sequences into replay and returns whether none are left.
+///
+/// Waits for the rate limiter at most `timeout` in all.
 pub fn flush<'a>(writers: impl IntoIterator<Item = &'a mut Writer>, timeout: Duration) -> replay::Result<bool> {
     let start = Instant::now();
     for writer in writers {

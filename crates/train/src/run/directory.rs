@@ -241,8 +241,9 @@ impl RunDirectory {
         }
     }
 
-    /// Writes `config.toml`, `run.json` and `history.jsonl` again if they were removed, and returns what was removed. A
-    /// directory that was moved is left alone.
+    /// Writes `config.toml`, `run.json` and `history.jsonl` again if they were removed.
+    ///
+    /// Returns what was removed. A directory that was moved is left alone.
     pub fn restore_files(&self, config: &str, history: &[u8]) -> Result<RestoredFiles, DirectoryError> {
         let mut restored = RestoredFiles::default();
         if !self.files.path.exists() && !self.lock.is_removed() {
@@ -361,8 +362,8 @@ fn check_no_foreign_files(files: &RunFiles) -> Result<(), DirectoryError> {
     Ok(())
 }
 
-/// Whether a run contains only what every start creates: no metrics, checkpoints, videos or other files. Without a row
-/// of metrics, events are empty too.
+/// Returns whether a run contains only what every start creates: no metrics, checkpoints, videos or other files.
+/// Without a row of metrics, events are empty too.
 fn has_no_results(files: &RunFiles) -> Result<bool, FileError> {
     let initial = |path: &PathBuf| files.initial_files().contains(path) || *path == files.events_directory();
     let empty_file =

@@ -8,7 +8,7 @@ use crate::run::checkpoint::{BackgroundSave, CheckpointError, CheckpointStore, S
 use crate::runtime::metrics_accumulator::MetricsAccumulator;
 use crate::runtime::trainer::ProgressDisplay;
 
-/// At most one save of each kind at a time.
+/// Checkpoints being saved in the background, at most one of each kind.
 pub(super) struct BackgroundSaves<'a> {
     directory: &'a RunDirectory,
     pub(super) store: CheckpointStore,
@@ -23,12 +23,12 @@ impl<'a> BackgroundSaves<'a> {
         Ok(Self { directory, store, newest: None, best: None })
     }
 
-    /// Whether a checkpoint is being saved; the best does not count.
+    /// Returns whether a checkpoint is being saved; the best does not count.
     pub(super) fn is_saving(&self) -> bool {
         self.newest.is_some()
     }
 
-    /// Whether a checkpoint is being saved and [`finish`](Self::finish) would wait for it.
+    /// Returns whether a checkpoint is being saved and [`finish`](Self::finish) would wait for it.
     pub(super) fn is_writing(&self) -> bool {
         self.newest.as_ref().is_some_and(|saving| !saving.is_finished())
     }

@@ -22,8 +22,9 @@ const RECENT: usize = 100;
 const RECENT_EACH: usize = 20;
 /// Maximum number of bands that the actors' ε are grouped into.
 const MAX_BANDS: usize = 8;
-/// Maximum number of positions that are counted: RAM bytes that hold a clock would yield new ones forever, and each
-/// checkpoint copies all of them.
+/// Maximum number of positions that are counted.
+///
+/// RAM bytes that hold a clock would yield new ones forever, and each checkpoint copies all of them.
 const MAX_POSITIONS: usize = 1 << 20;
 
 /// Sums since the last row, and recent episodes.

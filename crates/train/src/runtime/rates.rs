@@ -41,10 +41,10 @@ impl SteadySpeed {
 }
 
 impl Rates {
-    /// Speeds are measured over at least this long.
+    /// Minimum time over which speeds are measured.
     const WINDOW: Duration = Duration::from_secs(2);
 
-    /// No measurements yet.
+    /// Creates rates without measurements.
     pub fn new(frames: u64, updates: u64) -> Self {
         let (since, steady) = (Instant::now(), SteadySpeed::default());
         Self { frames_per_second: 0.0, updates_per_second: 0.0, since, frames, updates, steady }

@@ -325,7 +325,9 @@ impl Drop for Threads {
     }
 }
 
-/// Allocates the batches that circulate between the learner and the prefetch thread, which is not started yet.
+/// Allocates the batches that circulate between the learner and the prefetch thread.
+///
+/// The thread is not started yet.
 fn prefetch_thread(
     learner_loop: &LearnerLoop,
     config: &Config,

@@ -46,15 +46,15 @@ pub trait ProgressDisplay {
     }
 }
 
-/// The run to train, and where it starts.
+/// Run to train, and its starting point.
 pub struct TrainingSetup<'a> {
-    /// What it plays.
+    /// Task that the agent plays.
     pub task: &'a Task,
-    /// Its config.
+    /// Config of the run.
     pub config: &'a Config,
-    /// Its directory.
+    /// Directory of the run.
     pub directory: &'a RunDirectory,
-    /// What it starts from.
+    /// What the run starts from.
     pub from: StartingPoint,
     /// Actors on other machines.
     pub remote: Option<Arc<RemoteActors>>,
@@ -222,7 +222,7 @@ impl<'a> Trainer<'a> {
             if self.last_save_began.elapsed() >= Duration::from_secs_f64(self.config.checkpoint.every_minutes * 60.0) {
                 self.save()?;
             }
-            // One that is asked for during a save follows it.
+            // A save requested during another one follows it.
             if !self.saves.is_saving() && self.runtime.frames() > 0 && stop.take_save_request() {
                 self.display.message("saving a checkpoint because of SIGUSR1 or SIGUSR2; training continues");
                 self.save()?;
@@ -258,8 +258,8 @@ impl<'a> Trainer<'a> {
         RunStatus::new(self.config, self.runtime.as_ref(), &self.metrics, &self.rates, self.game, saving)
     }
 
-    /// Whether a row is due: by the clock, if anything was played since the last row; in lockstep by the frames, so
-    /// that every run has the same rows.
+    /// Returns whether a row is due: by the clock, if anything was played since the last row; in lockstep by the
+    /// frames, so that every run has the same rows.
     fn is_row_due(&self, frames_before: u64) -> bool {
         if self.config.run.lockstep {
             let every = self.config.metrics.lockstep_frames;
@@ -392,7 +392,7 @@ impl<'a> Trainer<'a> {
         Ok(snapshot)
     }
 
-    /// Starts to write a snapshot, with the present metrics.
+    /// Starts to write a snapshot, with the current metrics.
     fn begin_save(&mut self, snapshot: TrainingSnapshot) -> Result<()> {
         self.last_save_began = Instant::now();
         self.check_files()?;

@@ -26,7 +26,7 @@ impl<S: Send + 'static> BackgroundSave<S> {
             let bytes = Arc::clone(&bytes);
             move || {
                 let saved = save(&store, &mut |written| bytes.store(written, Ordering::Relaxed));
-                // The snapshot that was saved consisted of many pieces of megabytes.
+                // The snapshot that was saved consisted of many pieces of several megabytes each.
                 torch_ext::give_back_free_memory();
                 saved
             }
@@ -40,7 +40,7 @@ impl<S: Send + 'static> BackgroundSave<S> {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Whether `finish` returns at once.
+    /// Returns whether `finish` returns at once.
     pub fn is_finished(&self) -> bool {
         self.thread.is_finished()
     }

@@ -1,4 +1,6 @@
-//! The half of a remote actor that runs on its own machine: environments, episodic memories, choice of actions.
+//! The half of a remote actor that runs on its own machine.
+//!
+//! It has the environments, the episodic memories and the choice of actions.
 
 use agent::acting::ObservationRows;
 

@@ -1,4 +1,4 @@
-//! What an actor on another machine has of a run that trains: its environments and the roles it talks to.
+//! A remote actor's hold on a run: its environments and the roles it talks to.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -99,7 +99,7 @@ impl Lease {
         self.saved.as_ref().map(|(state, _)| state.as_slice())
     }
 
-    /// Whether the run stops.
+    /// Returns whether the run stops.
     pub fn is_stopping(&self) -> bool {
         self.run.control.is_stopping()
     }
@@ -109,7 +109,7 @@ impl Lease {
         self.run.control.wanted_pause()
     }
 
-    /// Whether another connection of the same actor has taken its place.
+    /// Returns whether another connection of the same actor has taken its place.
     pub fn is_replaced(&self) -> bool {
         !self.actors.state().playing.contains_key(&self.number)
     }

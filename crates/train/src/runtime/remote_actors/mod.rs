@@ -1,4 +1,4 @@
-//! Which remote environments of a run are played, and by whom.
+//! The remote environments of a run and the actors that play them.
 
 mod actor;
 mod exploration;
@@ -66,7 +66,7 @@ struct PlayingActor {
 /// Why an actor cannot join.
 #[derive(Debug, Error, PartialEq)]
 pub enum JoinError {
-    /// The run does not train yet, or not at this moment.
+    /// The run is not training now: it is starting, pausing for a checkpoint or stopping.
     #[error("the run does not accept actors right now")]
     NotTraining,
     /// The run has ended.
@@ -81,7 +81,7 @@ pub enum JoinError {
 }
 
 impl RemoteActors {
-    /// No actors yet, for up to this many environments.
+    /// Creates an empty set of remote actors, for up to `capacity` environments.
     pub fn new(capacity: usize) -> Self {
         Self { capacity, state: Mutex::default(), counters: RemoteCounters::default() }
     }
@@ -117,7 +117,7 @@ impl RemoteActors {
         }
     }
 
-    /// Lets actors join a run that trains, and those that its checkpoint has continue.
+    /// Lets actors join, and lets actors saved in the checkpoint continue.
     pub(crate) fn open(&self, run: RemoteRun, saved: Vec<(RemoteActorSnapshot, Vec<WriterState>)>) {
         let mut state = self.state();
         for (actor, writers) in saved {
@@ -143,13 +143,14 @@ impl RemoteActors {
         self.state().finished = true;
     }
 
-    /// Whether the run has ended with all its frames.
+    /// Returns whether the run has ended with all its frames.
     pub fn is_finished(&self) -> bool {
         self.state().finished
     }
 
-    /// Gives up to `wanted` environments to an actor. One that reconnects gets new ones at once, even if its lost
-    /// connection is not noticed yet.
+    /// Gives an actor up to `wanted` environments.
+    ///
+    /// One that reconnects gets new ones at once, even if its lost connection is not noticed yet.
     pub fn join(self: &Arc<Self>, actor: &str, host: &str, wanted: usize) -> Result<RemoteActorProxy, JoinError> {
         let mut state = self.state();
         let run = match &state.run {
