@@ -26,7 +26,7 @@ def make_group(settings, run_seed, first_index, count):
             make = partial(
                 gymnasium.make_vec, settings["id"], num_envs=count, vectorization_mode="vector_entry_point"
             )
-            env = pictures.made(make, settings["render"])
+            env = pictures.make_env(make, settings["render"])
             if env.num_envs != count:
                 raise Refused(f"its vector environment has {env.num_envs} environments, expected num_envs={count}")
             return VectorGroup(env, run_seed, first_index, settings["frame_cap"]).members()
@@ -40,7 +40,7 @@ def make_group(settings, run_seed, first_index, count):
 
 
 def is_vector(name):
-    """Whether an id is registered as a vector environment and as nothing else."""
+    """Returns whether an id is registered as a vector environment and as nothing else."""
     spec = gymnasium.registry.get(name)
     return spec is not None and spec.entry_point is None
 
@@ -55,7 +55,7 @@ class GymEnvironment:
         self.run_seed, self.index = run_seed, index
         self.frame_cap = settings["frame_cap"]
         make = partial(gymnasium.make, settings["id"], disable_env_checker=True)
-        self.env = pictures.made(make, settings["render"])
+        self.env = pictures.make_env(make, settings["render"])
         # The picture that ended an episode is kept once somebody has asked for pictures.
         self.is_rendered, self.last_picture = False, None
         self.observations = ObservationFormat(self.env.observation_space)
@@ -82,13 +82,13 @@ class GymEnvironment:
         self.score += reward
         truncated = truncated or self.frames == self.frame_cap
         if self.is_rendered and (terminated or truncated):
-            self.last_picture = pictures.drawn(self.env)
+            self.last_picture = pictures.render_picture(self.env)
         return reward, TERMINATED if terminated else TRUNCATED if truncated else 0
 
     def render(self, last):
         """Returns the picture of the current state, or of the one that ended the last episode."""
         self.is_rendered = True
-        return self.last_picture if last else pictures.drawn(self.env)
+        return self.last_picture if last else pictures.render_picture(self.env)
 
     def save(self):
         """Returns everything that `restore` needs, including the pickled environment."""

@@ -9,7 +9,7 @@ from .protocol import Refused
 MODE = "rgb_array"
 
 
-def made(make, is_rendered):
+def make_env(make, is_rendered):
     """Makes an environment, in the render mode for pictures if they are wanted and it has that mode."""
     env = make()
     if is_rendered and MODE in modes(env):
@@ -23,19 +23,19 @@ def modes(env):
     return list(env.metadata.get("render_modes") or [])
 
 
-def drawn(env, place=None):
-    """Returns what `render` draws, of a vector environment that of one place, as red, green and blue bytes."""
+def render_picture(env, index=None):
+    """Returns what `render` draws as RGB bytes; for a vector environment, the picture of environment `index`."""
     if env.render_mode != MODE:
         raise Refused(f"its render_modes are {modes(env)}, without {MODE}")
     try:
         picture = env.render()
     except gymnasium.error.DependencyNotInstalled as error:
         raise Refused(" ".join(str(error).split())) from error
-    if place is not None:
+    if index is not None:
         count = len(picture) if isinstance(picture, (tuple, list, np.ndarray)) else "no"
         if count != env.num_envs:
             raise Refused(f"its render() returned {count} pictures, expected {env.num_envs}, one per environment")
-        picture = picture[place]
+        picture = picture[index]
     picture = np.asarray(picture)
     if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
         raise Refused(

@@ -11,7 +11,7 @@ from .protocol import Refused
 
 # Maximum number of combinations of a space of several actions.
 MAX_ACTIONS = 1000
-# Maximum length of a vector of numbers one-hot.
+# Maximum length of a one-hot vector.
 MAX_ONE_HOT = 4096
 # Length of the vector of a text.
 TEXT_VALUES = 256

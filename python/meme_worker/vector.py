@@ -88,7 +88,7 @@ class VectorMember:
         else:
             observation = row(vector.observations, place)
             if ending and self.is_rendered:
-                self.last_picture = pictures.drawn(vector.env, place)
+                self.last_picture = pictures.render_picture(vector.env, place)
         vector.observation_format.write(observation, out)
         reward = float(vector.rewards[place])
         self.score += reward
@@ -113,7 +113,7 @@ class VectorMember:
         self.is_rendered = True
         if last:
             return self.last_picture
-        self.last_picture = pictures.drawn(self.vector.env, self.place)
+        self.last_picture = pictures.render_picture(self.vector.env, self.place)
         return self.last_picture
 
     def save(self):
