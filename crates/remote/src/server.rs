@@ -53,6 +53,7 @@ pub struct Listener {
     address: SocketAddr,
     runtime: Option<Runtime>,
     sessions: Arc<Semaphore>,
+    connections: Arc<Semaphore>,
 }
 
 impl Listener {
@@ -77,13 +78,15 @@ impl Listener {
             sessions: Arc::clone(&sessions),
         };
         let acceptor = options.identity.as_ref().map(|identity| TlsAcceptor::from(Arc::clone(&identity.config)));
+        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let open = Arc::clone(&connections);
         runtime.spawn(async move {
             // Registering cannot fail inside the runtime; without a listener nobody joins.
             if let Ok(listener) = TcpListener::from_std(listener) {
-                accept(listener, acceptor, service).await;
+                accept(listener, acceptor, service, open).await;
             }
         });
-        Ok(Self { address, runtime: Some(runtime), sessions })
+        Ok(Self { address, runtime: Some(runtime), sessions, connections })
     }
 
     /// The address that it listens on.
@@ -95,16 +98,23 @@ impl Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         let Some(runtime) = self.runtime.take() else { return };
-        // Sessions have said goodbye once all of their permits are back; give the messages a moment to leave.
-        let sessions = &self.sessions;
-        let _ = runtime
-            .block_on(async { timeout(FAREWELL_TIMEOUT, sessions.acquire_many(MAX_CONNECTIONS as u32)).await.is_ok() });
+        // Sessions have said goodbye once all of their permits are back, and actors have heard it once they have closed
+        // their connections. One permit is that of the next connection.
+        let all_gone = async {
+            let _ = self.sessions.acquire_many(MAX_CONNECTIONS as u32).await;
+            let _ = self.connections.acquire_many(MAX_CONNECTIONS as u32 - 1).await;
+        };
+        let _ = runtime.block_on(async { timeout(FAREWELL_TIMEOUT, all_gone).await });
         runtime.shutdown_timeout(Duration::from_millis(200));
     }
 }
 
-async fn accept(listener: TcpListener, acceptor: Option<TlsAcceptor>, service: ActorsService) {
-    let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+async fn accept(
+    listener: TcpListener,
+    acceptor: Option<TlsAcceptor>,
+    service: ActorsService,
+    connections: Arc<Semaphore>,
+) {
     loop {
         let Ok(permit) = Arc::clone(&connections).acquire_owned().await else { return };
         let Ok((stream, peer)) = listener.accept().await else {
