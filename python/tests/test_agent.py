@@ -184,7 +184,7 @@ class Played(unittest.TestCase):
         with self.assertRaisesRegex(meme_rl.RunError, "env.frame_stack is 4; meme_rl only plays agents with 1"):
             check_supported(stacked, run)
         old = config | {"agent": {}}
-        with self.assertRaisesRegex(meme_rl.RunError, "has no agent.policies.beta_slope in its config"):
+        with self.assertRaisesRegex(meme_rl.RunError, "its config lacks agent.policies.beta_slope"):
             check_supported(old, run)
         with self.assertRaisesRegex(ValueError, r"expected an observation of shape \(10, 10\)"):
             meme_rl.load(run).act(torch.zeros(3, 3))

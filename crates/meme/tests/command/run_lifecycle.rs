@@ -403,6 +403,8 @@ fn removed_files_are_written_again() {
         "{said}"
     );
     assert_eq!(fs::read_to_string(runs.file("history.jsonl")).unwrap(), history);
+    let log = fs::read_to_string(runs.file("log.txt")).unwrap();
+    assert!(log.contains("log.txt was removed during training; earlier messages are lost\n"), "{log}");
     assert!(runs.rows().len() > 3);
     let more = runs.budget(100);
     let Ended { said, .. } = works(&mut runs.meme(&["train", "--resume", "run", "--frames", &more]));
