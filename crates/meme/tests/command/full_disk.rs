@@ -44,6 +44,22 @@ fn training_continues_without_saving_and_saves_once_there_is_space() {
 }
 
 #[test]
+fn metrics_that_cannot_be_written_are_reported_once_and_not_at_every_row() {
+    let runs = Runs::new();
+    assert!(train(&runs, "100", "unlimited").status.success());
+    let rows = runs.rows().len();
+    // Space for a few more rows, of dozens.
+    let limit = fs::metadata(runs.file("metrics.jsonl")).unwrap().len() / 1024 + 16;
+    let settings = ["--set", "metrics.interval_seconds=0.001"];
+    let command = runs.train(&[&["--frames", "2000"], &settings[..]].concat());
+    let Ended { said, .. } = ended(&mut after(&format!("trap '' XFSZ; ulimit -f {limit}"), &command));
+    assert!((rows + 1..rows + 30).contains(&runs.rows().len()), "{said}");
+    let reports = said.matches("cannot write metrics, training continues: ").count();
+    // A shorter row may still fit, after which the next one is news; so is the second of two files.
+    assert!((1..10).contains(&reports), "{said}");
+}
+
+#[test]
 fn start_without_space_for_the_runs_files_leaves_nothing_behind() {
     let runs = Runs::new();
     // No space for the lock, then space for the lock but not for the config.
