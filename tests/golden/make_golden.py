@@ -197,7 +197,7 @@ def forward_parts(golden, file, seed):
     def compute(dtype):
         p = {name: x.to(dtype) for name, x in parameters.items()}
         by_sequence = nets.each_part(lambda x: x.unflatten(0, (sequences, trace)), parts)
-        frames = nets.each_part(lambda x: nets.seen(x, dtype), parts)
+        frames = nets.each_part(lambda x: nets.normalised(x, dtype), parts)
         return {
             **nets.rl_network(p, network, {**batch, "observations": by_sequence}, keep),
             "embedding": nets.action_embedding(p, network, frames),
