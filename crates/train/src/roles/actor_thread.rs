@@ -83,7 +83,7 @@ impl Decide for TimedClient<'_> {
 impl ActorThread {
     /// Plays until the run stops.
     pub(crate) fn run(mut self) {
-        // The learner's thread waits for every actor when it takes a snapshot, so it must learn of a panic too.
+        // A snapshot waits for every actor, so a panic must be reported to the learner thread too.
         let played = catch_unwind(AssertUnwindSafe(|| match self.role {
             Role::Actor => self.play(),
             Role::Evaluator => self.evaluate(),

@@ -272,8 +272,8 @@ impl RemoteActorsState {
 
 /// Index of an actor's first environment, which with the seed determines its episodes.
 ///
-/// Distinct for every join, and different after a resume: no episode is played twice. From 2^63, which evaluations and
-/// local actors do not reach.
+/// It differs from join to join, also after a resume, so that no episode is played twice. It is at least 2^63, and the
+/// indices of evaluations and local actors are below that.
 fn first_index(lease: u64, actor_steps: u64) -> u64 {
     (1 << 63) | mix(lease ^ (actor_steps << 20)) >> 16 << 12
 }
