@@ -33,9 +33,9 @@ command, protocol and curves.
 # The paper's agents in the tables, by their keys in `meme games --json`.
 OTHERS = {"meme_200m": "MEME 200M", "meme_1b": "MEME 1B", "agent57_1b": "Agent57 1B"}
 # Rows of metrics to keep, evenly over the run, and their significant digits.
-ROWS, DIGITS = 60, 4
+ROWS, DIGITS = 60, 3
 # Metrics of the published figure. All of them would take hundreds of kilobytes.
-CURVES = ("evaluation/score", "actor/score", "bandit/")
+CURVES = {"frames", "evaluation/score", "evaluation/frames", "actor/score", "actor/score_by_policy"}
 
 
 def main():
@@ -195,7 +195,7 @@ def draw(arguments, rows, game, figure):
 
 def curves(rows):
     """The rows with frames and the metrics of the published figure only."""
-    return [{name: value for name, value in row.items() if name.startswith(("frames", *CURVES))} for row in rows]
+    return [{name: value for name, value in row.items() if name in CURVES} for row in rows]
 
 
 def page(facts, findings):
@@ -254,26 +254,22 @@ def update_tables(out):
 
 
 def tables(all_facts, directory):
-    """The scores beside published ones, and how each run was made."""
-    lines = [
-        "| game | run | score | human-normalised | with online parameters | random | human | "
-        + " | ".join(OTHERS.values()) + " |",
-        "|---|---|---:|---:|---:|---:|---:|" + "---:|" * len(OTHERS),
-    ]
+    """The runs with their scores, the published scores of their games, and the curves."""
+    heading = ["game", "run", "score", "human-normalised", "human", "frames", "time", "machine", "seed", "commit"]
+    lines = ["| " + " | ".join(heading) + " |", "|---|---|---:|---:|---:|---:|---:|---|---:|---|"]
     for facts in all_facts:
         game, evaluation = facts["game"], facts["evaluation"]
-        others = [game["random"], game["human"], *(game[key]["mean"] for key in OTHERS)]
         cells = [game["rom"], f"[{facts['name']}]({directory}/{facts['name']}.md)"]
-        cells += [f"{evaluation['mean']:.2f}{deviation(evaluation)}", f"{evaluation['human_normalised']:.2f}", online(facts)]
-        cells += [f"{score:.1f}" for score in others]
+        cells += [f"{evaluation['mean']:.2f}{deviation(evaluation)}", f"{evaluation['human_normalised']:.2f}"]
+        cells += [f"{game['human']:.1f}", grouped(facts["frames"]), minutes(facts), facts["machine"]]
+        cells += [str(evaluation["protocol"]["seed"]), facts["commit"]]
         lines.append("| " + " | ".join(cells) + " |")
-    heading = ["run", "frames", "updates", "time", "machine", "seed", "episodes", "commit"]
-    lines += ["", "| " + " | ".join(heading) + " |", "|---|---:|---:|---:|---|---:|---:|---|"]
+    lines += ["", "| game | random | human | " + " | ".join(OTHERS.values()) + " |", "|---" + "|---:" * (2 + len(OTHERS)) + "|"]
+    for name, game in {facts["game"]["rom"]: facts["game"] for facts in all_facts}.items():
+        published = [game["random"], game["human"], *(game[key]["mean"] for key in OTHERS)]
+        lines.append("| " + " | ".join([name, *(f"{score:.1f}" for score in published)]) + " |")
     for facts in all_facts:
-        protocol = facts["evaluation"]["protocol"]
-        cells = [facts["name"], grouped(facts["frames"]), grouped(facts["updates"]), minutes(facts), facts["machine"]]
-        cells += [str(protocol["seed"]), str(protocol["episodes"]), facts["commit"]]
-        lines.append("| " + " | ".join(cells) + " |")
+        lines += ["", f"![curves of {facts['name']}]({directory}/{facts['name']}.svg)"]
     return "\n".join(lines) + "\n"
 
 

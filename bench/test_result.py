@@ -48,7 +48,7 @@ class Result(unittest.TestCase):
         rows = [{"frames": i, "a": 1 / 3, "b": [2 / 3, None]} for i in range(1, 1001)]
         kept = result.thinned(rows)
         self.assertLessEqual(len(kept), result.ROWS)
-        self.assertEqual(kept[-1], {"frames": 1000, "a": 0.3333, "b": [0.6667, None]})
+        self.assertEqual(kept[-1], {"frames": 1000, "a": 0.333, "b": [0.667, None]})
         self.assertEqual(kept[1]["frames"] - kept[0]["frames"], 17)
         self.assertEqual(len(result.thinned(rows[:5])), 5)
 
@@ -78,15 +78,18 @@ class Result(unittest.TestCase):
                 (out / f"{made['name']}.json").write_text(json.dumps(made))
             result.update_tables(out)
             index = out.with_suffix(".md")
-            row = "| pong | [breakout-1](games/breakout-1.md) | 31.25 ± 0.50 | 1.02 | unknown | -20.7 | 14.6 | 20.0 | 21.0 |"
-            self.assertIn(row, index.read_text())
+            run = "| pong | [breakout-1](games/breakout-1.md) | 31.25 ± 0.50 | 1.02 | 14.6 | 20 000 000 | 21.0 min | one H200 | 2 | abc |"
+            published = "| pong | -20.7 | 14.6 | 20.0 | 21.0 | 22.0 |"
+            curves = "![curves of breakout-1](games/breakout-1.svg)"
+            for row in [run, published, curves]:
+                self.assertEqual(index.read_text().count(row + "\n"), 1)
             index.write_text(index.read_text() + "What was learned.\n")
             (out / "breakout-1.json").unlink()
             result.update_tables(out)
             text = index.read_text()
             self.assertTrue(text.endswith("What was learned.\n"))
             self.assertNotIn("breakout", text)
-            self.assertIn("| pong-paper-2 | 20 000 000 | 30 000 | 21.0 min | one H200 | 2 | 2 | abc |", text)
+            self.assertIn("[pong-paper-2](games/pong-paper-2.md)", text)
             index.write_text("# Another page\n")
             with self.assertRaises(SystemExit) as refused:
                 result.update_tables(out)

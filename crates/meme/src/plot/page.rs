@@ -99,10 +99,12 @@ impl Page {
     /// Draws the page.
     pub fn draw(&self) -> String {
         let mut top = 2.0 * MARGIN + HEADING + self.warnings.len() as f64 * LEADING;
-        let rows: Vec<&[Chart]> = self.charts.chunks(COLUMNS).collect();
+        // One column would be too narrow for the heading and the warnings.
+        let columns = self.charts.len().clamp(2, COLUMNS);
+        let rows: Vec<&[Chart]> = self.charts.chunks(columns).collect();
         let height = |row: &&[Chart]| row.iter().map(Chart::height).fold(0.0, f64::max);
         let all: f64 = rows.iter().map(height).sum();
-        let mut svg = Svg::new(2.0 * MARGIN + COLUMNS as f64 * SIZE.0, top + all + MARGIN);
+        let mut svg = Svg::new(2.0 * MARGIN + columns as f64 * SIZE.0, top + all + MARGIN);
         svg.text((MARGIN, MARGIN + HEADING * 0.8), &self.heading, HEADING, "start", Colour::Text);
         for (number, sentence) in self.warnings.iter().enumerate() {
             let y = MARGIN + HEADING + (number as f64 + 1.0) * LEADING;
