@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Trains on one game from scratch for a fixed time, stopping and resuming on the way, and evaluates the result: how the
-# results in docs/results were made. Works in a checkout and in the bundle of `make bundle`.
+# Trains on one game from scratch for a fixed time and evaluates the result: how the results in docs/results were made. Works in a checkout and in the bundle of `make bundle`.
 #
 #   bench/game.sh GAME SEED [ARGS...]     ARGS are further options of `meme train`
-#   PRESET=quick MINUTES=24               preset and total time, including starts and stops
-#   STOPS=1                               how often to stop and resume, at equal intervals
+#   PRESET=quick MINUTES=10               preset and total time, including starts and stops
+#   STOPS=0                               how often to stop and resume, at equal intervals
 #   RUNS=runs NAME=GAME-PRESET-SEED       the run; it must not exist yet
 #   EPISODES=10 PARAMETERS="ema online"   how many episodes to evaluate, with which parameters
 #   MEME=path/to/meme                     the binary (default: the checkout's or the bundle's)
@@ -24,8 +23,8 @@ shift 2
 preset=${PRESET:-quick}
 runs=${RUNS:-runs}
 name=${NAME:-$game-$preset-$seed}
-parts=$((${STOPS:-1} + 1))
-part=$((${MINUTES:-24} * 60 / parts))
+parts=$((${STOPS:-0} + 1))
+part=$((${MINUTES:-10} * 60 / parts))
 [ ! -e "$runs/$name" ] || fail "the run $runs/$name already exists; set NAME to another."
 
 # Trains until the time is up: SIGINT ends training cleanly. Returns the status of `meme`.

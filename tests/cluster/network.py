@@ -2,7 +2,7 @@
 
 The delay is `tc netem`'s. Where the kernel has none, a relay between the namespaces holds all data back instead, and the
 comparison with local actors is printed but counts as skipped. Needs root. Prints frames/s with local and with remote
-actors, in turns, and the bytes per agent step.
+actors, in turns, the bytes per agent step, and the processor time that the relay takes from both.
 """
 
 import argparse
@@ -78,6 +78,12 @@ def rows(run: pathlib.Path) -> list[dict]:
     return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
 
+def cores(process: subprocess.Popen, since: float) -> float:
+    """The processor time of a process per second since it was started."""
+    fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK") / (time.monotonic() - since)
+
+
 def measure(run: pathlib.Path, seconds: float) -> dict:
     """Waits until learning has begun, and measures from there."""
     deadline = time.monotonic() + 600
@@ -108,7 +114,7 @@ def train(game: str, preset: str, directory: pathlib.Path, name: str, seconds: f
                "--set", "metrics.interval_seconds=1", "--set", "replay.minimum_fill=50",
                "--set", "replay.limiter_slack=32", "--set", "evaluation.share=0.001"]
     command += [word for setting in settings for word in ("--set", setting)]
-    started = []
+    started, relayed = [], None
     with open(directory / f"{name}.log", "w") as log:
         def start(words: list[str], namespace: str | None = None):
             words = ["ip", "netns", "exec", namespace, *words] if namespace else words
@@ -122,6 +128,7 @@ def train(game: str, preset: str, directory: pathlib.Path, name: str, seconds: f
             address = f"10.99.0.1:{PORT}"
             if not networks.has_netem:
                 start([sys.executable, __file__, "--relay"], ACTORS)
+                relayed = started[-1], time.monotonic()
                 address = f"10.99.0.2:{PORT}"
             text = ""
             while "--fingerprint" not in text:
@@ -135,7 +142,8 @@ def train(game: str, preset: str, directory: pathlib.Path, name: str, seconds: f
         else:
             start(command)
         try:
-            return measure(directory / name, seconds)
+            found = measure(directory / name, seconds)
+            return found | ({"relay_cores": cores(*relayed)} if relayed else {})
         finally:
             for process in reversed(started):
                 process.kill()
