@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Trains on one game from scratch for a fixed time and evaluates the result: how the results in docs/results were made. Works in a checkout and in the bundle of `make bundle`.
+# Trains on one game from scratch for a fixed time and evaluates the result: how the results in docs/results were made.
+# Works in a checkout and in the bundle of `make bundle`.
 #
 #   bench/game.sh GAME SEED [ARGS...]     ARGS are further options of `meme train`
 #   PRESET=quick MINUTES=10               preset and total time, including starts and stops
