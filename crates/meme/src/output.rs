@@ -70,16 +70,6 @@ pub fn grouped(number: u64) -> String {
     groups.join(" ")
 }
 
-/// Formats seconds in fitting units: `119 s`, `2 min`, `4 h 15 min`, `2 d 3 h`.
-pub fn duration(seconds: u64) -> String {
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7200 => format!("{} min", seconds / 60),
-        7200..172_800 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
-        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
-    }
-}
-
 /// Returns ` and 3 more` if there are three, and nothing if there are none.
 pub fn and_more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(" and {count} more") }
@@ -101,13 +91,5 @@ mod tests {
         assert_eq!(grouped(1_000), "1 000");
         assert_eq!(grouped(108_000), "108 000");
         assert_eq!(grouped(12_345_678), "12 345 678");
-    }
-
-    #[test]
-    fn durations_use_fitting_units() {
-        let durations = [0, 119, 120, 7199, 7200, 15_300, 172_799, 172_800, 86_400 * 400 + 7200].map(duration);
-        let expected =
-            ["0 s", "119 s", "2 min", "119 min", "2 h 0 min", "4 h 15 min", "47 h 59 min", "2 d 0 h", "400 d 2 h"];
-        assert_eq!(durations, expected);
     }
 }

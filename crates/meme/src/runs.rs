@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use train::number_format::{fixed, rounded};
+use train::number_format::{duration, fixed, rounded};
 use train::run::checkpoint::{Checkpoints, contents};
 use train::run::{MetricsSummary, RunFiles, clock};
 
@@ -142,7 +142,7 @@ fn table(reports: &[RunSummary]) -> String {
         ("last eval", |run| score(run.last_evaluation)),
         ("best eval", |run| score(run.best_evaluation)),
         ("state", |run| run.state.text().to_owned()),
-        ("age", |run| output::duration(run.age_seconds)),
+        ("age", |run| duration(run.age_seconds as f64)),
     ];
     output::table_of(reports, &columns, &[0, 1, 2, 7])
 }

@@ -38,13 +38,14 @@ pub fn rounded(number: f64) -> f64 {
     format!("{number:.11e}").parse().unwrap_or(number) + 0.0
 }
 
-/// Returns a time as text, in the unit that fits.
+/// Formats seconds in fitting units: `119 s`, `2 min`, `4 h 15 min`, `2 d 3 h`; `watch.js` follows the same rule.
 pub fn duration(seconds: f64) -> String {
-    let minutes = (seconds / 60.0) as u64;
-    match minutes {
-        0 => format!("{seconds:.0} s"),
-        1..100 => format!("{minutes} min"),
-        _ => format!("{} h", minutes / 60),
+    let seconds = seconds.round() as u64;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h {} min", seconds / 3600, seconds % 3600 / 60),
+        _ => format!("{} d {} h", seconds / 86_400, seconds % 86_400 / 3600),
     }
 }
 
@@ -103,5 +104,14 @@ mod tests {
             assert_eq!(rounded(number), number);
         }
         assert!(rounded(-0.0).is_sign_positive() && rounded(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn durations_use_fitting_units() {
+        let durations = [0.4, 119.4, 119.6, 7199.0, 7200.0, 15_300.0, 172_799.0, 172_800.0, 86_400.0 * 400.0 + 7200.0]
+            .map(duration);
+        let expected =
+            ["0 s", "119 s", "2 min", "119 min", "2 h 0 min", "4 h 15 min", "47 h 59 min", "2 d 0 h", "400 d 2 h"];
+        assert_eq!(durations, expected);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use serde::Serialize;
-use train::number_format::fixed;
+use train::number_format::{duration, fixed};
 use train::run::stop::Stop;
 
 use super::args::StatusArgs;
@@ -55,7 +55,7 @@ fn table(runs: &[RunProgress]) -> String {
         ("frames", |run| format!("{} of {}", output::grouped(run.frames), output::grouped(run.budget))),
         ("score", |run| run.score.map_or("-".to_owned(), |score| fixed(score, 1))),
         ("frames/s", |run| run.frames_per_second.map_or("-".to_owned(), |speed| format!("{speed:.0}"))),
-        ("time left", |run| run.seconds_left.map_or("-".to_owned(), |seconds| output::duration(seconds as u64))),
+        ("time left", |run| run.seconds_left.map_or("-".to_owned(), duration)),
         ("node", |run| if run.node.is_empty() { "-".to_owned() } else { run.node.clone() }),
     ];
     let mut text = output::table_of(runs, &columns, &[0, 1, 6]);

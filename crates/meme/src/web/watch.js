@@ -16,12 +16,14 @@ let videoFrames = null; // of the video that the page shows
 let timer = null;
 let asked = 0; // counts requests, so that answers to earlier ones are dropped
 
+// Like `duration` in number_format.rs.
 function duration(seconds) {
   if (seconds === null || seconds === undefined) return "–";
-  const [days, hours, minutes] = [seconds / 86400, seconds / 3600, seconds / 60].map(Math.floor);
-  if (days >= 2) return `${days} d ${hours % 24} h`;
-  if (hours >= 1) return `${hours} h ${minutes % 60} min`;
-  return minutes >= 1 ? `${minutes} min ${Math.floor(seconds % 60)} s` : `${Math.ceil(seconds)} s`;
+  const rounded = Math.round(seconds);
+  const [days, hours, minutes] = [86400, 3600, 60].map((unit) => Math.floor(rounded / unit));
+  if (rounded < 120) return `${rounded} s`;
+  if (minutes < 120) return `${minutes} min`;
+  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${days} d ${hours % 24} h`;
 }
 
 async function answer(path) {
