@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use config_schema::text::grouped;
 use config_schema::{Problem, Schema, above, integer, number};
 
 use crate::error::{ReplayError, Result};
@@ -39,6 +40,33 @@ config_schema::section! {
 }
 
 impl ReplaySection {
+    /// Returns every broken rule between two fields, with the field that limits the other.
+    ///
+    /// The names are those of a config whose section `replay` this is.
+    pub fn conflicts(&self) -> Vec<(Problem, &'static str)> {
+        let mut found = Vec::new();
+        if self.period >= self.trace {
+            let expected = format!(
+                "below replay.trace, {}: the last observation of a sequence only bootstraps, so some steps would be in \
+                 no sequence",
+                self.trace
+            );
+            found.push((Problem::new("period", self.period, expected), "trace"));
+        }
+        for (field, value) in [("minimum_fill", self.minimum_fill), ("shards", self.shards)] {
+            if value > self.capacity {
+                let expected = format!("at most replay.capacity, {}", grouped(self.capacity as i64));
+                found.push((Problem::new(field, grouped(value as i64), expected), "capacity"));
+            }
+        }
+        found
+    }
+
+    /// Returns the least `limiter_slack` with which batches of this size and inserts never block each other forever.
+    pub fn least_slack(&self, batch: usize) -> f64 {
+        (batch as f64 + self.samples_per_insert) / 2.0
+    }
+
     /// Returns the configuration of a replay with these sizes and this sampling seed.
     pub fn config_for(&self, observation_bytes: usize, embedding: usize, state: usize, seed: u64) -> ReplayConfig {
         ReplayConfig {
@@ -122,7 +150,8 @@ impl ReplayConfig {
     /// Refuses the first invalid field.
     pub fn check(&self) -> Result<()> {
         let Layout { observation_bytes, embedding, state, trace, period } = self.layout;
-        let declared = ReplaySection {
+        let RateLimiterConfig { samples_per_insert, min_fill, slack } = self.rate_limiter;
+        let section = ReplaySection {
             capacity: self.capacity,
             shards: self.shards,
             trace,
@@ -130,28 +159,20 @@ impl ReplayConfig {
             priority_exponent: self.priority_exponent,
             importance_exponent: self.importance_exponent,
             online_share: self.online_share,
-            samples_per_insert: self.rate_limiter.samples_per_insert,
+            samples_per_insert,
+            minimum_fill: min_fill as usize,
             ..ReplaySection::default()
         };
-        if let Some(Problem { path, found, expected }) = declared.out_of_range().into_iter().next() {
-            return Err(ReplayError::Config { field: path, value: found, expected });
+        let conflicts = || section.conflicts().into_iter().map(|(problem, _)| problem);
+        if let Some(problem) = section.out_of_range().into_iter().chain(conflicts()).next() {
+            return Err(ReplayError::Config(problem));
         }
-        within("layout.observation_bytes", observation_bytes, 1, MAX_OBSERVATION)?;
-        within("layout.embedding", embedding, 0, MAX_VECTOR)?;
-        within("layout.state", state, 0, MAX_VECTOR)?;
-        let most = trace - 1;
-        expect(period <= most, "layout.period", period, || {
-            format!(
-                "at most {most}: the last of a sequence's {trace} observations only bootstraps, so without overlap \
-                 some steps would never be learned from"
-            )
-        })?;
+        within("observation_bytes", observation_bytes, 1, MAX_OBSERVATION)?;
+        within("embedding", embedding, 0, MAX_VECTOR)?;
+        within("state", state, 0, MAX_VECTOR)?;
         let most = u32::MAX as usize / tiles::max_bytes(observation_bytes);
-        expect(period <= most, "layout.period", period, || {
+        expect(period <= most, "period", period, || {
             format!("at most {most}: that many observations are stored together, in at most 4 GiB")
-        })?;
-        expect(self.capacity >= self.shards, "capacity", self.capacity, || {
-            format!("at least {}, the number of shards", self.shards)
         })?;
         let least = self.least_memory();
         let limit = self.memory_limit.unwrap_or(least);
@@ -161,10 +182,8 @@ impl ReplayConfig {
                 self.shards
             )
         })?;
-        let RateLimiterConfig { samples_per_insert, min_fill, slack } = self.rate_limiter;
-        within("rate_limiter.min_fill", min_fill, 1, self.capacity as u64)?;
-        let least = (samples_per_insert + 1.0) / 2.0;
-        expect(slack >= least, "rate_limiter.slack", slack, || {
+        let least = section.least_slack(1);
+        expect(slack >= least, "limiter_slack", slack, || {
             format!("at least {least}: with less, inserts and samples could block each other forever")
         })
     }
@@ -201,15 +220,11 @@ const MAX_OBSERVATION: usize = 1 << 26;
 const MAX_VECTOR: usize = 1 << 20;
 
 fn expect(valid: bool, field: &'static str, value: impl Display, expected: impl FnOnce() -> String) -> Result<()> {
-    if valid {
-        Ok(())
-    } else {
-        Err(ReplayError::Config { field: field.to_owned(), value: value.to_string(), expected: expected() })
-    }
+    if valid { Ok(()) } else { Err(ReplayError::Config(Problem::new(field, value, expected()))) }
 }
 
 fn within<T: PartialOrd + Display>(field: &'static str, value: T, least: T, most: T) -> Result<()> {
-    expect((&least..=&most).contains(&&value), field, &value, || format!("{least} to {most}"))
+    expect((&least..=&most).contains(&&value), field, &value, || format!("from {least} to {most}"))
 }
 
 #[cfg(test)]
@@ -229,20 +244,27 @@ mod tests {
 
     #[test]
     fn names_an_invalid_field_and_its_valid_values() {
-        assert!(refused(|c| c.layout.period = 160).contains("layout.period is 160, expected at most 159"));
-        assert!(refused(|c| c.layout.period = 0).contains("period is 0, expected an integer from 1"));
-        assert!(refused(|c| c.layout.observation_bytes = MAX_OBSERVATION).contains("layout.period is 80, expected"));
-        assert!(refused(|c| c.layout.trace = 1).contains("trace is 1, expected an integer from 2 to"));
-        assert!(refused(|c| c.layout.observation_bytes = 0).contains("observation_bytes"));
-        assert!(refused(|c| c.shards = 0).contains("shards is 0"));
-        assert!(refused(|c| c.capacity = 7).contains("capacity is 7, expected at least 8"));
-        assert!(refused(|c| c.memory_limit = Some(1_000_000)).contains("memory_limit is 1000000, expected at least"));
-        assert!(refused(|c| c.priority_exponent = f64::NAN).contains("priority_exponent is nan"));
-        assert!(refused(|c| c.importance_exponent = 1.5).contains("importance_exponent is 1.5"));
-        assert!(refused(|c| c.rate_limiter.samples_per_insert = 0.0).contains("samples_per_insert is 0"));
-        assert!(refused(|c| c.rate_limiter.min_fill = 0).contains("min_fill is 0"));
-        assert!(refused(|c| c.rate_limiter.min_fill = 200_001).contains("min_fill is 200001, expected 1 to 200000"));
-        assert!(refused(|c| c.rate_limiter.slack = 3.0).contains("slack is 3, expected at least 3.5"));
+        for (message, expected) in [
+            (refused(|c| c.layout.period = 160), "replay.period is 160; it must be below replay.trace, 160"),
+            (refused(|c| c.layout.period = 0), "replay.period is 0; it must be an integer from 1"),
+            (refused(|c| c.layout.observation_bytes = MAX_OBSERVATION), "replay.period is 80; it must be at most"),
+            (refused(|c| c.layout.trace = 1), "replay.trace is 1; it must be an integer from 2 to"),
+            (refused(|c| c.layout.observation_bytes = 0), "replay.observation_bytes is 0; it must be from 1 to"),
+            (refused(|c| c.shards = 0), "replay.shards is 0"),
+            (refused(|c| (c.capacity, c.rate_limiter.min_fill) = (7, 7)), "replay.shards is 8; it must be at most"),
+            (refused(|c| c.memory_limit = Some(1_000_000)), "replay.memory_limit is 1000000; it must be at least"),
+            (refused(|c| c.priority_exponent = f64::NAN), "replay.priority_exponent is nan"),
+            (refused(|c| c.importance_exponent = 1.5), "replay.importance_exponent is 1.5"),
+            (refused(|c| c.rate_limiter.samples_per_insert = 0.0), "replay.samples_per_insert is 0"),
+            (refused(|c| c.rate_limiter.min_fill = 0), "replay.minimum_fill is 0"),
+            (
+                refused(|c| c.rate_limiter.min_fill = 200_001),
+                "replay.minimum_fill is 200_001; it must be at most replay.capacity, 200_000",
+            ),
+            (refused(|c| c.rate_limiter.slack = 3.0), "replay.limiter_slack is 3; it must be at least 3.5"),
+        ] {
+            assert!(message.starts_with(expected), "{message}\n{expected}");
+        }
     }
 
     #[test]

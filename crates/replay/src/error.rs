@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use config_schema::Problem;
+
 use crate::shard::Key;
 
 /// An error of this crate.
@@ -9,15 +11,8 @@ use crate::shard::Key;
 #[non_exhaustive]
 pub enum ReplayError {
     /// A field of [`ReplayConfig`](crate::ReplayConfig) has an invalid value.
-    #[error("replay: {field} is {value}, expected {expected}")]
-    Config {
-        /// The field.
-        field: String,
-        /// Its value.
-        value: String,
-        /// The valid values, and why.
-        expected: String,
-    },
+    #[error("replay.{0}")]
+    Config(Problem),
     /// A slice has the wrong number of elements.
     #[error("{column} has {found} elements, expected {expected}")]
     Length {

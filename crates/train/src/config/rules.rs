@@ -1,5 +1,6 @@
-//! Rules between fields: values that are each valid but don't work together.
+//! Rules between fields: values that are each valid but do not work together.
 
+use config_schema::Problem;
 use config_schema::text::{grouped, short_number};
 
 use super::sections::Device;
@@ -86,13 +87,9 @@ impl Rules {
 
     fn replay(&mut self, config: &Config) {
         let Config { replay, learner, intrinsic, agent, .. } = config;
-        self.require(replay.period < replay.trace, ["replay.period", "replay.trace"], || {
-            format!(
-                "replay.period is {}; it must be below replay.trace, {}: the last observation of a sequence only \
-                 bootstraps, so some steps would be in no sequence",
-                replay.period, replay.trace
-            )
-        });
+        for (problem, limit) in replay.conflicts() {
+            self.report("replay", &[&problem.path, limit], &problem);
+        }
         let burn_in = agent.loss.burn_in;
         let fields = ["agent.loss.burn_in", "replay.trace", "replay.period"];
         self.require(burn_in == 0 || burn_in + replay.period < replay.trace, fields, || {
@@ -102,11 +99,8 @@ impl Rules {
                 replay.trace.saturating_sub(replay.period)
             )
         });
-        let capacity = ("replay.capacity", replay.capacity);
-        self.at_most(("learner.batch_size", learner.batch_size), capacity);
-        self.at_most(("replay.minimum_fill", replay.minimum_fill), capacity);
-        self.at_most(("replay.shards", replay.shards), capacity);
-        let least = (learner.batch_size as f64 + replay.samples_per_insert) / 2.0;
+        self.at_most(("learner.batch_size", learner.batch_size), ("replay.capacity", replay.capacity));
+        let least = replay.least_slack(learner.batch_size);
         let fields = ["replay.limiter_slack", "learner.batch_size", "replay.samples_per_insert"];
         self.require(replay.limiter_slack >= least, fields, || {
             format!(
@@ -140,10 +134,17 @@ impl Rules {
     fn agent(&mut self, config: &Config) {
         for problem in config.agent.problems() {
             // An entry of a list, `network.torso.convolutions[1].padding`, belongs to the list.
-            let path = format!("agent.{}", problem.path.split('[').next().unwrap_or_default());
-            let fields = fields().map(|field| field.path.as_str()).filter(|known| *known == path).collect();
-            self.0.push(BrokenRule { fields, what: format!("agent.{problem}") });
+            let name = problem.path.split('[').next().unwrap_or_default();
+            self.report("agent", &[name], &problem);
         }
+    }
+
+    /// Reports a broken rule of a section itself between these fields.
+    fn report(&mut self, section: &str, names: &[&str], problem: &Problem) {
+        let paths: Vec<String> = names.iter().map(|name| format!("{section}.{name}")).collect();
+        let known = fields().map(|field| field.path.as_str());
+        let fields = known.filter(|known| paths.iter().any(|path| path == known)).collect();
+        self.0.push(BrokenRule { fields, what: format!("{section}.{problem}") });
     }
 }
 
