@@ -9,8 +9,8 @@ use clap::Args;
 use remote::tls::Identity;
 use remote::{ListenOptions, Listener, RemoteError, Token};
 use train::config::Config;
+use train::roles::remote_actors::RemoteActors;
 use train::run::host;
-use train::runtime::remote_actors::RemoteActors;
 
 use crate::{actors, console, options};
 

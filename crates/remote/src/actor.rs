@@ -12,9 +12,9 @@ use tonic::{Code, Status};
 use train::config::Config;
 use train::environments::Task;
 use train::roles::actor::{Actor, ActorSnapshot};
+use train::roles::remote_actors::RemoteActorSpec;
 use train::run::host;
 use train::run::stop::Stop;
-use train::runtime::remote_actors::RemoteActorSpec;
 
 use crate::client::{ConnectOptions, Connection, reason};
 use crate::limits::{ANSWER_TIMEOUT, MAX_NAME_LENGTH, MAX_RETRY_PAUSE, MAX_START_ATTEMPTS, MIN_RETRY_PAUSE};

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use train::runtime::remote_actors::RemoteActors;
+use train::roles::remote_actors::RemoteActors;
 
 /// A connection whose bytes are counted for the metrics.
 pub struct Counted<T> {

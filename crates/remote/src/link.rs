@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use replay::FrameEncoder;
 use tonic::Status;
 use train::roles::bandit::PolicySource;
+use train::roles::events::Event;
 use train::roles::inference::Decide;
 use train::roles::messages::{ActRequests, Decision, Role};
 use train::roles::step_writer::WriteOperation;
-use train::runtime::events::Event;
 use train::{Result, TrainError};
 
 use crate::client::Connection;

@@ -18,7 +18,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::service::Routes;
 use tonic::{Code, Request, Response, Status, Streaming};
-use train::runtime::remote_actors::{JoinError, RemoteActors};
+use train::roles::remote_actors::{JoinError, RemoteActors};
 
 use crate::client::find;
 use crate::counted::Counted;

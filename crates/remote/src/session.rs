@@ -8,7 +8,7 @@ use tokio::time::timeout;
 use tonic::Status;
 use train::roles::messages::Position;
 use train::roles::remote_actor_proxy::{RemoteActorError, RemoteActorProxy};
-use train::runtime::remote_actors::RemoteActorSpec;
+use train::roles::remote_actors::RemoteActorSpec;
 
 use crate::VERSION;
 use crate::limits::{

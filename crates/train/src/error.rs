@@ -6,9 +6,9 @@ use agent::intrinsic::EpisodicMemoryError;
 use envs::EnvError;
 use replay::ReplayError;
 
+use crate::roles::thread_role::ThreadRole;
 use crate::run::checkpoint::CheckpointError;
 use crate::run::{DirectoryError, FileError, MetricsError};
-use crate::runtime::thread_role::ThreadRole;
 
 /// Why training cannot continue.
 #[derive(Debug, thiserror::Error)]

@@ -10,11 +10,11 @@ use envs::EnvId;
 use serde::Serialize;
 use train::config::{Config, Device};
 use train::device::device;
+use train::roles::timesheet::TimeShare;
 use train::run::stop::Stop;
 use train::run::{ExistingRun, RunDescription, RunDirectory};
 use train::runtime::starting_point::StartingPoint;
 use train::runtime::status::RunStatus;
-use train::runtime::timesheet::TimeShare;
 use train::runtime::trainer::{self, ProgressDisplay, TrainingSetup};
 use train::runtime::usage::ResourceUsage;
 

@@ -102,7 +102,7 @@ fn messages_that_no_actor_sends_are_refused_counted_and_reported_once() {
 #[test]
 fn other_addresses_need_a_token_and_tls() {
     let scratch = tempfile::tempdir().unwrap();
-    let actors = std::sync::Arc::new(train::runtime::remote_actors::RemoteActors::new(1));
+    let actors = std::sync::Arc::new(train::roles::remote_actors::RemoteActors::new(1));
     let address = "0.0.0.0:0".parse().unwrap();
     let open = ListenOptions { address, ..on_loopback() };
     let error = remote::Listener::start(open, actors).map(drop).unwrap_err();

@@ -12,10 +12,10 @@ use crate::environments::environment_count;
 use crate::error::{Result, TrainError};
 use crate::roles::actor_env::{EnvActor, EnvActorState};
 use crate::roles::bandit::PolicySource;
+use crate::roles::events::Event;
 use crate::roles::inference::Decide;
 use crate::roles::messages::{ActRequests, Position, Role};
 use crate::roles::step_writer::{self, WriteOperation};
-use crate::runtime::events::Event;
 
 /// The environments of one worker, each with its actor environment.
 ///
@@ -55,7 +55,7 @@ impl ActorSnapshot {
 #[derive(Serialize, Deserialize)]
 struct EnvActorSnapshot {
     state: EnvActorState,
-    /// Absent where the environment can't be saved: its episode is lost.
+    /// Absent where the environment cannot be saved: its episode is lost.
     environment: Option<Vec<u8>>,
     /// Episodes started so far; none of them is played again.
     episodes: u64,
@@ -123,7 +123,7 @@ impl Actor {
     }
 
     /// Continues with restored environments. `resume` makes an actor environment of each saved state, in order;
-    /// episodes that can't continue are abandoned, which costs learner and replay nothing.
+    /// episodes that cannot continue are abandoned, which costs learner and replay nothing.
     pub fn resume(
         restored: RestoredEnvironments,
         observations: ObservationRows,
@@ -236,7 +236,7 @@ impl Actor {
         let size = self.environments.group_size();
         let mut env_actors = Vec::with_capacity(self.env_actors.len());
         for (i, env_actor) in self.env_actors.iter().enumerate() {
-            // An environment that can't be saved, or whose worker was just lost, loses its episode.
+            // An environment that cannot be saved, or whose worker was just lost, loses its episode.
             let environment = if self.broken { None } else { self.environments.save(i / size, i % size).ok() };
             let episodes = self.environments.episodes_begun(i / size, i % size);
             env_actors.push(EnvActorSnapshot { state: env_actor.state.clone(), environment, episodes });

@@ -302,7 +302,7 @@ impl EnvActor {
         self.next_episode(bandit)
     }
 
-    /// Abandons the current episode, which its environment can't continue. An episode that has just ended is kept.
+    /// Abandons the current episode, which its environment cannot continue. An episode that has just ended is kept.
     pub fn abandon(&mut self, bandit: &dyn PolicySource) -> Result<()> {
         if self.state.first && self.state.pending.is_none() {
             return Ok(());

@@ -10,13 +10,13 @@ use replay::{ReplayError, WriterState};
 use crate::error::{Result, TrainError};
 use crate::roles::actor::{Actor, ActorSnapshot};
 use crate::roles::bandit::SharedBandit;
+use crate::roles::events::Event;
 use crate::roles::inference::Decide;
 use crate::roles::inference_server::InferenceClient;
 use crate::roles::messages::{ActRequests, Decision, Role};
-use crate::runtime::events::Event;
-use crate::runtime::remote_actors::RemoteActorSnapshot;
-use crate::runtime::run_control::{POLL, RunControl};
-use crate::runtime::timesheet::{Activity, Stopwatch};
+use crate::roles::remote_actors::RemoteActorSnapshot;
+use crate::roles::run_control::{POLL, RunControl};
+use crate::roles::timesheet::{Activity, Stopwatch};
 
 /// What the other threads send to the learner's.
 #[allow(clippy::large_enum_variant, reason = "almost every message is an event")]

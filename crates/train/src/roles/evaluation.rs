@@ -11,11 +11,11 @@ use crate::error::{Result, TrainError};
 use crate::roles::actor::{Actor, new_actors};
 use crate::roles::actor_env::{EnvActor, EnvActorSpec, Exploration};
 use crate::roles::bandit::SharedBandit;
+use crate::roles::events::Event;
 use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::messages::{EpisodeReport, Role};
 use crate::roles::trained_agent::TrainedAgent;
 use crate::run::checkpoint::Checkpoint;
-use crate::runtime::events::Event;
 
 /// Index of the first environment.
 ///

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{EvaluationConfig, EvaluationRefresh};
 use crate::error::Result;
+use crate::roles::events::Event;
 use crate::roles::messages::EpisodeReport;
+use crate::roles::published_parameters::PublishedParameters;
 use crate::roles::training_agent::TrainingAgent;
 use crate::run::checkpoint::contents::BestSnapshot;
-use crate::runtime::events::Event;
-use crate::runtime::published_parameters::PublishedParameters;
 
 /// The outcome of one round.
 pub struct EvaluationReport {

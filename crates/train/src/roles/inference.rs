@@ -10,7 +10,7 @@ use tch::Device;
 use crate::config::Config;
 use crate::error::Result;
 use crate::roles::messages::{ActRequest, ActRequests, Decision, Role};
-use crate::runtime::published_parameters::PublishedParameters;
+use crate::roles::published_parameters::PublishedParameters;
 
 /// Answers requests: the networks themselves, or a connection to them.
 pub trait Decide {

@@ -10,9 +10,9 @@ use crate::config::{EvaluationRefresh, InferenceConfig};
 use crate::error::{Result, TrainError};
 use crate::roles::inference::{Decide, Inference, RecurrentSnapshot};
 use crate::roles::messages::{ActRequests, Decision, Role};
-use crate::runtime::published_parameters::PublishedParameters;
-use crate::runtime::thread_role::ThreadRole;
-use crate::runtime::timesheet::{Activity, Stopwatch};
+use crate::roles::published_parameters::PublishedParameters;
+use crate::roles::thread_role::ThreadRole;
+use crate::roles::timesheet::{Activity, Stopwatch};
 
 enum ServerRequest {
     /// A client may send requests from now on.

@@ -11,7 +11,7 @@ use replay::{Key, Replay};
 use crate::config::Config;
 use crate::error::{Result, TrainError};
 use crate::roles::batch_prefetch::PrefetchedBatch;
-use crate::runtime::published_parameters::{EmbeddingNetwork, PublishedParameters};
+use crate::roles::published_parameters::{EmbeddingNetwork, PublishedParameters};
 
 /// A learner and the replay that it learns from.
 pub struct LearnerLoop {

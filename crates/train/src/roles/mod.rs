@@ -1,4 +1,4 @@
-//! The roles of a run: actors and their environments, inference, learner, bandit, evaluators.
+//! The roles of a run: actors and their environments, inference, learner, bandit, evaluators; and what they exchange.
 
 pub mod actor;
 pub mod actor_env;
@@ -8,12 +8,18 @@ pub(crate) mod batch_prefetch;
 pub mod demonstration;
 pub mod evaluation;
 pub mod evaluation_rounds;
+pub mod events;
 pub mod inference;
 pub(crate) mod inference_server;
 pub mod learner_loop;
 pub mod messages;
 pub(crate) mod prefetch_thread;
+pub mod published_parameters;
 pub mod remote_actor_proxy;
+pub mod remote_actors;
+pub(crate) mod run_control;
 pub mod step_writer;
+pub mod thread_role;
+pub mod timesheet;
 pub mod trained_agent;
 pub mod training_agent;

@@ -7,8 +7,8 @@ use replay::{Replay, ReplayError};
 
 use crate::error::{Result, TrainError};
 use crate::roles::batch_prefetch::{BatchPrefetch, PrefetchedBatch};
-use crate::runtime::run_control::{POLL, RunControl};
-use crate::runtime::timesheet::{Activity, Stopwatch};
+use crate::roles::run_control::{POLL, RunControl};
+use crate::roles::timesheet::{Activity, Stopwatch};
 
 /// Fills empty batches and passes them to the learner.
 pub(crate) struct PrefetchThread {

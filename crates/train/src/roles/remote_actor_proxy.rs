@@ -14,12 +14,12 @@ use thiserror::Error;
 use crate::error::TrainError;
 use crate::roles::actor_thread::ThreadMessage;
 use crate::roles::bandit::PolicySource;
+use crate::roles::events::Event;
 use crate::roles::inference::Decide;
 use crate::roles::inference_server::InferenceClient;
 use crate::roles::messages::{ActRequest, ActRequests, Decision, EpisodeReport, Position, PreviousStep, Role};
+use crate::roles::remote_actors::Lease;
 use crate::roles::step_writer::{SeenObservation, WriteOperation, WrittenStep, flush, write};
-use crate::runtime::events::Event;
-use crate::runtime::remote_actors::Lease;
 
 /// Why an actor on another machine is disconnected.
 #[derive(Debug, Error)]

@@ -9,9 +9,9 @@ use tch::Device;
 use crate::config::Config;
 use crate::error::Result;
 use crate::roles::bandit::SharedBandit;
+use crate::roles::published_parameters::PublishedParameters;
 use crate::run::checkpoint::Checkpoint;
 use crate::run::checkpoint::contents::{self, AgentScalars};
-use crate::runtime::published_parameters::PublishedParameters;
 
 /// Everything that playing needs.
 #[derive(Debug)]

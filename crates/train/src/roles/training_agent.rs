@@ -7,9 +7,9 @@ use envs::EnvSpec;
 use serde::{Deserialize, Serialize};
 
 use crate::roles::bandit::SharedBandit;
+use crate::roles::events::Event;
 use crate::roles::learner_loop::LearnerLoop;
 use crate::roles::messages::Role;
-use crate::runtime::events::Event;
 
 /// The agent of a run in training.
 pub struct TrainingAgent {

@@ -20,12 +20,12 @@ use crate::roles::bandit::SharedBandit;
 use crate::roles::inference::{Inference, RoleSizes};
 use crate::roles::learner_loop::LearnerLoop;
 use crate::roles::messages::Role;
+use crate::roles::published_parameters::{EmbeddingNetwork, PublishedParameters};
+use crate::roles::remote_actors::RemoteActorsSnapshot;
+use crate::roles::thread_role::ThreadRole;
 use crate::roles::training_agent::{NeighbourDistances, TrainingAgent};
 use crate::run::checkpoint::contents::{self, AgentScalars, EvaluatorStates, TrainingState};
-use crate::runtime::published_parameters::{EmbeddingNetwork, PublishedParameters};
-use crate::runtime::remote_actors::RemoteActorsSnapshot;
 use crate::runtime::starting_point::{StartingPoint, transfer_message};
-use crate::runtime::thread_role::ThreadRole;
 
 /// All roles of a run, before it starts.
 pub struct Assembly {

@@ -10,12 +10,12 @@ use crate::roles::actor::Actor;
 use crate::roles::bandit::SharedBandit;
 use crate::roles::batch_prefetch::{BatchPrefetch, PrefetchedBatch};
 use crate::roles::evaluation_rounds::EvaluationRounds;
+use crate::roles::events::Event;
 use crate::roles::inference::Inference;
+use crate::roles::timesheet::ActivityTimes;
 use crate::roles::training_agent::TrainingAgent;
 use crate::run::checkpoint::contents::{EvaluatorStates, RoleStates, TrainingSnapshot};
 use crate::runtime::assembly::Assembly;
-use crate::runtime::events::Event;
-use crate::runtime::timesheet::ActivityTimes;
 use crate::runtime::{AfterSnapshot, TrainingRuntime};
 
 /// A run that advances one round at a time.

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::config::{ActorsConfig, Config};
 use crate::roles::bandit::SharedBandit;
 use crate::roles::evaluation_rounds::{EvaluationReport, MeanScore};
+use crate::roles::events::Event;
 use crate::roles::learner_loop::LearnerUpdate;
 use crate::roles::messages::{EpisodeReport, NoveltySums, Position, Role};
 use crate::run::{ACTOR_SCORE, EVALUATION_SCORE, Row};
-use crate::runtime::events::Event;
 
 /// Actor episodes in the mean score.
 const RECENT: usize = 100;

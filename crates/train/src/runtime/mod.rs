@@ -2,28 +2,22 @@
 
 pub mod assembly;
 mod background_saves;
-pub mod events;
 pub(crate) mod fault_log;
 pub mod lockstep;
 pub mod metrics_accumulator;
-pub mod published_parameters;
 pub mod rates;
-pub mod remote_actors;
 pub mod resume;
-pub(crate) mod run_control;
 pub mod starting_point;
 pub mod status;
-pub mod thread_role;
 pub mod threads;
-pub mod timesheet;
 pub mod trainer;
 pub mod usage;
 
 use crate::error::Result;
+use crate::roles::events::Event;
+use crate::roles::timesheet::ActivityTimes;
 use crate::roles::training_agent::TrainingAgent;
 use crate::run::checkpoint::contents::TrainingSnapshot;
-use events::Event;
-use timesheet::ActivityTimes;
 
 /// What the roles do after a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

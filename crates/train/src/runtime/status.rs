@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
 use crate::number_format::{duration, fixed, rounded};
+use crate::roles::timesheet::ActivityTimes;
 use crate::runtime::TrainingRuntime;
 use crate::runtime::metrics_accumulator::MetricsAccumulator;
 use crate::runtime::rates::Rates;
-use crate::runtime::timesheet::ActivityTimes;
 
 /// Status of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -14,18 +14,18 @@ use crate::roles::actor::Actor;
 use crate::roles::actor_thread::{ActorThread, ThreadMessage, ThreadSnapshot};
 use crate::roles::batch_prefetch::{BatchPrefetch, PrefetchedBatch};
 use crate::roles::evaluation_rounds::EvaluationRounds;
+use crate::roles::events::Event;
 use crate::roles::inference_server::InferenceServer;
 use crate::roles::learner_loop::LearnerLoop;
 use crate::roles::messages::Role;
 use crate::roles::prefetch_thread::PrefetchThread;
+use crate::roles::remote_actors::{RemoteActorSnapshot, RemoteActors, RemoteActorsSnapshot, RemoteRun};
+use crate::roles::run_control::{POLL, RunControl};
+use crate::roles::thread_role::ThreadRole;
+use crate::roles::timesheet::{Activity, ActivityTimes, Stopwatch, Timesheet};
 use crate::roles::training_agent::TrainingAgent;
 use crate::run::checkpoint::contents::{EvaluatorStates, RoleStates, TrainingSnapshot};
 use crate::runtime::assembly::Assembly;
-use crate::runtime::events::Event;
-use crate::runtime::remote_actors::{RemoteActorSnapshot, RemoteActors, RemoteActorsSnapshot, RemoteRun};
-use crate::runtime::run_control::{POLL, RunControl};
-use crate::runtime::thread_role::ThreadRole;
-use crate::runtime::timesheet::{Activity, ActivityTimes, Stopwatch, Timesheet};
 use crate::runtime::{AfterSnapshot, TrainingRuntime};
 
 /// A run on many threads.

@@ -29,11 +29,11 @@ use crate::error::{Result, TrainError};
 use crate::roles::actor::ActorSnapshot;
 use crate::roles::bandit::BanditState;
 use crate::roles::inference::RecurrentSnapshot;
+use crate::roles::published_parameters::{PublishedParameters, PublishedScalars};
+use crate::roles::remote_actors::RemoteActorsSnapshot;
 use crate::roles::training_agent::{NeighbourDistances, TrainingAgent};
 use crate::run::RunFiles;
 use crate::runtime::metrics_accumulator::MetricsAccumulator;
-use crate::runtime::published_parameters::{PublishedParameters, PublishedScalars};
-use crate::runtime::remote_actors::RemoteActorsSnapshot;
 use crate::runtime::status::RunStatus;
 
 const WEIGHTS: &str = "weights.safetensors";

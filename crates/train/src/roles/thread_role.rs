@@ -5,7 +5,7 @@ use std::thread::{self, JoinHandle};
 
 use crate::error::{Result, TrainError};
 use crate::roles::messages::Role;
-use crate::runtime::timesheet::Activity::{self, *};
+use crate::roles::timesheet::Activity::{self, *};
 
 /// Role of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,10 +24,10 @@ pub enum ThreadRole {
 
 impl ThreadRole {
     /// All roles, in the order of their variants.
-    pub(super) const ALL: [Self; 5] = [Self::Actor, Self::Evaluator, Self::Inference, Self::Prefetch, Self::Learner];
+    pub(crate) const ALL: [Self; 5] = [Self::Actor, Self::Evaluator, Self::Inference, Self::Prefetch, Self::Learner];
 
     /// Name in the metrics.
-    pub(super) const fn metrics_name(self) -> &'static str {
+    pub(crate) const fn metrics_name(self) -> &'static str {
         match self {
             Self::Actor => "actor",
             Self::Evaluator => "evaluator",
@@ -38,7 +38,7 @@ impl ThreadRole {
     }
 
     /// What threads of this role do.
-    pub(super) const fn activities(self) -> &'static [Activity] {
+    pub(crate) const fn activities(self) -> &'static [Activity] {
         match self {
             Self::Actor => &[Working, WaitingForInference, WaitingForEnvironments, WaitingForReplay, Resting],
             Self::Evaluator => &[Working, WaitingForInference, WaitingForEnvironments, BetweenEvaluations, Resting],

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use crate::runtime::thread_role::ThreadRole;
+use crate::roles::thread_role::ThreadRole;
 
 /// What a thread does; all of its time counts as one of these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

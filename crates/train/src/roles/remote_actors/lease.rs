@@ -13,10 +13,10 @@ use super::{RemoteActorSnapshot, RemoteActorSpec, RemoteActors};
 use crate::config::Config;
 use crate::roles::actor_thread::ThreadMessage;
 use crate::roles::bandit::{PolicySource, SharedBandit};
+use crate::roles::events::Event;
 use crate::roles::inference_server::InferenceConnector;
 use crate::roles::messages::Role;
-use crate::runtime::events::Event;
-use crate::runtime::run_control::RunControl;
+use crate::roles::run_control::RunControl;
 
 /// What remote actors need of a run that trains.
 pub(crate) struct RemoteRun {
