@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::clock;
-use super::directory::{self, DirectoryError};
+use super::directory;
+use super::directory_error::DirectoryError;
 use super::durable::{self, FileError};
 use super::lock::{Owner, RunLock};
 use crate::config::CONFIG_FILE;

@@ -8,6 +8,7 @@ pub mod clock;
 #[cfg(test)]
 mod crash_tests;
 mod directory;
+mod directory_error;
 mod durable;
 mod files;
 pub mod history;
@@ -21,7 +22,8 @@ mod tensorboard;
 #[cfg(test)]
 mod test_support;
 
-pub use directory::{DirectoryError, ExistingRun, OpenedRun, RestoredFiles, RunDirectory};
+pub use directory::{ExistingRun, OpenedRun, RestoredFiles, RunDirectory};
+pub use directory_error::DirectoryError;
 pub use durable::{FileError, write_private};
 pub use files::{RunDescription, RunFiles};
 pub use lock::{LockError, Owner, RunLock, host};
