@@ -8,7 +8,7 @@ python=${MEME_CLUSTER_PYTHON:-.venv-cluster/bin/python}
 if [ -z "${MEME_CLUSTER_PYTHON:-}" ] && ! "$python" -c 'import ray' 2>/dev/null; then
     .venv/bin/python -m venv .venv-cluster
     if ! .venv-cluster/bin/pip install --quiet --requirement python/requirements/cluster.txt; then
-        echo "SKIPPED: Ray can't be installed, so sweeps and training on Ray are not tested" >&2
+        echo "SKIPPED: Ray cannot be installed, so sweeps and training on Ray are not tested" >&2
     fi
 fi
 export PYTHONPATH=$PWD/python MEME_PYTHON=${MEME_PYTHON:-$PWD/.venv/bin/python}

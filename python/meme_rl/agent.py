@@ -346,7 +346,7 @@ def load(
                 if held or (name.startswith(prefix) and ".action_prediction." not in name):
                     tensors[name.split(".", 1)[1]] = file.get_tensor(name)
     except Exception as error:
-        raise RunError(f"{opened.weights} can't be read: {error}") from error
+        raise RunError(f"{opened.weights} cannot be read: {error}") from error
     if "features.linear.weight" not in tensors:
         raise RunError(f"{opened.path} keeps the averaged parameters only; load them with parameters='ema'")
     return Agent(opened, tensors, policy)

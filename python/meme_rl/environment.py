@@ -97,7 +97,7 @@ def make(run: str | Path | Checkpoint, seed: int | None = None) -> gymnasium.Env
     """Makes the environment of a run, an Atari game or a Gymnasium environment.
 
     An Atari game begins with the first episode of `meme eval` with the same seed, by default the run's. Built-in tasks
-    such as `catch` run inside `meme` and can't be made here.
+    such as `catch` run inside `meme` and cannot be made here.
     """
     checkpoint = run if isinstance(run, Checkpoint) else open_checkpoint(run)
     task, config = checkpoint.task, checkpoint.config["env"]

@@ -1,7 +1,7 @@
 """The networks of the agent in plain PyTorch.
 
 A network is a dictionary from parameter name to tensor, `p`, so the names of a checkpoint are the names used here, and a
-description with what the parameters don't show, such as strides. Everything follows the dtype of the parameters. The
+description with what the parameters do not show, such as strides. Everything follows the dtype of the parameters. The
 golden files that the Rust code is tested against are computed with these functions; `tests/golden/README.md` lists the
 decisions behind them.
 
@@ -18,7 +18,7 @@ from torch import Tensor
 
 #: Parameters by name.
 Parameters = Mapping[str, Tensor]
-#: What the parameters of a network don't show.
+#: What the parameters of a network do not show.
 Description = Mapping[str, Any]
 #: Arrays of observations, or the parts by name, in order, where an observation has several.
 Observations = Tensor | Mapping[str, Tensor]

@@ -11,7 +11,7 @@ Selector = str | int
 
 
 class RunError(Exception):
-    """A run or checkpoint that can't be used; the text says why."""
+    """A run or checkpoint that cannot be used; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def open_checkpoint(run: str | Path, selector: Selector = "last") -> Checkpoint:
     try:
         config = tomllib.loads((run / "config.toml").read_text())
     except (OSError, tomllib.TOMLDecodeError) as error:
-        raise RunError(f"{run / 'config.toml'} can't be read: {error}") from error
+        raise RunError(f"{run / 'config.toml'} cannot be read: {error}") from error
     known = _json(run / "run.json")
     return Checkpoint(run, path, known["task"], known["seed"], config, manifest["frames"], manifest.get("score"), agent)
 
@@ -77,7 +77,7 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         contents = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} can't be read: {error}") from error
+        raise RunError(f"{path} cannot be read: {error}") from error
     if not isinstance(contents, dict):
         raise RunError(f"{path} is not a JSON object")
     return contents

@@ -68,8 +68,8 @@ pub enum AgentError {
         /// The update, counted from 1.
         update: u64,
     },
-    /// Tensors of a file that don't match the network.
-    #[error("the weights don't fit this network: {}", list(.0))]
+    /// Tensors of a file that do not match the network.
+    #[error("the weights do not fit this network: {}", list(.0))]
     Weights(Vec<WeightsProblem>),
     /// Malformed bytes.
     #[error("not a valid {what}: {reason}")]

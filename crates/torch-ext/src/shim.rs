@@ -118,7 +118,7 @@ const NAME: &str = "the CUDA part of meme";
 /// The shared library that the build script makes of `shim.cpp`.
 const LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shim.so"));
 
-/// Returns the shim, loaded once, or why it can't be.
+/// Returns the shim, loaded once, or why it cannot be.
 ///
 /// libtorch looks for its CUDA part once, at its first question about a GPU, so this comes before any such question.
 pub fn functions() -> Result<&'static Functions> {

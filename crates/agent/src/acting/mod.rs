@@ -175,7 +175,7 @@ impl ActingNetwork {
         }
     }
 
-    /// Prepares for steps of up to `rows` rows of these states. On a GPU this can't be done later, while other threads
+    /// Prepares for steps of up to `rows` rows of these states. On a GPU this cannot be done later, while other threads
     /// use it.
     pub fn prepare(&mut self, rows: usize, states: &RecurrentStates) -> Result<()> {
         match &mut self.backend {
@@ -216,7 +216,7 @@ impl ActingNetwork {
 
     /// Steps every row's environment, at most one row per environment, and updates the recurrent states.
     ///
-    /// Rows don't influence one another. If it fails, the states are unchanged.
+    /// Rows do not influence one another. If it fails, the states are unchanged.
     pub fn step(&mut self, rows: &[ActingRow<'_>], states: &mut RecurrentStates) -> Result<ActingOutput> {
         self.begin(rows, states)?.finish()
     }

@@ -114,7 +114,7 @@ config_schema::section! {
         kind: ReturnKind = ReturnKind::SoftWatkins, choice::<ReturnKind>().paper();
         /// Decay λ of traces per step.
         lambda: f64 = 0.95, SHARE.paper();
-        /// soft_watkins: tolerance κ. Actions worse than the policy's value by at most this share of it don't cut.
+        /// soft_watkins: tolerance κ. Actions worse than the policy's value by at most this share of it do not cut.
         kappa: f64 = 0.01, number(0.0, 1000.0).paper();
         /// n_step: number of rewards before the bootstrap value.
         n: usize = 5, integer(1, 1000).unit("agent steps");

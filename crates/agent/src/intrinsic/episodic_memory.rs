@@ -15,8 +15,8 @@ pub const MAX_COMPONENT: f32 = 1e15;
 /// Invalid arguments of an episodic memory.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum EpisodicMemoryError {
-    /// An empty memory, or one that can't be allocated.
-    #[error("can't allocate an episodic memory of {capacity} entries of {dimensions} dimensions")]
+    /// An empty memory, or one that cannot be allocated.
+    #[error("cannot allocate an episodic memory of {capacity} entries of {dimensions} dimensions")]
     Size {
         /// Requested entries.
         capacity: usize,

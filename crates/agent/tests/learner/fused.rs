@@ -48,7 +48,7 @@ fn other_torsos_and_images_fall_back() {
     assert_eq!(torsos(&preset(AGENT57), &[84, 84]), vec![plain.clone(); 2]);
     let paper = AgentConfig::default();
     assert_eq!(torsos(&paper, &[210, 160, 4]), [Some("images have 4 channels, not 1".to_owned())]);
-    assert_eq!(torsos(&paper, &[84, 84]), [Some("images of 84x84 don't fit the stem's kernel".to_owned())]);
+    assert_eq!(torsos(&paper, &[84, 84]), [Some("images of 84x84 do not fit the stem's kernel".to_owned())]);
     let mut resnet = AgentConfig::default();
     resnet.network.torso.kind = TorsoKind::Resnet;
     assert_eq!(torsos(&resnet, &[210, 160]), [plain]);

@@ -101,7 +101,7 @@ impl TorsoSpec {
         }
         let image_bytes = ((self.height + 3) / 4 * 4 + 4) * (self.width + 16) + 32;
         if self.width % 16 != 0 || image_bytes > 44 * 1024 {
-            return Some(format!("images of {}x{} don't fit the stem's kernel", self.height, self.width));
+            return Some(format!("images of {}x{} do not fit the stem's kernel", self.height, self.width));
         }
         for (i, block) in self.blocks.iter().enumerate() {
             let (c, s) = (block.conv2.outputs, block.squeezed);

@@ -80,7 +80,7 @@ impl EntryCollector {
             DeValue::Table(table) if !table.is_empty() => self.table(&path, table),
             value => match Value::deserialize(ValueDeserializer::from(Spanned::new(0..0, value)).into_deserializer()) {
                 Ok(value) => self.entries.push(Entry { path, value, line }),
-                // TOML allows integers beyond 64 bits; values can't hold them.
+                // TOML allows integers beyond 64 bits; values cannot hold them.
                 Err(error) => self.faults.push((line, ConfigFault::Syntax(format!("{path}: {}", message(&error))))),
             },
         }

@@ -90,7 +90,7 @@ pub enum ConfigFault {
     /// The text is not valid TOML.
     #[error("invalid TOML: {0}")]
     Syntax(String),
-    /// The file can't be read.
+    /// The file cannot be read.
     #[error("cannot be read: {0}")]
     Unreadable(String),
     /// The end of the file is missing.
@@ -118,7 +118,7 @@ pub enum ConfigError {
     /// Everything that is wrong, one line each.
     #[error("{}", .0.iter().map(ConfigProblem::to_string).collect::<Vec<_>>().join("\n"))]
     Invalid(Vec<ConfigProblem>),
-    /// A config made in code holds a number that TOML can't represent.
+    /// A config made in code holds a number that TOML cannot represent.
     #[error("the config cannot be written as TOML: {0}")]
     NoToml(#[from] toml::ser::Error),
 }

@@ -63,7 +63,7 @@ config_schema::section! {
         /// Number of frames per observation, the newest last.
         frame_stack: usize = 1, integer(1, 16).unit("frames").paper();
         /// Whether to hide the game's rewards from learner, networks and bandit, which leaves the intrinsic reward.
-        /// Reported scores don't change.
+        /// Reported scores do not change.
         hide_rewards: bool = false, switch();
         /// RAM addresses of an Atari game that together are the agent's position; `actor/positions` counts the distinct
         /// ones. In montezuma_revenge, 3 is the room, and 42 and 43 are the coordinates of the player.
