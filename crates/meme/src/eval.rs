@@ -12,13 +12,13 @@ use crate::console::ProgressLine;
 use crate::options::{self, StickyArg};
 use crate::output::{self, grouped, plural};
 use crate::report::statistics::mean_and_deviation;
-use crate::run_args::{PlayedRun, RunArgs};
+use crate::run_args::{PlayedRun, PlayedRunArgs};
 
 /// Arguments of `meme eval`.
 #[derive(Args)]
 pub struct EvalArgs {
     #[command(flatten)]
-    run: RunArgs,
+    run: PlayedRunArgs,
     /// Number of episodes
     #[arg(long, default_value_t = 10, value_parser = options::count::<u32>())]
     episodes: u32,

@@ -7,22 +7,18 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use train::run::checkpoint::CheckpointSelector;
 
-use crate::run_args::{RUN_HELP, RunsDir, find_run};
+use crate::run_args::{CheckpointArg, RunArg};
 use crate::{install, options};
 
 /// Arguments of `meme export`.
 #[derive(Args)]
 pub struct ExportArgs {
-    #[arg(help = RUN_HELP)]
-    run: String,
     /// Format of the file
     #[arg(long, value_enum, default_value_t = Format::Onnx)]
     format: Format,
-    /// Checkpoint to export: best (by evaluation during training), last, or a frame count
-    #[arg(long, value_name = "best|last|FRAMES", default_value = "last")]
-    checkpoint: CheckpointSelector,
+    #[command(flatten)]
+    checkpoint: CheckpointArg,
     /// Parameters to export
     #[arg(long, value_parser = ["ema", "online"], default_value = "ema")]
     parameters: String,
@@ -33,7 +29,7 @@ pub struct ExportArgs {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     #[command(flatten)]
-    runs: RunsDir,
+    run: RunArg,
 }
 
 /// Format of an exported agent.
@@ -50,8 +46,6 @@ enum Format {
 /// Arguments of `meme track`.
 #[derive(Args)]
 pub struct TrackArgs {
-    #[arg(help = RUN_HELP)]
-    run: String,
     /// Tracker, whose Python package must be installed
     #[arg(long, value_enum)]
     to: Tracker,
@@ -65,7 +59,7 @@ pub struct TrackArgs {
     #[arg(long)]
     offline: bool,
     #[command(flatten)]
-    runs: RunsDir,
+    run: RunArg,
 }
 
 /// A tracker of experiments.
@@ -79,10 +73,10 @@ enum Tracker {
 
 /// Exports a run's agent.
 pub fn export(args: &ExportArgs) -> Result<ExitCode> {
-    let run = find_run(&args.runs.path, &args.run)?;
+    let run = args.run.find()?;
     let mut arguments: Vec<OsString> = vec!["export".into(), run.path.into()];
     arguments.extend(["--format".into(), name(args.format)]);
-    arguments.extend(["--checkpoint".into(), args.checkpoint.to_string().into()]);
+    arguments.extend(["--checkpoint".into(), args.checkpoint.selector.to_string().into()]);
     arguments.extend(["--parameters".into(), args.parameters.clone().into()]);
     if let Some(policy) = args.policy {
         arguments.extend(["--policy".into(), policy.to_string().into()]);
@@ -95,7 +89,7 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode> {
 
 /// Sends a run's metrics to a tracker.
 pub fn track(args: &TrackArgs) -> Result<ExitCode> {
-    let run = find_run(&args.runs.path, &args.run)?;
+    let run = args.run.find()?;
     let mut arguments: Vec<OsString> = vec!["track".into(), run.path.into()];
     arguments.extend(["--to".into(), name(args.to), "--project".into(), args.project.clone().into()]);
     arguments.extend(args.follow.then(|| "--follow".into()));

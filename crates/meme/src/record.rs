@@ -15,7 +15,7 @@ use train::roles::demonstration::{Demonstration, DemonstrationStep};
 use crate::console::ProgressLine;
 use crate::options;
 use crate::output::{self, grouped};
-use crate::run_args::{PlayedRun, RunArgs};
+use crate::run_args::{PlayedRun, PlayedRunArgs};
 use crate::step_table::StepTable;
 use crate::video::pictures::Pictures;
 use crate::video::scene::{Scene, SceneStep};
@@ -28,7 +28,7 @@ const HOLD: u32 = FRAMES_PER_SECOND;
 #[derive(Args)]
 pub struct RecordArgs {
     #[command(flatten)]
-    run: RunArgs,
+    run: PlayedRunArgs,
     /// Video to write: a .gif file or, with ffmpeg, an .mp4 file [default: FRAMES-seed-SEED.gif in the run's videos
     /// directory]
     #[arg(long, value_name = "FILE")]

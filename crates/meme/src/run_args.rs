@@ -23,8 +23,29 @@ pub struct RunsDir {
     pub path: PathBuf,
 }
 
-/// Help of every argument RUN.
-pub const RUN_HELP: &str = "A run's name (`meme runs` lists them) or its directory; it may still be training";
+/// The argument RUN and the directory in which its name is looked up.
+#[derive(Args)]
+pub struct RunArg {
+    /// A run's name (`meme runs` lists them) or its directory; it may still be training
+    run: String,
+    #[command(flatten)]
+    runs: RunsDir,
+}
+
+impl RunArg {
+    /// Finds the run.
+    pub fn find(&self) -> Result<RunFiles> {
+        find_run(&self.runs.path, &self.run)
+    }
+}
+
+/// The option `--checkpoint`.
+#[derive(Args)]
+pub struct CheckpointArg {
+    /// Checkpoint of the run: best (by evaluation during training), last, or a frame count
+    #[arg(id = "checkpoint", long = "checkpoint", value_name = "best|last|FRAMES", default_value = "last")]
+    pub selector: CheckpointSelector,
+}
 
 /// Finds a run by its name in `root` or by its directory.
 pub fn find_run(root: &Path, which: &str) -> Result<RunFiles> {
@@ -85,19 +106,16 @@ pub fn run_config(run: &RunFiles) -> Result<Config> {
     })
 }
 
-/// Arguments that choose a run and one of its checkpoints.
+/// Arguments of the commands that play a run.
 #[derive(Args)]
-pub struct RunArgs {
-    #[arg(help = RUN_HELP)]
-    run: String,
-    /// Checkpoint to play: best (by evaluation during training), last, or a frame count
-    #[arg(long, value_name = "best|last|FRAMES", default_value = "last")]
-    checkpoint: CheckpointSelector,
+pub struct PlayedRunArgs {
+    #[command(flatten)]
+    checkpoint: CheckpointArg,
     /// Random seed; the same seed plays the same episodes [default: the run's]
     #[arg(long, value_parser = options::field("run.seed"))]
     seed: Option<u64>,
     #[command(flatten)]
-    runs: RunsDir,
+    run: RunArg,
 }
 
 /// A run that is played, not trained.
@@ -110,10 +128,10 @@ pub struct PlayedRun {
     pub seed: u64,
 }
 
-impl RunArgs {
+impl PlayedRunArgs {
     /// Opens the run without disturbing a process that trains it.
     pub fn open(&self) -> Result<PlayedRun> {
-        let files = find_run(&self.runs.path, &self.run)?;
+        let files = self.run.find()?;
         let environment: EnvId = files.description()?.task.parse()?;
         let mut config = run_config(&files)?;
         if config.run.device == Device::Cuda {
@@ -121,7 +139,7 @@ impl RunArgs {
             config.run.device = Device::Auto;
         }
         set_threads(&config)?;
-        let checkpoint = self.checkpoint.open(&files, &mut |message| console::warn(message))?;
+        let checkpoint = self.checkpoint.selector.open(&files, &mut |message| console::warn(message))?;
         let seed = self.seed.unwrap_or(config.run.seed);
         Ok(PlayedRun { files, task: install::task(environment)?, config, checkpoint, seed })
     }

@@ -24,8 +24,7 @@ use tch::Device;
 use train::config::Config;
 
 use super::measure::{median, milliseconds};
-use super::{BenchDevice, peak_gpu_bytes, text};
-use crate::config::ConfigArgs;
+use super::{NetworkArgs, peak_gpu_bytes, text};
 use crate::console::ProgressLine;
 use crate::options;
 
@@ -33,16 +32,10 @@ use crate::options;
 #[derive(Args)]
 pub struct InferenceArgs {
     #[command(flatten)]
-    config: ConfigArgs,
+    network: NetworkArgs,
     /// Numbers of environments to measure, separated by commas
     #[arg(long, value_delimiter = ',', default_values_t = [128, 512], value_parser = options::count::<usize>())]
     environments: Vec<usize>,
-    /// Number of actions
-    #[arg(long, default_value_t = 18, value_parser = options::count::<usize>())]
-    actions: usize,
-    /// Device to compute on
-    #[arg(long, value_enum, default_value_t = BenchDevice::Cpu)]
-    device: BenchDevice,
     /// Number of steps to measure, after a warm-up; with --beside-learner more, until 20 updates are done
     #[arg(long, default_value_t = 300, value_parser = options::count::<usize>())]
     steps: usize,
@@ -84,10 +77,10 @@ struct InferenceTimes {
 
 /// Measures and prints.
 pub fn run(args: &InferenceArgs) -> Result<()> {
-    let device = args.device.libtorch()?;
-    let (preset, config) = args.config.load("paper")?;
+    let device = args.network.device.libtorch()?;
+    let (preset, config) = args.network.config.load("paper")?;
     let observation = ObservationSpec::array(vec![210, 160], ObservationKind::U8);
-    let bench = InferenceBench { config: &config, observation: &observation, actions: args.actions, device };
+    let bench = InferenceBench { config: &config, observation: &observation, actions: args.network.actions, device };
     let learner = args.beside_learner.then(|| bench.start_learner()).transpose()?;
     let mut progress = ProgressLine::new();
     let mut rows = vec![];
@@ -100,7 +93,7 @@ pub fn run(args: &InferenceArgs) -> Result<()> {
         learner.finish()?;
     }
     let beside = if args.beside_learner { ", next to a learner" } else { "" };
-    let title = format!("inference, preset {preset}, 210x160, {} actions, {device:?}{beside}", args.actions);
+    let title = format!("inference, preset {preset}, 210x160, {} actions, {device:?}{beside}", args.network.actions);
     text::print(args.json, &title, &rows)
 }
 

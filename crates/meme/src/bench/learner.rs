@@ -16,8 +16,7 @@ use tch::Device;
 use train::runtime::usage::peak_resident_bytes;
 
 use super::measure::{median, milliseconds};
-use super::{BenchDevice, peak_gpu_bytes, text};
-use crate::config::ConfigArgs;
+use super::{NetworkArgs, peak_gpu_bytes, text};
 use crate::console::ProgressLine;
 use crate::options;
 
@@ -25,7 +24,7 @@ use crate::options;
 #[derive(Args)]
 pub struct LearnerArgs {
     #[command(flatten)]
-    config: ConfigArgs,
+    network: NetworkArgs,
     /// Sequences per batch [default: the config's]
     #[arg(long, value_parser = options::count::<usize>())]
     batch: Option<usize>,
@@ -35,12 +34,6 @@ pub struct LearnerArgs {
     /// Height and width of an observation [default: 24x24 for preset tiny, else 210x160]
     #[arg(long, value_name = "HxW", value_parser = parse_image)]
     image: Option<(usize, usize)>,
-    /// Number of actions
-    #[arg(long, default_value_t = 18, value_parser = options::count::<usize>())]
-    actions: usize,
-    /// Device to compute on
-    #[arg(long, value_enum, default_value_t = BenchDevice::Cpu)]
-    device: BenchDevice,
     /// Threads of libtorch on the CPU [default: libtorch's choice]
     #[arg(long, value_parser = options::integer::<i32>(1, 4096))]
     threads: Option<i32>,
@@ -106,16 +99,16 @@ struct UpdatePartReport {
 
 /// Measures and prints.
 pub fn run(args: &LearnerArgs) -> Result<()> {
-    let (preset, config) = args.config.load("tiny")?;
+    let (preset, config) = args.network.config.load("tiny")?;
     let batch = args.batch.unwrap_or(config.learner.batch_size);
     let trace = args.trace.unwrap_or(config.replay.trace);
     let (height, width) = args.image.unwrap_or(if preset.ends_with("tiny") { (24, 24) } else { (210, 160) });
-    let device = args.device.libtorch()?;
+    let device = args.network.device.libtorch()?;
     if let Some(threads) = args.threads {
         tch::set_num_threads(threads);
     }
     let observation = ObservationSpec::array(vec![height, width], ObservationKind::U8);
-    let mut learner = Learner::new(&config.agent, &observation, args.actions, 0, device)?;
+    let mut learner = Learner::new(&config.agent, &observation, args.network.actions, 0, device)?;
     let sequences = random_batch(&learner.networks, trace, &vec![trace; batch], &mut Random::seed_from_u64(1));
 
     let (mut updates, mut parts) =
@@ -128,12 +121,12 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
     let whole: f64 = parts.iter().sum();
     let report = LearnerReport {
         preset,
-        set: args.config.set.clone(),
+        set: args.network.config.set.clone(),
         parameters: learner.networks.agent.layout.elements(),
         batch,
         trace,
         image: [height, width],
-        actions: args.actions,
+        actions: args.network.actions,
         device: format!("{device:?}"),
         threads: tch::get_num_threads(),
         updates: args.updates,

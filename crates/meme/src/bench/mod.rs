@@ -10,8 +10,11 @@ mod system;
 mod text;
 
 use anyhow::{Context, Result};
-use clap::{Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use tch::Device;
+
+use crate::config::ConfigArgs;
+use crate::options;
 
 /// Subcommands of `meme bench`.
 #[derive(Subcommand)]
@@ -40,6 +43,19 @@ pub fn run(command: BenchCommand) -> Result<()> {
         BenchCommand::Replay(args) => replay::run(&args),
         BenchCommand::System(args) => system::run(&args),
     }
+}
+
+/// Arguments that choose networks to measure and a device.
+#[derive(Args)]
+struct NetworkArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Number of actions
+    #[arg(long, default_value_t = 18, value_parser = options::count::<usize>())]
+    actions: usize,
+    /// Device to compute on
+    #[arg(long, value_enum, default_value_t = BenchDevice::Cpu)]
+    device: BenchDevice,
 }
 
 /// The device to compute on.
