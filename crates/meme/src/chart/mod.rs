@@ -176,7 +176,7 @@ impl Chart {
         let size = (self.width - LEFT - RIGHT, SIZE.1 - TOP - BOTTOM);
         let area = PlotArea { origin, size, x: self.x };
         svg.text((origin.0, corner.1 + 16.0), &self.title, TITLE, "start", Colour::Text);
-        svg.vertical_text((corner.0 + 12.0, origin.1 + size.1 / 2.0), &self.unit, Colour::Faint);
+        svg.turned_text((corner.0 + 12.0, origin.1 + size.1 / 2.0), &self.unit, -90, "middle", Colour::Faint);
         area.draw_x_axis(svg, self.x_label);
         match &self.content {
             Content::Lines { lines, levels, scale } => {

@@ -92,12 +92,12 @@ impl Frame<'_> {
         let Some(y) = Axis::of(means.chain([0.0]), Scale::Linear) else { return svg.finish() };
         let area = PlotArea { origin: (left, top), size, x: Axis::exactly(0.0, 1.0) };
         area.draw_y_axis(&mut svg, &y);
-        svg.vertical_text((12.0, top + size.1 / 2.0), self.unit, Colour::Faint);
+        svg.turned_text((12.0, top + size.1 / 2.0), self.unit, -90, "middle", Colour::Faint);
         let zero = area.y(y.place(0.0));
         svg.line(&area.across(zero), 0.8, Colour::Faint);
         for (place, (name, _)) in self.places.iter().enumerate() {
             let begin = left + place as f64 * group;
-            svg.slanted_text((begin + group / 2.0, top + size.1 + 12.0), name, Colour::Text);
+            svg.turned_text((begin + group / 2.0, top + size.1 + 12.0), name, -40, "end", Colour::Text);
             for (number, series) in series.iter().enumerate() {
                 let Some(value) = series.values[place] else { continue };
                 let end = area.y(y.place(value.mean));
@@ -116,7 +116,7 @@ impl Frame<'_> {
         let Some(y) = Axis::of(values.iter().flatten().copied(), Scale::Linear) else { return svg.finish() };
         let area = PlotArea { origin: (left, top - 14.0), size, x: Axis::exactly(0.0, 1.0) };
         area.draw_y_axis(&mut svg, &y);
-        svg.vertical_text((12.0, top + size.1 / 2.0), self.unit, Colour::Faint);
+        svg.turned_text((12.0, top + size.1 / 2.0), self.unit, -90, "middle", Colour::Faint);
         for (place, ((name, note), values)) in self.places.iter().zip(values).enumerate() {
             let middle = left + (place as f64 + 0.5) * each;
             svg.text((middle, area.y(0.0) + 16.0), name, SMALL, "middle", Colour::Text);

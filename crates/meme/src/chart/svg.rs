@@ -120,23 +120,13 @@ impl Svg {
         );
     }
 
-    /// Writes a line of small text from bottom to top, its middle at `x`, `y`.
-    pub fn vertical_text(&mut self, (x, y): (f64, f64), text: &str, colour: Colour) {
+    /// Writes a line of small text, turned by `degrees` around its middle or end at `x`, `y`, as `anchor` says.
+    pub fn turned_text(&mut self, (x, y): (f64, f64), text: &str, degrees: i32, anchor: &str, colour: Colour) {
         let (class, text) = (colour.class(), escaped(text));
         let _ = writeln!(
             self.text,
-            "<text transform=\"translate({x:.1} {y:.1}) rotate(-90)\" font-size=\"{SMALL}\" text-anchor=\"middle\" \
-             class=\"{class}\" fill=\"currentColor\">{text}</text>"
-        );
-    }
-
-    /// Writes a line of small text that rises to its end at `x`, `y`.
-    pub fn slanted_text(&mut self, (x, y): (f64, f64), text: &str, colour: Colour) {
-        let (class, text) = (colour.class(), escaped(text));
-        let _ = writeln!(
-            self.text,
-            "<text transform=\"translate({x:.1} {y:.1}) rotate(-40)\" font-size=\"{SMALL}\" text-anchor=\"end\" \
-             class=\"{class}\" fill=\"currentColor\">{text}</text>"
+            "<text transform=\"translate({x:.1} {y:.1}) rotate({degrees})\" font-size=\"{SMALL}\" \
+             text-anchor=\"{anchor}\" class=\"{class}\" fill=\"currentColor\">{text}</text>"
         );
     }
 
