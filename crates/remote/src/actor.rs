@@ -22,7 +22,7 @@ use crate::link::{GroupLink, Interruption, Link};
 use crate::proto::actor_message::Kind;
 use crate::proto::learner_message::Kind as Reply;
 use crate::proto::{Hello, StatePart, Welcome};
-use crate::{RemoteError, VERSION};
+use crate::{RemoteError, VERSION, random_hex};
 
 /// What to play, and for whom.
 pub struct ActorOptions {
@@ -86,15 +86,13 @@ impl<'a> ActorPool<'a> {
         let mut builder = Builder::new_multi_thread();
         let runtime =
             builder.worker_threads(1).thread_name("remote").enable_all().build().map_err(RemoteError::Runtime)?;
-        let mut id = [0; 8];
-        getrandom::fill(&mut id).map_err(|error| RemoteError::Runtime(std::io::Error::other(error.to_string())))?;
         let pool = Self {
             options,
             task,
             stop,
             message,
             handle: runtime.handle().clone(),
-            id: id.iter().map(|byte| format!("{byte:02x}")).collect(),
+            id: random_hex::<8>().map_err(RemoteError::Runtime)?,
             done: AtomicBool::new(false),
             state: Mutex::default(),
         };

@@ -17,7 +17,7 @@ mod wire;
 pub use actor::{ActorOptions, ActorPool};
 pub use client::{ConnectOptions, TlsMismatch};
 pub use server::{ListenOptions, Listener};
-pub use token::Token;
+pub use token::{Token, random_hex};
 
 /// Generated from `proto/actors.proto`.
 #[allow(missing_docs, clippy::all, clippy::unwrap_used)]

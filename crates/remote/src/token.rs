@@ -11,6 +11,13 @@ use train::run::{FileError, write_private};
 
 use crate::RemoteError;
 
+/// Returns `N` random bytes in hexadecimal digits.
+pub fn random_hex<const N: usize>() -> io::Result<String> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
 /// A secret, shown as `Bearer` authorization.
 #[derive(Clone)]
 pub struct Token(String);
@@ -42,10 +49,7 @@ impl Token {
         if path.exists() {
             return Self::read(path);
         }
-        let mut bytes = [0; 24];
-        getrandom::fill(&mut bytes)
-            .map_err(|error| FileError::at("created", path)(io::Error::other(error.to_string())))?;
-        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text = random_hex::<24>().map_err(FileError::at("created", path))?;
         write_private(path, &text)?;
         Ok(Self(text))
     }

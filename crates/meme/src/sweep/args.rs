@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::axes::{Games, SweepFile};
@@ -134,10 +134,7 @@ impl StartArgs {
         file.preset = self.preset.clone().or(file.preset);
         let mut set = self.set.clone();
         set.extend(self.frames.map(|frames| format!("run.frames={frames}")));
-        let mut id = [0; 8];
-        getrandom::fill(&mut id).map_err(|error| anyhow!("cannot draw a random id: {error}"))?;
-        let id = format!("{:016x}", u64::from_le_bytes(id));
-        let plan = file.plan(id, &set)?;
+        let plan = file.plan(remote::random_hex::<8>().context("cannot draw a random id")?, &set)?;
         let Some(mut known) = known else { return Ok(plan) };
         let added = known
             .extend(plan)

@@ -1,7 +1,5 @@
 //! Who may see the pages: everyone on this machine, and others with the token.
 
-use std::fs::File;
-use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -12,6 +10,7 @@ use axum::http::header::{HeaderMap, HeaderName, HeaderValue, X_CONTENT_TYPE_OPTI
 use axum::http::{StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::{Html, IntoResponse, Response};
+use remote::random_hex;
 
 /// Name of the cookie that holds the token.
 const TOKEN_COOKIE: &str = "meme_token";
@@ -29,7 +28,7 @@ pub struct Access {
 impl Access {
     /// Makes a new token if the address can be reached from other machines.
     pub fn new(address: SocketAddr, encrypted: bool) -> Result<Self> {
-        let token = (!address.ip().is_loopback()).then(random_token).transpose()?;
+        let token = (!address.ip().is_loopback()).then(random_hex::<16>).transpose().context("cannot make a token")?;
         Ok(Self { token, encrypted })
     }
 
@@ -84,12 +83,6 @@ fn has_local_host(headers: &HeaderMap) -> bool {
     let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(name, _)| name);
     let address = name.trim_matches(['[', ']']).parse::<IpAddr>();
     name == "localhost" || address.is_ok_and(|address| address.is_loopback())
-}
-
-fn random_token() -> Result<String> {
-    let mut bytes = [0; 16];
-    File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).context("cannot make a token")?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// Lets a request pass if it may, and adds the headers that all answers have.
