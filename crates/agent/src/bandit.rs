@@ -147,7 +147,9 @@ impl DiscountedUcb {
         arms.get((which * arms.len() as f64) as usize).or(arms.last()).copied().unwrap_or(0)
     }
 
-    /// The arm with the largest mean return, for evaluation: the first of equals, and arm 0 if none is known.
+    /// The arm with the largest mean return, for evaluation.
+    ///
+    /// The first of equals, and arm 0 if none is known.
     pub fn greedy(&self) -> usize {
         best_mean(&self.arms)
     }

@@ -32,8 +32,9 @@ pub struct BatchShape {
 /// The last observations of every sequence, for the networks behind the intrinsic reward.
 #[derive(Debug)]
 pub struct RecentSteps {
-    /// Indices of the frames in the batch, `[B · (K+1)]`, oldest first; a sequence's first frame stands in for those
-    /// before it.
+    /// Indices of the frames in the batch, `[B · (K+1)]`, oldest first.
+    ///
+    /// A sequence's first frame stands in for those before it.
     pub frames: Tensor,
     /// Whether observation k and the one before it are real, f32 `[B, K]`.
     pub transitions: Tensor,
@@ -137,7 +138,9 @@ impl BatchTensors {
         })
     }
 
-    /// Copies a batch that has passed [`check`] to the device, with zeros for everything that must not be read.
+    /// Copies a batch that has passed [`check`] to the device.
+    ///
+    /// What must not be read becomes zero.
     pub fn upload(
         batch: &SequenceBatch,
         observations: &[u8],

@@ -9,7 +9,9 @@ use crate::batch::{self, BatchShape, BatchTensors};
 use crate::error::{AgentError, Result};
 use crate::observation::{ObservationInput, tensor_kind};
 
-/// Loads batches onto a learner's device, on any thread; made by [`Learner::loader`](crate::Learner::loader).
+/// Loads batches onto a learner's device, on any thread.
+///
+/// Made by [`Learner::loader`](crate::Learner::loader).
 #[derive(Debug)]
 pub struct Loader {
     input: ObservationInput,
@@ -79,7 +81,9 @@ impl Loader {
         }))
     }
 
-    /// Checks a batch whose observations are in `memory` (those in `batch` are not read), and begins to copy it.
+    /// Checks a batch and begins to copy it.
+    ///
+    /// Its observations are in `memory`; those in `batch` are not read.
     pub fn load(&self, batch: &SequenceBatch, memory: &mut ObservationMemory) -> Result<LoadedBatch> {
         let (observations, sequences) = (memory.bytes()?, batch.sequences.len());
         batch::check(batch, observations, &self.input, &self.shape)?;

@@ -44,8 +44,9 @@ impl Moments {
         Self { decay, lead: 0, first: 0.0, second: 0.0, weight: 0.0, updates: 0 }
     }
 
-    /// Empty moments for values that start orders of magnitude too large: while `decay` would forget more slowly, they
-    /// cover about the last fifth of all batches.
+    /// Empty moments for values that start orders of magnitude too large.
+    ///
+    /// While `decay` would forget more slowly, they cover about the last fifth of all batches.
     pub fn of_the_latest(decay: f64) -> Self {
         Self { lead: 4, ..Self::new(decay) }
     }

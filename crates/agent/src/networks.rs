@@ -83,8 +83,9 @@ impl Networks {
         if self.policy_is_input { 1 } else { self.policies }
     }
 
-    /// β as it multiplies the heads' outputs `[rows, steps, policies, actions]`: β_j `[policies, 1]`, or where the policy
-    /// is an input, that of each row's policy, `[rows, 1, 1, 1]`.
+    /// β in a shape that multiplies the heads' outputs `[rows, steps, policies, actions]`.
+    ///
+    /// β_j `[policies, 1]`, or where the policy is an input, that of each row's policy, `[rows, 1, 1, 1]`.
     pub fn beta_of_heads(&self, beta: &Tensor, policy: &Tensor) -> Result<Tensor> {
         if !self.policy_is_input {
             return Ok(beta.shallow_clone());

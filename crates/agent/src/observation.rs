@@ -23,7 +23,9 @@ pub struct ObservationSpec {
 }
 
 impl ObservationSpec {
-    /// Observations of a single array: `[height, width]` or `[height, width, channels]` of an image, `[n]` of a vector.
+    /// Observations of a single array.
+    ///
+    /// Its shape is `[height, width]` or `[height, width, channels]` for an image, `[n]` for a vector.
     pub fn array(shape: Vec<usize>, kind: ObservationKind) -> Self {
         Self { parts: vec![ObservationPart { name: String::new(), shape, kind }] }
     }
@@ -173,8 +175,9 @@ impl ObservationInput {
         Ok(Tensor::f_from_data_size(bytes, &size, tensor_kind(self.spec.kind()))?.f_to_device(device)?)
     }
 
-    /// Converts `[frames, values]` as uploaded to each part's `[frames, channels, height, width]` or `[frames, values]`
-    /// in f32.
+    /// Converts observations as uploaded, `[frames, values]`, to each part in f32.
+    ///
+    /// A part is `[frames, channels, height, width]` or `[frames, values]`.
     pub fn prepare(&self, uploaded: &Tensor) -> Result<Vec<Tensor>> {
         if let [part] = &self.parts[..] {
             return Ok(vec![part.prepare(uploaded)?]);

@@ -73,8 +73,10 @@ impl Optimizer {
         Ok(Self { config, decay, moments, steps: 0 })
     }
 
-    /// Steps a part of the parameters along `gradients`, then moves that of `average` towards them by a share, unless
-    /// `gate` forbids it. The part is where it begins in the buffer, and its length.
+    /// Steps a part of the parameters along `gradients`, unless `gate` forbids it.
+    ///
+    /// Then it moves that part of `average` towards them by a share. The part is where it begins in the buffer, and its
+    /// length.
     ///
     /// The caller counts it in [`steps`](Self::steps).
     pub fn step(

@@ -24,7 +24,9 @@ pub fn rescale(x: &Tensor) -> Result<Tensor> {
     Ok(x.f_div(&root)?.f_add(&x.f_mul_scalar(EPSILON)?)?)
 }
 
-/// h⁻¹(y), elementwise; y takes part as itself and not as its sign, so that the gradient at 0 is the slope there.
+/// h⁻¹(y), elementwise.
+///
+/// y takes part as itself and not as its sign, so that the gradient at 0 is the slope there.
 pub fn unscale(y: &Tensor) -> Result<Tensor> {
     let size = y.f_abs()?;
     let root = size.f_mul_scalar(4.0 * EPSILON)?.f_add_scalar(SLOPE.powi(2))?.f_sqrt()?;

@@ -14,7 +14,9 @@ pub fn export(tensors: &mut NamedTensors, prefix: &str, set: &ParameterSet) -> R
     Ok(())
 }
 
-/// Loads the given sets, each with a prefix before its names, from tensors that belong to them and to nothing else.
+/// Loads the given sets from tensors that belong to them and to nothing else.
+///
+/// Each set has a prefix before its names.
 ///
 /// An error lists all missing, extra and wrongly shaped tensors, and leaves the sets unchanged.
 pub fn import(tensors: &NamedTensors, sets: &mut [(&str, &mut ParameterSet)]) -> Result<()> {

@@ -59,7 +59,9 @@ pub trait Row {
 }
 
 impl Kind {
-    /// Returns the value in the field's own form (`1` becomes `1.0` for a number), or what was found instead.
+    /// Returns the value in the field's own form, or what was found instead.
+    ///
+    /// For a number, `1` becomes `1.0`.
     pub fn accept(&self, value: &Value) -> Result<Value, String> {
         let in_range = |inside: bool| if inside { Ok(value.clone()) } else { Err(shown(value)) };
         match (self, value) {

@@ -97,7 +97,9 @@ pub const fn integer(low: i64, high: i64) -> Field {
     Field::new(Kind::Integer(low, high))
 }
 
-/// An integer from `low` to `high`, or `None`, which is written as 0; its serde format is [`zero_is_none`].
+/// An integer from `low` to `high`, or `None`, which is written as 0.
+///
+/// Its serde format is [`zero_is_none`].
 pub const fn integer_or_none(low: i64, high: i64) -> Field {
     Field::new(Kind::IntegerOrNone(low, high))
 }

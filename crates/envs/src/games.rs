@@ -25,8 +25,9 @@ pub struct Game {
     pub minimal_actions: usize,
     /// Score of random play.
     pub random: f64,
-    /// The score of random play behind the mean in the paper's table 1, if different; all other aggregates of that
-    /// table follow from [`Self::random`].
+    /// The score of random play behind the mean in the paper's table 1, if different.
+    ///
+    /// All other aggregates of that table follow from [`Self::random`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub random_in_paper: Option<f64>,
     /// Score of a human.
@@ -52,8 +53,10 @@ impl Game {
     }
 }
 
-/// A column of the paper's tables of aggregate scores: human-normalised scores of all 57 games in percent, each
-/// followed by the ends of its 95 % interval if the paper has one.
+/// A column of the paper's tables of aggregate scores.
+///
+/// Human-normalised scores of all 57 games in percent, each followed by the ends of its 95 % interval if the paper has
+/// one.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct PaperAggregate {
     /// The agent.

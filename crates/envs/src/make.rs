@@ -30,7 +30,9 @@ pub fn make(config: &WorkerConfig) -> Result<Box<dyn Environments>, EnvError> {
     Ok(Box::new(ViewedEnvironments::new(environments, config.view)?))
 }
 
-/// Makes one set of environments per config, in order, starting as many workers at once as there are cores.
+/// Makes one set of environments per config, in order.
+///
+/// As many workers start at once as there are cores.
 ///
 /// If one fails, no more are started, and those already started are ended.
 pub fn make_all(configs: &[WorkerConfig]) -> Result<Vec<Box<dyn Environments>>, EnvError> {

@@ -6,7 +6,9 @@
 use rand::{Rng, SeedableRng};
 use rand_xoshiro::SplitMix64;
 
-/// Hashes 64 bits with one round of SplitMix64: a bijection in which every input bit affects every output bit.
+/// Hashes 64 bits with one round of SplitMix64.
+///
+/// This is a bijection in which every input bit affects every output bit.
 pub fn mix(x: u64) -> u64 {
     SplitMix64::seed_from_u64(x).next_u64()
 }

@@ -60,7 +60,9 @@ impl ConfigArgs {
         }
     }
 
-    /// Loads the config, based on `preset` unless another one is requested, and returns the preset's name with it.
+    /// Loads the config, and returns the preset's name with it.
+    ///
+    /// It is based on `preset` unless another one is requested.
     pub fn load(&self, preset: &str) -> Result<(String, Config)> {
         let preset = self.preset_name().unwrap_or_else(|| preset.to_owned());
         let sources = Sources { preset: Some(preset.clone()), ..self.sources() };

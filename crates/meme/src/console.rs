@@ -176,8 +176,10 @@ impl ProgressLine {
         self.show_status(&json!({}), |_| lines());
     }
 
-    /// Shows what `lines` returns for a terminal of a width, if it is due: joined into one line if standard error is not
-    /// a terminal, and `document` instead where progress is JSON.
+    /// Shows what `lines` returns for a terminal of a width, if it is due.
+    ///
+    /// The lines are joined into one if standard error is not a terminal. Where progress is JSON, `document` takes
+    /// their place.
     pub fn show_status(&mut self, document: &impl Serialize, lines: impl FnOnce(Option<u16>) -> Vec<String>) {
         if Instant::now() < self.next {
             return;

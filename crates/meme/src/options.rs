@@ -49,7 +49,9 @@ pub struct StickyArg {
 }
 
 impl StickyArg {
-    /// Returns the probability of a repeated action if sticky actions are requested; only Atari games have them.
+    /// Returns the probability of a repeated action if sticky actions are requested.
+    ///
+    /// Only Atari games have them.
     pub fn probability(&self, environment: &EnvId) -> anyhow::Result<Option<f64>> {
         if self.sticky {
             check_atari("--sticky", environment)?;

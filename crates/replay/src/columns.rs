@@ -98,7 +98,9 @@ pub(crate) type ChunkColumns = StepColumns<Vec<u16>, Vec<f32>, Vec<f16>>;
 pub(crate) type StepsMut<'a> = StepColumns<&'a mut [i64], &'a mut [f32], &'a mut [f16]>;
 
 impl<'a> Step<'a> {
-    /// The step at an episode's last observation, where no action follows: r_NGU, its RND and its episodic factor.
+    /// The step at an episode's last observation, where no action follows.
+    ///
+    /// It has r_NGU, its RND and its episodic factor.
     pub fn last([reward_ngu, reward_rnd, reward_episodic]: [f32; 3], embedding: &'a [f16]) -> Self {
         Self { reward_ngu, reward_rnd, reward_episodic, embedding, ..Self::default() }
     }
@@ -172,7 +174,9 @@ impl StepsMut<'_> {
         embedding[..step.embedding.len()].copy_from_slice(&step.embedding);
     }
 
-    /// Writes the first `used` of the `steps` steps in `bytes` as [`ChunkColumns::write`] left them, to `entry` and on.
+    /// Decodes the first `used` of `steps` steps, to `entry` and on.
+    ///
+    /// `bytes` are as [`ChunkColumns::write`] left them.
     pub(crate) fn decode(&mut self, layout: &Layout, entry: usize, used: usize, mut bytes: &[u8], steps: usize) {
         let mut next = |size: usize| {
             let (column, rest) = bytes.split_at(size * steps);

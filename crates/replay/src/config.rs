@@ -62,7 +62,9 @@ impl ReplaySection {
         found
     }
 
-    /// Returns the least `limiter_slack` with which batches of this size and inserts never block each other forever.
+    /// Returns the least `limiter_slack` for batches of this size.
+    ///
+    /// With less, batches and inserts could block each other forever.
     pub fn least_slack(&self, batch: usize) -> f64 {
         (batch as f64 + self.samples_per_insert) / 2.0
     }

@@ -137,8 +137,9 @@ impl Shard {
         Some(Drawn { sequence, key, probability, age: self.next - 1 - number })
     }
 
-    /// The sequence that came `age` sequences before the newest, or the oldest; its probability counts as that of
-    /// uniform sampling. `None` if the shard is empty.
+    /// The sequence that came `age` sequences before the newest, or the oldest.
+    ///
+    /// Its probability counts as that of uniform sampling. `None` if the shard is empty.
     pub(crate) fn recent(&self, age: u64) -> Option<Drawn> {
         let age = age.min(self.len().checked_sub(1)?);
         let number = self.next - 1 - age;

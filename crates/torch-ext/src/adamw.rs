@@ -60,8 +60,9 @@ struct AdamWArguments {
     share: f32,
 }
 
-/// Updates p ← keep · p − rate · m / (√v / root + ε), then average ← average + share · (p − average), if `apply` is
-/// set.
+/// Updates the parameters p and then their average, if `apply` is set.
+///
+/// p ← keep · p − rate · m / (√v / root + ε), average ← average + share · (p − average).
 pub fn adamw(step: &AdamWStep<'_>) -> Result<()> {
     let (count, device) = (step.parameters.numel() as i64, step.parameters.device());
     let flat = |what, tensor: &Tensor| expect(what, tensor, Kind::Float, count, device);

@@ -252,7 +252,9 @@ impl FusedOperations {
         Ok(Self { heuristics, _graph: graph, _operations: operations, _parts: parts })
     }
 
-    /// Returns cuDNN's kernels of these ranks, best first by its own estimate; the iterator compiles them one by one.
+    /// Returns cuDNN's kernels of these ranks, best first by its own estimate.
+    ///
+    /// The iterator compiles them one by one.
     pub fn plans(self: Arc<Self>, ranks: Range<usize>) -> Result<impl Iterator<Item = Result<FusedKernel>>> {
         const RESULTS: i32 = 202;
         let offers = self.heuristics.offers(RESULTS, descriptor::ENGINE_CONFIGURATION, ranks.end)?;

@@ -14,7 +14,9 @@ pub struct Graph(*mut c_void);
 unsafe impl Send for Graph {}
 
 impl Graph {
-    /// Captures what `work` submits to the current stream, which must not be the default stream, without running it.
+    /// Captures what `work` submits to the current stream, without running it.
+    ///
+    /// The current stream must not be the default stream.
     ///
     /// `work` must have run before on this stream, so that its one-time setup is done, and must not wait for the GPU.
     /// Tensors that it creates keep their memory as long as the graph lives.

@@ -46,7 +46,9 @@ pub fn prefer_speed() -> Result<()> {
     shim::check(unsafe { shim::tx_prefer_speed() })
 }
 
-/// Runs `work` without libtorch's warnings, for those that repeat with every call and that no one can act on.
+/// Runs `work` without libtorch's warnings.
+///
+/// This is for those that repeat with every call and that no one can act on.
 pub fn silently<T>(work: impl FnOnce() -> T) -> T {
     let silence = |silent: bool| {
         // SAFETY: takes only a number. Without CUDA there are no warnings to silence.

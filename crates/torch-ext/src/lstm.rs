@@ -11,8 +11,9 @@ use crate::shim;
 /// cuDNN's fast path needs an input width that is a multiple of this.
 const WIDTH_STEP: i64 = 128;
 
-/// f32 master weights: `[4 width, inputs]`, `[4 width, width]`, and two biases of `[4 width]`; gates in the order
-/// input, forget, cell, output.
+/// f32 master weights of an LSTM, with gates in the order input, forget, cell, output.
+///
+/// `[4 width, inputs]`, `[4 width, width]`, and two biases of `[4 width]`.
 pub type LstmWeights<'a> = [&'a Tensor; 4];
 
 fn padded(inputs: i64) -> i64 {
@@ -34,7 +35,9 @@ pub fn prepare(weights: LstmWeights<'_>) -> Result<Tensor> {
     })
 }
 
-/// Maps `[B, T, inputs]` and the state before, h and c of `[B, width]`, to `[B, T, width]` and the state after in f32.
+/// Maps sequences and the state before them to outputs and the state after, in f32.
+///
+/// `[B, T, inputs]`, with h and c of `[B, width]`, becomes `[B, T, width]`.
 ///
 /// The output has the kind of the input. Gradients flow to the input and the weights, not to the state; in f16 they are
 /// scaled so that the largest incoming one is 1.

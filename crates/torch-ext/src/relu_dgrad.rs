@@ -73,7 +73,9 @@ const MAX_WORKSPACE: i64 = 64 << 20;
 const MIN_ELEMENTS: i64 = 1 << 26;
 
 impl ReluDgrad {
-    /// Returns cuDNN's kernels for a shape, best first by its own estimate; the iterator compiles them one by one.
+    /// Returns cuDNN's kernels for a shape, best first by its own estimate.
+    ///
+    /// The iterator compiles them one by one.
     pub fn candidates(shape: Shape) -> Result<impl Iterator<Item = Result<Self>>> {
         Self::of_ranks(shape, 0..CANDIDATES)
     }

@@ -6,7 +6,9 @@ use crate::error::{Error, Result};
 use crate::module::{Module, argument};
 use crate::operand::{address, expect};
 
-/// Computes G_t = r_t + d_t (V_{t+1} + λ_{t+1} (G_{t+1} − V_{t+1})), with G = V at the last step: `[B, T, N]`.
+/// Computes λ-returns `[B, T, N]`, with G = V at the last step.
+///
+/// G_t = r_t + d_t (V_{t+1} + λ_{t+1} (G_{t+1} − V_{t+1}))
 ///
 /// Rewards that are the same for all policies may be `[B, T, 1]`.
 pub fn returns(rewards: &Tensor, discounts: &Tensor, values: &Tensor, traces: &Tensor) -> Result<Tensor> {

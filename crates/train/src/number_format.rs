@@ -1,6 +1,8 @@
 //! Numbers as users type and read them.
 
-/// Parses an integer below 2^64: `1000000`, `1_000_000`, `"1 000 000"`, `1e6`, `2.5e6`, `250k`, `25M` or `1G`.
+/// Parses an integer below 2^64, also in the notations of people.
+///
+/// `1000000`, `1_000_000`, `"1 000 000"`, `1e6`, `2.5e6`, `250k`, `25M` and `1G` are valid.
 pub fn parse_integer(text: &str) -> Option<u64> {
     let text = text.replace(['_', ' '], "");
     let (number, zeros) = match text.split_once(['e', 'E']) {
@@ -32,13 +34,17 @@ pub fn fixed(number: f64, digits: usize) -> String {
     }
 }
 
-/// Rounds a sum of rewards to twelve digits, which removes the error of binary addition: 0.99 stays 0.99.
+/// Rounds a sum of rewards to twelve digits.
+///
+/// This removes the error of binary addition: 0.99 stays 0.99.
 pub fn rounded(number: f64) -> f64 {
     // Adding 0 turns -0 into 0.
     format!("{number:.11e}").parse().unwrap_or(number) + 0.0
 }
 
-/// Formats seconds in fitting units: `119 s`, `2 min`, `4 h 15 min`, `2 d 3 h`; `watch.js` follows the same rule.
+/// Formats seconds in fitting units: `119 s`, `2 min`, `4 h 15 min`, `2 d 3 h`.
+///
+/// `watch.js` follows the same rule.
 pub fn duration(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
     match seconds {

@@ -10,7 +10,9 @@ pub fn suggest_word<'a>(typed: &str, choices: impl IntoIterator<Item = &'a str>)
     suggest(typed, typed, choices.into_iter().map(|choice| (osa_distance(typed, choice), choice)))
 }
 
-/// Returns the path closest to `typed`, by its last part alone (`batch_size` for `learner.batch_size`) or as a whole.
+/// Returns the path closest to `typed`.
+///
+/// It compares the last part alone (`batch_size` for `learner.batch_size`) and the whole.
 pub fn suggest_path<'a>(typed: &str, paths: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let (section, key) = split(typed);
     let scored = paths.into_iter().map(|path| {

@@ -23,7 +23,9 @@ pub fn choose_action(preferences: &[f32], epsilon: f64, uniforms: [f64; 2]) -> C
     ChosenAction { action, probability: probability as f32 }
 }
 
-/// Samples from (1 − ε) π' + ε / A with π' = softmax(z / τ), z being one row of logits; τ = 0 makes π' greedy.
+/// Samples from (1 − ε) π' + ε / A with π' = softmax(z / τ).
+///
+/// z is one row of logits; τ = 0 makes π' greedy.
 ///
 /// `uniform` is a draw from [0, 1).
 pub fn sample_action(logits: &[f32], temperature: f64, epsilon: f64, uniform: f64) -> ChosenAction {

@@ -82,8 +82,9 @@ pub struct ActingOutput {
 }
 
 impl ActingOutput {
-    /// Preferences that the greedy action maximises, `[rows][actions]`: the logits if the agent
-    /// [acts by its policy](AgentConfig::acts_by_policy), else the values.
+    /// Preferences that the greedy action maximises, `[rows][actions]`.
+    ///
+    /// The logits if the agent [acts by its policy](AgentConfig::acts_by_policy), else the values.
     pub fn preferences(&self, by_policy: bool) -> &[f32] {
         if by_policy { &self.logits } else { &self.q }
     }
@@ -197,9 +198,10 @@ impl ActingNetwork {
         }
     }
 
-    /// Uploads observations ahead of their step, which saves time on a GPU for those in
-    /// [`observation_rows`](Self::observation_rows); a step uploads whatever is missing. An upload serves one step; the
-    /// last one of an environment counts.
+    /// Uploads observations ahead of their step.
+    ///
+    /// This saves time on a GPU for those in [`observation_rows`](Self::observation_rows); a step uploads whatever is
+    /// missing. An upload serves one step; the last one of an environment counts.
     pub fn send(&mut self, observations: &[(usize, Observation<'_>)], states: &RecurrentStates) -> Result<()> {
         for (i, (environment, observation)) in observations.iter().enumerate() {
             let what = || format!("observation {i}");

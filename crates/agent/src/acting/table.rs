@@ -114,7 +114,9 @@ impl ObservationTable {
         2 * self.contents.0.len()
     }
 
-    /// Uploads observations in pinned memory ahead of their step, on the current stream; others wait for the step.
+    /// Uploads observations in pinned memory ahead of their step, on the current stream.
+    ///
+    /// Others wait for the step.
     pub fn send(&mut self, observations: &[(usize, Observation<'_>)]) -> Result<()> {
         let mut pieces = Vec::with_capacity(observations.len());
         for (environment, observation) in observations {

@@ -117,8 +117,9 @@ impl EpisodicMemory {
         Ok(())
     }
 
-    /// Fills `nearest` with the squared distances d²(f, M_i) = Σ_d (M_i,d − f_d)² to the `k` nearest entries,
-    /// ascending.
+    /// Fills `nearest` with the squared distances to the `k` nearest entries, ascending.
+    ///
+    /// d²(f, M_i) = Σ_d (M_i,d − f_d)²
     ///
     /// Fewer than `k` if there are fewer entries. Each distance is summed in `f32` in the order of the dimensions, so
     /// the result equals [`nearest_by_scan`] bit for bit.
@@ -188,7 +189,9 @@ fn keep(distance: f32, k: usize, nearest: &mut Vec<f32>) -> f32 {
     if nearest.len() == k { nearest[k - 1] } else { f32::INFINITY }
 }
 
-/// The plain version of [`EpisodicMemory::nearest`] over entries in one slice, as a reference for tests and timings.
+/// The plain version of [`EpisodicMemory::nearest`], over entries in one slice.
+///
+/// A reference for tests and timings.
 pub fn nearest_by_scan(entries: &[f32], embedding: &[f32], k: usize) -> Vec<f32> {
     let mut distances: Vec<f32> = entries
         .chunks_exact(embedding.len())

@@ -17,7 +17,9 @@ pub fn multiplier(novelty: f64, limit: f64) -> f64 {
     if raised > limit { limit } else { raised }
 }
 
-/// The multiplier of one observation from the running statistics μ_e, σ_e of the errors: `lifelong_novelty` clamped.
+/// The multiplier of one observation: its `lifelong_novelty`, clamped.
+///
+/// μ_e and σ_e are the running statistics of the errors.
 pub fn multiplier_of_error(error: f64, errors: &Moments, scale: f64, limit: f64) -> f64 {
     multiplier(lifelong_novelty(error, errors.mean(), errors.std(), scale), limit)
 }

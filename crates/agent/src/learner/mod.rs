@@ -219,7 +219,9 @@ impl Learner {
         [&self.action_prediction.gradients, &self.rnd.gradients]
     }
 
-    /// Begins an update and returns before it is done, with the report of the previous update if that was pending.
+    /// Begins an update and returns before it is done.
+    ///
+    /// The report is that of the previous update, if one was pending.
     ///
     /// An update that fails, here or in [`finish`](Self::finish), changes nothing but the scratch space of the
     /// gradients. If the previous update fails, this one is not begun.
@@ -232,7 +234,9 @@ impl Learner {
         self.pending.take().map(|pending| self.complete(pending)).transpose()
     }
 
-    /// Whether the device runs ahead of the host, so that it pays to begin an update before the last one is finished.
+    /// Whether the device runs ahead of the host.
+    ///
+    /// If so, it pays to begin an update before the last one is finished.
     pub fn runs_ahead(&self) -> bool {
         self.streams.is_some()
     }

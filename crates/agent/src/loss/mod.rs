@@ -116,7 +116,9 @@ impl AgentLoss {
         if self.config.loss.q_heads == QHeads::Separate { 2 } else { 1 }
     }
 
-    /// L = η L_{jμ} + (1−η)/N Σ_j L_j, where L_j is the TD loss of policy j plus its weighted distillation loss.
+    /// Computes the loss, L = η L_{jμ} + (1−η)/N Σ_j L_j.
+    ///
+    /// L_j is the TD loss of policy j plus its weighted distillation loss.
     ///
     /// `scales` holds the [`running_sigmas`] of each value head. Nothing here waits for the device or sends anything to
     /// it.

@@ -83,7 +83,9 @@ pub fn expected_value(q: &Tensor, policy: &Tensor) -> Result<Tensor> {
     Ok(policy.f_mul(&unscale(q)?)?.f_sum_dim_intlist(&[-1i64][..], false, Kind::Float)?)
 }
 
-/// What the recursion of the returns needs, each `[B, T, N]`; rewards that all policies share may be `[B, T, 1]`.
+/// What the recursion of the returns needs, each `[B, T, N]`.
+///
+/// Rewards that all policies share may be `[B, T, 1]`.
 #[derive(Clone, Copy, Debug)]
 pub struct Trajectories<'a> {
     /// r_t, the reward that a_t led to.
@@ -126,8 +128,9 @@ pub fn returns(trajectories: Trajectories<'_>) -> Result<Tensor> {
     Ok(Tensor::f_stack(&backwards, 1)?)
 }
 
-/// G_t = Σ_{k<m} (Π_{i<k} γd_{t+i}) r_{t+k} + (Π_{i<m} γd_{t+i}) V_{t+m}, m = n or as many steps as follow t. R2D2,
-/// section 2.3.
+/// N-step returns, as in R2D2, section 2.3.
+///
+/// G_t = Σ_{k<m} (Π_{i<k} γd_{t+i}) r_{t+k} + (Π_{i<m} γd_{t+i}) V_{t+m}, m = n or as many steps as follow t.
 ///
 /// `valid` is 1 where a step follows, `[B, T]`. Baselines and traces take no part.
 pub fn n_step_returns(trajectories: Trajectories<'_>, valid: &Tensor, n: usize) -> Result<Tensor> {

@@ -108,8 +108,9 @@ pub fn td_loss(
     Ok(TdLoss { loss, error: detached, normalised: normalised.f_detach()?, mask, statistics })
 }
 
-/// Population standard deviation and importance-weighted mean and mean square of the errors of valid steps, and the
-/// number of those steps, each `[N]`.
+/// Moments of the errors of valid steps, and the number of those steps, each `[N]`.
+///
+/// The moments are the population standard deviation and the importance-weighted mean and mean square.
 fn batch_moments(error: &Tensor, batch: &BatchTensors, columns: &PolicyColumns) -> Result<[Tensor; 4]> {
     tch::no_grad(|| {
         let valid = batch.valid.f_unsqueeze(-1)?.f_to_kind(Kind::Double)?;
@@ -145,7 +146,9 @@ fn trust_region_mask(config: &LossConfig, input: &TdInput, error: &Tensor, sigma
     Ok(inside.f_logical_or(&returning)?.f_to_kind(Kind::Float)?)
 }
 
-/// p = η max_t |δ_t/σ| + (1−η) mean_t |δ_t/σ| over the valid steps, `[B]`, η = 0.9 ("Max Priority Weight").
+/// Priorities `[B]` of sequences, from the errors of their valid steps.
+///
+/// p = η max_t |δ_t/σ| + (1−η) mean_t |δ_t/σ|, η = 0.9 ("Max Priority Weight").
 ///
 /// R2D2's rule, with TD errors normalised as in section B1; `errors` are |δ_t/σ|, `[B, T]`. A NaN among them makes the
 /// priority NaN.

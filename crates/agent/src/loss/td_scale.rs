@@ -1,5 +1,6 @@
-//! σ_j, the scale that TD errors are divided by, so that policies with small values learn as fast as those with large
-//! ones.
+//! σ_j, the scale that TD errors are divided by.
+//!
+//! With it, policies with small values learn as fast as those with large ones.
 
 use serde::{Deserialize, Serialize};
 

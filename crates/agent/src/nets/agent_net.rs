@@ -30,8 +30,9 @@ pub struct AgentNet {
     networks: Vec<ValueNetwork>,
     /// How the value heads add up to Q_j.
     combination: QCombination,
-    /// Whether it computes in 16 bits with f32 master weights and f32 outputs, on a GPU, and not in f32 with libtorch's
-    /// operations, which is the reference on any device.
+    /// Whether it computes in 16 bits, with f32 master weights and f32 outputs, on a GPU.
+    ///
+    /// Otherwise it computes in f32 with libtorch's operations, which is the reference on any device.
     mixed: bool,
 }
 
@@ -239,7 +240,9 @@ impl AgentNet {
         self.networks.iter().map(|network| network.fused_spec(&self.layout, &self.input).err()).collect()
     }
 
-    /// Places of each network's parameters in the flat buffer: where they begin, and how many elements they take.
+    /// Places of each network's parameters in the flat buffer.
+    ///
+    /// Where they begin, and how many elements they take.
     pub fn parts(&self) -> Vec<(i64, i64)> {
         let ends = self.networks.iter().skip(1).map(|network| network.start).chain([self.layout.length()]);
         self.networks.iter().zip(ends).map(|(network, end)| (network.start, end - network.start)).collect()
@@ -268,7 +271,9 @@ impl AgentNet {
         Ok(weights)
     }
 
-    /// The stochastic-depth mask of a forward pass over sequences of `steps` observations, for all networks.
+    /// The stochastic-depth mask of a forward pass, for all networks.
+    ///
+    /// The pass is over sequences of `steps` observations.
     ///
     /// `keep` is `[blocks, batch]` on the host: 0 where a block is dropped for a sequence, else 1.
     pub fn depth_mask(&self, keep: &Tensor, steps: i64, device: Device) -> Result<DepthMask> {

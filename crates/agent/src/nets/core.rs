@@ -97,8 +97,9 @@ impl Core {
         Ok((Tensor::f_cat(&[before, after], 1)?, state))
     }
 
-    /// `[batch, steps, inputs]` and the state `[batch, state]` before them to `[batch, steps, width]` and the state
-    /// after them.
+    /// Maps the inputs of sequences and the state before them to outputs and the state after.
+    ///
+    /// `[batch, steps, inputs]` and `[batch, state]` become `[batch, steps, width]` and `[batch, state]`.
     pub fn forward(
         &self,
         weights: &Weights,

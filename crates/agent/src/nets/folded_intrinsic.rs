@@ -133,8 +133,9 @@ impl FoldedIntrinsic {
         Ok(folded)
     }
 
-    /// Converts observations as uploaded, `[rows, bytes]`, to the first convolution's input, `[rows, down, across,
-    /// channels]`.
+    /// Converts uploaded observations to the first convolution's input.
+    ///
+    /// `[rows, bytes]` becomes `[rows, down, across, channels]`.
     pub fn frames(&self, observations: &Tensor) -> Result<Tensor> {
         let ImageShape { channels, height, width } = self.image;
         let (rows, square) = (observations.size()[0], self.square);

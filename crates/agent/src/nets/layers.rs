@@ -204,7 +204,9 @@ impl Encoder {
     }
 }
 
-/// Encoders and a linear layer over all of them: f, each network of RND, and the plain convolutional torso.
+/// Encoders and a linear layer over all of them.
+///
+/// This is f, each network of RND, and the plain convolutional torso.
 #[derive(Clone, Debug)]
 pub struct EncoderLinear {
     /// The convolutions or hidden layers of each part of an observation.

@@ -127,7 +127,9 @@ impl Scope<'_> {
         Scope { prefix: format!("{}.{name}", self.prefix), layout: self.layout }
     }
 
-    /// A scope within this one for a part of the observation; this one if the part is alone and has no name.
+    /// A scope within this one for a part of the observation.
+    ///
+    /// This scope itself if the part is alone and has no name.
     pub fn part(&mut self, name: &str) -> Scope<'_> {
         if name.is_empty() { Scope { prefix: self.prefix.clone(), layout: self.layout } } else { self.scope(name) }
     }

@@ -40,7 +40,9 @@ impl Torso {
         Self { parts, outputs: outputs.iter().sum() }
     }
 
-    /// Number of residual blocks that stochastic depth applies to: the images' networks drop the same ones together.
+    /// Number of residual blocks that stochastic depth applies to.
+    ///
+    /// The networks of several images drop the same ones together.
     pub fn droppable_blocks(&self) -> usize {
         let blocks = |layers: &TorsoLayers| if let TorsoLayers::NfNet(net) = layers { net.blocks() } else { 0 };
         self.parts.iter().map(blocks).max().unwrap_or(0)
@@ -56,7 +58,9 @@ impl Torso {
         Ok(())
     }
 
-    /// `[frames, ..]` of each part as prepared from observations to `[frames, outputs]`; `keep` is `[blocks, frames]`.
+    /// Maps each part, `[frames, ..]` as prepared from observations, to `[frames, outputs]`.
+    ///
+    /// `keep` is `[blocks, frames]`.
     pub fn forward(&self, weights: &Weights, inputs: &[Tensor], keep: Option<&Tensor>) -> Result<Tensor> {
         let outputs = self.parts.iter().zip(inputs).map(|(layers, input)| layers.forward(weights, input, keep));
         side_by_side(outputs.collect::<Result<_>>()?)

@@ -12,7 +12,9 @@ use crate::saved;
 use crate::seeds::episode_seed;
 use crate::workers::{WorkerConfig, check_ram};
 
-/// Environments of one built-in task, stepped in the caller's thread by [`finish`](Environments::finish).
+/// Environments of one built-in task.
+///
+/// [`finish`](Environments::finish) steps them in the caller's thread.
 pub struct TaskEnvironments {
     spec: EnvSpec,
     group_size: usize,

@@ -59,8 +59,9 @@ pub enum Status {
     Beginning,
 }
 
-/// The header, little-endian: request, group, slot or status, 0 (u8 each), environment, bytes that follow, serial number
-/// (u32 each).
+/// The header of a message, little-endian.
+///
+/// Request, group, slot or status, 0 (u8 each), environment, bytes that follow, serial number (u32 each).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// The [`Request`].

@@ -33,7 +33,9 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `python package` with one end of a socket as standard input and the shared memory as standard output.
+    /// Starts `python package`.
+    ///
+    /// Its standard input is one end of a socket, and its standard output the shared memory.
     ///
     /// Passed like this, no other process that starts at the same time can inherit them. The worker moves them
     /// elsewhere first of all.
@@ -91,7 +93,9 @@ impl Process {
         self.kill();
     }
 
-    /// Returns the end of a finished process's output as a clause for an error message; empty if there is none.
+    /// Returns the end of a finished process's output as a clause for an error message.
+    ///
+    /// Empty if there is none.
     pub fn stderr_tail(&self) -> String {
         self.tail.stderr_tail()
     }

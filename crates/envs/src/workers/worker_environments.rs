@@ -107,7 +107,9 @@ struct Episode {
 }
 
 impl WorkerEnvironments {
-    /// Starts a worker and makes its environments; [`reset`](Environments::reset) begins the first episodes.
+    /// Starts a worker and makes its environments.
+    ///
+    /// [`reset`](Environments::reset) begins the first episodes.
     pub fn new(config: WorkerConfig) -> Result<Self, EnvError> {
         config.check()?;
         Self::with_launch(python_launch(&config), config)

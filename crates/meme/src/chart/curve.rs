@@ -19,7 +19,9 @@ pub fn value_at(points: &[(f64, f64)], x: f64) -> f64 {
     }
 }
 
-/// Returns the mean of several curves, and its range if there is more than one, where all of them are known.
+/// Returns the mean of several curves, and its range if there is more than one.
+///
+/// Both are given where all curves are known.
 pub fn mean_and_range(curves: &[Points]) -> (Points, Band) {
     let known = |curve: &Points| -> Points { curve.iter().copied().filter(|(_, y)| y.is_finite()).collect() };
     let curves: Vec<Points> = curves.iter().map(known).filter(|curve| !curve.is_empty()).collect();

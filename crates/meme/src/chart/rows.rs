@@ -47,8 +47,9 @@ impl Frame<'_> {
         (svg, TOP + extra)
     }
 
-    /// Draws one row per place, from top to bottom, with a dot for each series and a line of its deviation to both
-    /// sides. A dot for only some of the runs is hollow.
+    /// Draws one row per place, from top to bottom, with a dot for each series.
+    ///
+    /// A line to both sides shows its deviation. A dot for only some of the runs is hollow.
     pub fn dots(&self, series: &[Series]) -> String {
         let names = self.places.iter().map(|(name, _)| text_width(name, SMALL)).fold(0.0, f64::max);
         let notes = self.places.iter().map(|(_, note)| text_width(note, SMALL)).fold(0.0, f64::max);
@@ -108,7 +109,9 @@ impl Frame<'_> {
         svg.finish()
     }
 
-    /// Draws one column per place with a dot for each of its values, spread sideways, and a line at their median.
+    /// Draws one column per place with a dot for each of its values, spread sideways.
+    ///
+    /// A line marks their median.
     pub fn distributions(&self, values: &[Vec<f64>]) -> String {
         let each = self.places.iter().map(|(name, _)| text_width(name, SMALL) + 16.0).fold(90.0, f64::max);
         let (left, size) = (58.0, (each * self.places.len() as f64, 200.0));

@@ -109,8 +109,10 @@ impl Svg {
         let _ = writeln!(self.text, "<path d=\"{path}{end}\"{paint}/>");
     }
 
-    /// Writes a line of text with its baseline at `y` and its start, middle or end at `x`, as `anchor` says. An outline
-    /// in the page's colour keeps it readable on top of lines.
+    /// Writes a line of text with its baseline at `y`.
+    ///
+    /// Its start, middle or end is at `x`, as `anchor` says. An outline in the page's colour keeps it readable on top
+    /// of lines.
     pub fn text(&mut self, (x, y): (f64, f64), text: &str, size: f64, anchor: &str, colour: Colour) {
         let (class, text) = (colour.class(), escaped(text));
         let _ = writeln!(
@@ -120,7 +122,9 @@ impl Svg {
         );
     }
 
-    /// Writes a line of small text, turned by `degrees` around its middle or end at `x`, `y`, as `anchor` says.
+    /// Writes a line of small text, turned by `degrees`.
+    ///
+    /// Its middle or end is at `x`, `y`, as `anchor` says.
     pub fn turned_text(&mut self, (x, y): (f64, f64), text: &str, degrees: i32, anchor: &str, colour: Colour) {
         let (class, text) = (colour.class(), escaped(text));
         let _ = writeln!(

@@ -26,8 +26,10 @@ fn interval(draws: &mut [f64]) -> (f64, f64) {
     (percentile(draws, 2.5), percentile(draws, 97.5))
 }
 
-/// The paper's procedure: draws three seeds per game without replacement, averages each game's scores, aggregates over
-/// games, and repeats that. Returns the mean over the repetitions and the interval that holds 95 % of them.
+/// The paper's procedure: repeatedly draws three seeds per game without replacement.
+///
+/// Each time it averages each game's scores and aggregates over games. Returns the mean over the repetitions and the
+/// interval that holds 95 % of them.
 ///
 /// `games` has the scores of every seed of each game, at least three.
 pub fn three_seeds(games: &[Vec<f64>], statistics: &[Statistic]) -> Vec<Estimate> {
@@ -55,8 +57,10 @@ pub fn three_seeds(games: &[Vec<f64>], statistics: &[Statistic]) -> Vec<Estimate
     draws.into_iter().map(estimate).collect()
 }
 
-/// rliable's stratified bootstrap: resamples the runs of each game with replacement and applies `aggregate` to all
-/// resampled scores. Returns its value for the original scores, and the interval of the percentiles 2.5 and 97.5.
+/// rliable's stratified bootstrap: resamples the runs of each game with replacement.
+///
+/// `aggregate` applies to all resampled scores. Returns its value for the original scores, and the interval of the
+/// percentiles 2.5 and 97.5.
 ///
 /// `games` has the scores of every run of each game.
 pub fn stratified_bootstrap(games: &[Vec<f64>], repetitions: usize, aggregate: impl Fn(&mut [f64]) -> f64) -> Estimate {
@@ -78,7 +82,9 @@ pub fn stratified_bootstrap(games: &[Vec<f64>], repetitions: usize, aggregate: i
     Estimate { value, interval: interval(&mut draws) }
 }
 
-/// Share of the runs with a score above `threshold`: a point of rliable's performance profile (score distribution).
+/// Share of the runs with a score above `threshold`.
+///
+/// This is a point of rliable's performance profile (score distribution).
 pub fn share_above(scores: &[f64], threshold: f64) -> f64 {
     scores.iter().filter(|score| **score > threshold).count() as f64 / scores.len() as f64
 }

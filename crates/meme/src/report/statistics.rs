@@ -45,8 +45,10 @@ impl Statistic {
     }
 }
 
-/// Sorts the values and returns a percentile, linearly interpolated between the two nearest, as NumPy does by default:
-/// with n sorted values x_0 to x_{n-1}, the one at p (n - 1) / 100.
+/// Sorts the values and returns a percentile, as NumPy does by default.
+///
+/// It is linearly interpolated between the two nearest values: with n sorted values x_0 to x_{n-1}, it is the one at p
+/// (n - 1) / 100.
 pub fn percentile(values: &mut [f64], percent: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let place = percent / 100.0 * (values.len().max(1) - 1) as f64;
@@ -56,8 +58,9 @@ pub fn percentile(values: &mut [f64], percent: f64) -> f64 {
     }
 }
 
-/// Sorts the values and returns the mean of the middle half: without the lowest and the highest ⌊n/4⌋ of n, which is
-/// rliable's definition (SciPy's `trim_mean` with a cut of 0.25).
+/// Sorts the values and returns the mean of the middle half, as rliable defines it.
+///
+/// It leaves out the lowest and the highest ⌊n/4⌋ of n, like SciPy's `trim_mean` with a cut of 0.25.
 pub fn interquartile_mean(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);
     let cut = values.len() / 4;
@@ -65,7 +68,9 @@ pub fn interquartile_mean(values: &mut [f64]) -> f64 {
     middle.iter().sum::<f64>() / middle.len() as f64
 }
 
-/// Returns the mean, and the standard deviation with n - 1 in the denominator, which a single value does not have.
+/// Returns the mean and the standard deviation, with n - 1 in the denominator.
+///
+/// A single value has no deviation.
 pub fn mean_and_deviation(values: &[f64]) -> (f64, Option<f64>) {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;

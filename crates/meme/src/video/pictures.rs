@@ -25,7 +25,9 @@ enum Source {
 }
 
 impl Pictures {
-    /// Chooses the source: observations of `stack` frames, the first part that is a picture, else what `render` returns.
+    /// Chooses the source: the first part of observations that is a picture, else `render`.
+    ///
+    /// Observations are of `stack` frames.
     pub fn new(spec: &EnvSpec, stack: usize, render: impl FnOnce() -> Result<RenderedPicture>) -> Result<Self> {
         let parts = spec.observation_arrays();
         if let (true, [ObservationPart { shape, kind: ObservationKind::U8, .. }]) = (stack > 1, &parts[..])

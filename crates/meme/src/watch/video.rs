@@ -81,7 +81,9 @@ impl Recorder {
         }
     }
 
-    /// The video of the newest checkpoint: one of `meme record` in the run's directory, or one recorded here.
+    /// The video of the newest checkpoint.
+    ///
+    /// It is one of `meme record` in the run's directory, or one recorded here.
     pub fn newest(&self, run: &RunFiles, name: &str) -> Option<Video> {
         let files = fs::read_dir(run.videos_directory()).into_iter().flatten().flatten();
         let of_run = files.filter_map(|entry| {
@@ -94,7 +96,9 @@ impl Recorder {
         of_run.chain(recorded).max_by_key(|video| video.frames)
     }
 
-    /// Starts to record the newest checkpoint, if there is one without a video and nothing else is being recorded.
+    /// Starts to record the newest checkpoint, if it has no video.
+    ///
+    /// Nothing happens while something else is being recorded.
     pub fn record(&self, run: &RunFiles, name: &str) -> Result<()> {
         let newest = Checkpoints::in_directory(&run.checkpoints_directory()).list()?.pop();
         let frames = newest.context("there is no checkpoint yet")?;

@@ -141,7 +141,9 @@ impl Snapshot {
         out.finish()
     }
 
-    /// Restores a replay of the same sizes, shards and exponents; memory limit and rate limiter come from `config`.
+    /// Restores a replay of the same sizes, shards and exponents.
+    ///
+    /// Memory limit and rate limiter come from `config`.
     ///
     /// Nothing is created until the whole snapshot has been read and checked.
     pub fn restore_from(mut input: impl Read, config: &ReplayConfig) -> Result<Restored, SnapshotError> {

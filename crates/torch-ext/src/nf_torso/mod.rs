@@ -258,7 +258,9 @@ impl NfTorso {
         Ok(weights)
     }
 
-    /// Maps `[frames, height · width]` bytes to `[frames, outputs]` in bf16, ordered by channel, row and column.
+    /// Maps frames of bytes to outputs in bf16, ordered by channel, row and column.
+    ///
+    /// `[frames, height · width]` becomes `[frames, outputs]`.
     ///
     /// `leaves` are the torso's parameters as separate tensors, in the order of the spec; gradients flow to those that
     /// require any. `parameters` is the flat buffer that holds them, and `prepared` was made from it.

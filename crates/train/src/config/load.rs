@@ -29,8 +29,9 @@ macro_rules! presets {
     };
 }
 
-/// Every preset: the paper's agent in its sizes, from the largest to the smallest, then the agents it grew from.
-/// Compiled in, so that the binary needs no directory.
+/// Every preset: the paper's agent in its sizes, then the agents it grew from.
+///
+/// From the largest to the smallest; compiled in, so that the binary needs no directory.
 pub const PRESETS: &[Preset] = presets!["paper", "quick", "cpu", "tiny", "r2d2", "ngu", "agent57"];
 
 /// Presets that are other agents; they come in the sizes of the rest.
@@ -69,7 +70,9 @@ const SIZE_FIELDS: &[&str] = &[
 /// Fields that an agent keeps in every size: how much novelty counts is part of what it is.
 const SIZE_INDEPENDENT_FIELDS: &[&str] = &["agent.policies.beta_max"];
 
-/// The files that a preset's name stands for, in their order: that of a size, of an agent, or of both (`agent57-tiny`).
+/// The files that a preset's name stands for, in their order.
+///
+/// The name is that of a size, of an agent, or of both (`agent57-tiny`).
 pub fn presets_of(name: &str) -> Option<Vec<&'static Preset>> {
     let find = |name: &str| PRESETS.iter().find(|preset| preset.name == name);
     let both = || {
@@ -164,7 +167,9 @@ impl Sources {
 }
 
 impl Config {
-    /// Reads and checks a config that [`to_toml`](Self::to_toml) has written; `name` stands for its file in messages.
+    /// Reads and checks a config that [`to_toml`](Self::to_toml) has written.
+    ///
+    /// `name` stands for its file in messages.
     pub fn from_toml(text: &str, name: &str) -> Result<Self, ConfigError> {
         let mut layers = Layers::over(&Self::default())?;
         layers.add_text(text, &[], |line| Origin::File { path: name.into(), line: Some(line) });

@@ -187,8 +187,9 @@ impl Actor {
         Ok(finished?)
     }
 
-    /// Takes the outcomes of a group's actions, if there are any; reports finished episodes and an actor's new
-    /// positions.
+    /// Takes the outcomes of a group's actions, if there are any.
+    ///
+    /// Reports finished episodes and an actor's new positions.
     pub fn absorb(&mut self, group: usize, bandit: &dyn PolicySource, on_event: &mut dyn FnMut(Event)) -> Result<()> {
         let size = self.environments.group_size();
         let bytes = self.environments.spec().observation_bytes();
@@ -223,8 +224,9 @@ impl Actor {
         self.env_actors[group * size..(group + 1) * size].iter_mut().map(EnvActor::take_operations).collect()
     }
 
-    /// Inserts complete sequences into replay, waiting for the rate limiter at most `timeout` in all; returns whether
-    /// none are left.
+    /// Inserts complete sequences into replay, and returns whether none are left.
+    ///
+    /// Waits for the rate limiter at most `timeout` in all.
     pub fn flush(&mut self, timeout: Duration) -> Result<bool> {
         let writers = self.env_actors.iter_mut().filter_map(|env_actor| env_actor.writer.as_mut()?.replay_mut());
         Ok(step_writer::flush(writers, timeout)?)

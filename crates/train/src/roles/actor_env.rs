@@ -295,7 +295,9 @@ impl EnvActor {
         Ok(report)
     }
 
-    /// Forgets the current episode and begins the next one with this d²_m, as an evaluator does for an evaluation.
+    /// Forgets the current episode and begins the next one with this d²_m.
+    ///
+    /// An evaluator does so for an evaluation.
     pub fn restart(&mut self, distances: DistanceMean, bandit: &dyn PolicySource) -> Result<()> {
         self.state.pending = None;
         self.state.novelty.distance_mean = distances;

@@ -76,7 +76,9 @@ impl SharedBandit {
         (state.chooser.arms(), state.pulls.clone())
     }
 
-    /// The policy that evaluators play: the one with the best mean return, or the first if actors have fixed ones.
+    /// The policy that evaluators play: the one with the best mean return.
+    ///
+    /// The first policy if actors have fixed ones.
     pub fn greedy(&self) -> usize {
         self.lock().chooser.greedy()
     }

@@ -14,7 +14,9 @@ use crate::roles::inference::{Decide, Inference};
 use crate::roles::messages::{ActRequests, Decision};
 use crate::run::checkpoint::Checkpoint;
 
-/// Greedy play with the averaged parameters, in the first environment of an evaluation with the same seed.
+/// Greedy play with the averaged parameters.
+///
+/// It is that of the first environment of an evaluation with the same seed.
 pub struct Demonstration {
     environments: Box<dyn Environments>,
     /// Specification of the environment.
@@ -64,7 +66,9 @@ impl Demonstration {
         self.bandit.greedy()
     }
 
-    /// Returns the environment's own picture of its state, or with `last` of the one that ended the last episode.
+    /// Returns the environment's own picture of its state.
+    ///
+    /// With `last`, of the state that ended the last episode.
     pub fn render(&mut self, last: bool) -> Result<RenderedPicture> {
         Ok(self.environments.render(0, 0, last)?)
     }

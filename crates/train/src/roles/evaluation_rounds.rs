@@ -47,8 +47,9 @@ impl MeanScore {
         Self { mean, standard_error, episodes: scores.len() as u64 }
     }
 
-    /// The score that the best checkpoint is chosen by: two standard errors below the mean, so that a few lucky
-    /// episodes do not win.
+    /// The score that the best checkpoint is chosen by.
+    ///
+    /// It is two standard errors below the mean, so that a few lucky episodes do not win.
     pub fn lower_bound(&self) -> f64 {
         self.mean - 2.0 * self.standard_error
     }
@@ -116,8 +117,9 @@ impl EvaluationRounds {
         }
     }
 
-    /// Ends and reports the round if all its episodes are played, and lets evaluators rest as their share of the time
-    /// demands.
+    /// Ends and reports the round if all its episodes are played.
+    ///
+    /// Then evaluators rest as their share of the time demands.
     pub(crate) fn finish_if_complete(
         &mut self,
         now: f64,

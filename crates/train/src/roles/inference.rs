@@ -87,7 +87,9 @@ impl Inference {
         self.average.networks.embedding_length
     }
 
-    /// Memory for the observations of actors with these numbers of environments, in the order of their slots.
+    /// Memory for the observations of actors, in the order of their slots.
+    ///
+    /// `environments` has each actor's number of environments.
     pub fn observation_rows(&self, environments: &[usize]) -> Result<Vec<ObservationRows>> {
         Ok(self.online.observation_rows(environments)?)
     }

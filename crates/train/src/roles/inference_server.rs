@@ -105,7 +105,9 @@ impl InferenceServer {
         InferenceConnector { inbox: self.inbox.clone() }
     }
 
-    /// Hands over newer parameters, used from the next batch on or once the learner's device has finished them.
+    /// Hands over newer parameters.
+    ///
+    /// They serve from the next batch on, or once the learner's device has finished them.
     pub fn refresh(&self, published: PublishedParameters) -> Result<()> {
         self.inbox.send(ServerRequest::Refresh(Box::new(published))).map_err(|_| ended())
     }

@@ -78,8 +78,9 @@ impl ActRequest {
 pub struct ActRequests {
     /// The requests.
     pub requests: Vec<ActRequest>,
-    /// What each environment recorded for a writer on another machine, in the order of the group; empty lists
-    /// otherwise.
+    /// What each environment recorded for a writer on another machine.
+    ///
+    /// In the order of the group; empty lists otherwise.
     pub operations: Vec<Vec<WriteOperation>>,
     /// Current observations of all the actor's environments, in memory that suits the networks.
     pub observations: ObservationRows,

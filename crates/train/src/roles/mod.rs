@@ -1,4 +1,6 @@
-//! The roles of a run: actors and their environments, inference, learner, bandit, evaluators; and what they exchange.
+//! The roles of a run: actors, inference, learner, bandit and evaluators.
+//!
+//! Their events, their parameters and their signals are here too.
 
 pub mod actor;
 pub mod actor_env;

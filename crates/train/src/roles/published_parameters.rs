@@ -80,7 +80,9 @@ impl PublishedParameters {
         Ok(Self { version, online, average, rnd_errors, embedding_version: version, handover })
     }
 
-    /// Swaps the parameters of actors and evaluators, so that evaluators play with the online ones, for comparison.
+    /// Swaps the parameters of actors and evaluators.
+    ///
+    /// Evaluators then play with the online ones, for comparison.
     pub fn swap_online_and_average(&mut self) {
         std::mem::swap(&mut self.online, &mut self.average);
     }

@@ -260,8 +260,9 @@ impl RemoteActorProxy {
         Ok(group * self.group_size)
     }
 
-    /// Inserts complete sequences into replay, waiting for the rate limiter at most `timeout`; returns whether none are
-    /// left.
+    /// Inserts complete sequences into replay, and returns whether none are left.
+    ///
+    /// Waits for the rate limiter at most `timeout`.
     pub fn flush(&mut self, timeout: Duration) -> Result<bool, RemoteActorError> {
         let writers = self.environments.iter_mut().map(|environment| &mut environment.writer);
         flush(writers, timeout).map_err(|error| learner(error.into()))

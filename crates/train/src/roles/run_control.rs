@@ -116,8 +116,9 @@ impl RunControl {
         self.changed.notify_all();
     }
 
-    /// Sleeps until an evaluation after that of this number begins, and returns it; `None` if a pause begins or the run
-    /// stops before.
+    /// Sleeps until an evaluation after that of this number begins, and returns it.
+    ///
+    /// `None` if a pause begins or the run stops before.
     pub(crate) fn await_evaluation(&self, after: u64) -> Option<BegunEvaluation> {
         let signals = self.sleep_until(|signals| signals.pausing || signals.evaluation.number > after);
         let is_wanted = !signals.pausing && !self.is_stopping();

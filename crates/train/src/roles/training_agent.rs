@@ -23,7 +23,9 @@ pub struct TrainingAgent {
     pub environment: EnvSpec,
 }
 
-/// d²_m of the evaluator whose episode ended last, or of an actor until the first evaluator's episode ends.
+/// d²_m of the evaluator whose episode ended last.
+///
+/// Until the first evaluator's episode ends, that of an actor.
 ///
 /// Evaluators see the game as the trained agent plays it, actors as they explore it.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]

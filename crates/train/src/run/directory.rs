@@ -123,8 +123,10 @@ impl RunDirectory {
         Ok((Self { files, description, lock, is_new: true }, OpenedRun::MovedAside(aside)))
     }
 
-    /// Undoes the [`open`](Self::open) of a new run that produced nothing: removes its files, and its directory if that
-    /// was created for it, and gives a run that was moved aside its name back.
+    /// Undoes the [`open`](Self::open) of a new run that produced nothing.
+    ///
+    /// Removes its files, and its directory if that was created for it, and gives a run that was moved aside its name
+    /// back.
     ///
     /// A run that existed before stays, and so does a directory with metrics, checkpoints or other files.
     pub fn undo_open(self, opened: &OpenedRun) -> Result<(), DirectoryError> {
@@ -153,7 +155,9 @@ impl RunDirectory {
         write_description(&self.files, &RunDescription { saved: true, ..known })
     }
 
-    /// Fails if another process has taken the run's name, after its directory was moved or its lock removed.
+    /// Fails if another process has taken the run's name.
+    ///
+    /// It can after the directory was moved or its lock removed.
     pub fn check_held(&self) -> Result<(), DirectoryError> {
         match self.lock.is_lost(&self.files.lock_file()) {
             true => Err(DirectoryError::Lost { directory: self.files.path.to_path_buf() }),

@@ -132,8 +132,9 @@ impl RunLock {
         }
     }
 
-    /// Whether `path` names another lock now: the directory was moved and its name taken, or the lock was removed and
-    /// created again.
+    /// Whether `path` names another lock now.
+    ///
+    /// It does if the directory was moved and its name taken, or the lock was removed and created again.
     pub fn is_lost(&self, path: &Path) -> bool {
         path.exists() && !is_at(&self.file, path)
     }
@@ -149,7 +150,9 @@ impl RunLock {
         self.file.write_all(format!("{}\n", serde_json::to_string(&Owner::this_process())?).as_bytes())
     }
 
-    /// Returns the owner of the lock at `path`, with pid 0 if it could not be read; `None` if the lock is free.
+    /// Returns the owner of the lock at `path`; `None` if the lock is free.
+    ///
+    /// The owner has pid 0 if it could not be read.
     pub fn holder(path: &Path) -> Option<Owner> {
         let file = regular_file::open(path).ok()?;
         match file.try_lock_shared() {

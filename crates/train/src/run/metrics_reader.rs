@@ -174,7 +174,9 @@ impl MetricsSummary {
         Self::of_rows(MetricsTail::new(path, Some(Self::METRICS)))
     }
 
-    /// Summarises the last rows of a metrics file, which need not exist; a whole one may have half a gigabyte.
+    /// Summarises the last rows of a metrics file, which need not exist.
+    ///
+    /// A whole one may have half a gigabyte.
     pub fn of_last_rows(path: &Path) -> Result<Self, FileError> {
         Self::of_rows(MetricsTail::from_end(path, Some(Self::METRICS), END))
     }

@@ -23,7 +23,9 @@ pub struct MetricsTail {
 }
 
 impl MetricsTail {
-    /// A reader at the beginning of a file, which need not exist, of all metrics or only of those `selected`.
+    /// A reader at the beginning of a file, which need not exist.
+    ///
+    /// It reads all metrics or only those `selected`.
     pub fn new(path: &Path, selected: Option<&'static [&'static str]>) -> Self {
         Self { path: path.to_path_buf(), selected, offset: 0, last_line: Vec::new() }
     }
@@ -34,8 +36,10 @@ impl MetricsTail {
         Self { offset: length.saturating_sub(bytes), ..Self::new(path, selected) }
     }
 
-    /// Passes new rows to `each`, and `None` first if the file was rewritten and all rows come again: a run that
-    /// resumes from an earlier frame drops rows. Skips invalid lines, and a last one without its end.
+    /// Passes new rows to `each`, and `None` first if all rows come again.
+    ///
+    /// They do if the file was rewritten: a run that resumes from an earlier frame drops rows. Skips invalid lines, and
+    /// a last one without its end.
     pub fn refresh(&mut self, mut each: impl FnMut(Option<Row>)) -> Result<(), FileError> {
         let at = |what| FileError::at(what, &self.path);
         let mut file = match regular_file::open(&self.path) {

@@ -24,7 +24,9 @@ pub struct TensorBoardWriter {
 }
 
 impl TensorBoardWriter {
-    /// Starts a new file in `directory`, to resume from a checkpoint with `frames` frames, or to start (`None`).
+    /// Starts a new file in `directory`.
+    ///
+    /// The run resumes from a checkpoint with `frames` frames, or starts (`None`).
     ///
     /// Declares what earlier files hold after the checkpoint void, so that TensorBoard too shows one value per frame
     /// count.

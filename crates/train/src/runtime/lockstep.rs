@@ -114,8 +114,9 @@ fn step(
 }
 
 impl TrainingRuntime for Lockstep {
-    /// One step of every evaluator while an evaluation is in progress; otherwise one step of every actor environment,
-    /// then as many updates as the rate limiter allows.
+    /// Steps every evaluator once while an evaluation is in progress, else every actor.
+    ///
+    /// After the actors' step it makes as many updates as the rate limiter allows.
     fn advance(&mut self, on_event: &mut dyn FnMut(Event)) -> Result<()> {
         if self.evaluate(on_event)? {
             return Ok(());

@@ -112,7 +112,9 @@ pub struct TrainingState {
     pub roles: RoleStates,
 }
 
-/// Copy of everything that a run resumes from, made while all roles pause; writing it does not hold them up.
+/// Copy of everything that a run resumes from, made while all roles pause.
+///
+/// Writing it does not hold them up.
 pub struct TrainingSnapshot {
     /// Emulator frames that the actors had played.
     pub frames: u64,
@@ -187,7 +189,9 @@ impl TrainingSnapshot {
     }
 }
 
-/// Copy of what the best checkpoint keeps: the averaged parameters, and the other numbers that playing needs.
+/// Copy of what the best checkpoint keeps.
+///
+/// These are the averaged parameters, and the other numbers that playing needs.
 pub struct BestSnapshot {
     weights: NamedTensors,
     agent: AgentScalars,

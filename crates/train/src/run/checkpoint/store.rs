@@ -33,7 +33,9 @@ impl Checkpoints {
         Self { directory: directory.to_path_buf(), skipped: &[] }
     }
 
-    /// Skips the files that only training needs, which are most of a checkpoint: they are not even verified.
+    /// Skips the files that only training needs, which are most of a checkpoint.
+    ///
+    /// They are not even verified.
     pub fn for_playing(self) -> Self {
         Self { skipped: &contents::FOR_TRAINING, ..self }
     }
@@ -211,8 +213,9 @@ pub struct CheckpointStore {
 }
 
 impl CheckpointStore {
-    /// Opens the directory, which only the owner of the run's lock may do, and removes what a crash left half-written.
-    /// Each save keeps the `keep` newest checkpoints, at least one.
+    /// Opens the directory and removes what a crash left half-written.
+    ///
+    /// Only the owner of the run's lock may do this. Each save keeps the `keep` newest checkpoints, at least one.
     pub fn open(directory: &Path, keep: usize) -> Result<Self, CheckpointError> {
         fs::create_dir_all(directory).map_err(FileError::at("created", directory))?;
         let checkpoints = Checkpoints::in_directory(directory);
@@ -250,8 +253,10 @@ impl CheckpointStore {
         newest
     }
 
-    /// Renames a damaged best checkpoint and reports it to `warn`: its score, which may still be readable, would keep
-    /// a lower one from taking its place. One that cannot be read at the moment stays.
+    /// Renames a damaged best checkpoint and reports it to `warn`.
+    ///
+    /// Its score, which may still be readable, would keep a lower one from taking its place. One that cannot be read at
+    /// the moment stays.
     pub fn set_damaged_best_aside(&self, warn: &mut dyn FnMut(&str)) -> Result<(), CheckpointError> {
         if let Err(error @ CheckpointError::Damaged { .. }) = self.checkpoints.best() {
             let aside = set_damaged_aside(&self.checkpoints.best_path())?;

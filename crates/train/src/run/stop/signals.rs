@@ -29,9 +29,10 @@ pub struct StopError {
 }
 
 impl Stop {
-    /// A request that Ctrl-C, SIGTERM and, unless it is ignored, SIGHUP make too. The next signal, if it comes more
-    /// than half a second later, ends the process with status 130. After [`request`](Self::request), the next signal
-    /// still counts as the first, so that the end of training can be saved.
+    /// A request that Ctrl-C, SIGTERM and, unless it is ignored, SIGHUP make too.
+    ///
+    /// The next signal, if it comes more than half a second later, ends the process with status 130. After
+    /// [`request`](Self::request), the next signal still counts as the first, so that the end of training can be saved.
     ///
     /// Only a thread of its own receives these signals, neither this thread nor those that it starts from now on: call
     /// it before anything computes.
