@@ -10,7 +10,7 @@ use train::roles::evaluation::{Evaluation, EvaluationOptions, FIRST_INDEX};
 
 use crate::console::ProgressLine;
 use crate::options::{self, StickyArg};
-use crate::output::{self, grouped, plural};
+use crate::output::{self, count_of, grouped};
 use crate::report::statistics::mean_and_deviation;
 use crate::run_args::{PlayedRun, PlayedRunArgs};
 
@@ -206,7 +206,7 @@ fn text(report: &EvalReport) -> String {
     let Protocol { environment, policy, policies, episodes, environments, .. } = protocol;
     let std = std.map_or(String::new(), |std| format!(", std {}", fixed(std, 2)));
     let mean = fixed(*mean, 2);
-    let mut text = format!("{run}: mean score {mean}{std} over {episodes} episode{}\n", plural(scores.len()));
+    let mut text = format!("{run}: mean score {mean}{std} over {}\n", count_of(*episodes as usize, "episode"));
     if let Some(ReferenceScores { human_normalised, random_score: random, human_score: human }) = reference {
         let normalised = fixed(*human_normalised, 3);
         text += &format!("human-normalised score: {normalised} (0: random play, {random}; 1: human, {human})\n");
@@ -227,13 +227,13 @@ fn text(report: &EvalReport) -> String {
            {environment}, {} actions, checkpoint at {} frames and {} updates\n  \
            {parameters} parameters, greedy (epsilon 0), policy {policy} of 0 to {} ({chosen})\n\
          {rules}  \
-           {environments} environment{}, seed {}, indices from {} (not used in training); {}\n",
+           {}, seed {}, indices from {} (not used in training); {}\n",
         scores.join(" "),
         protocol.actions,
         grouped(protocol.checkpoint_frames),
         grouped(protocol.updates),
         policies - 1,
-        plural(*environments),
+        count_of(*environments, "environment"),
         protocol.seed,
         grouped(protocol.first_environment as u64),
         counted(*episodes as usize, *environments)

@@ -77,9 +77,9 @@ pub fn and_more(count: usize) -> String {
     if count == 0 { String::new() } else { format!(" and {count} more") }
 }
 
-/// Returns `s` unless there is exactly one, for `1 row` and `2 rows`.
-pub fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
+/// Returns a number of things: `1 row`, `1 234 rows`.
+pub fn count_of(count: usize, thing: &str) -> String {
+    format!("{} {thing}{}", grouped(count as u64), if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use train::number_format::{fixed, rounded};
 use crate::console::ProgressLine;
 use crate::install;
 use crate::options::{self, StickyArg};
-use crate::output::{self, grouped, plural};
+use crate::output::{self, count_of, grouped};
 use crate::video::VideoWriter;
 use crate::video::pictures::Pictures;
 
@@ -218,11 +218,10 @@ fn record(film: &mut Option<&mut Film>, set: &mut dyn Environments, observation:
 
 fn summary(report: &PlayReport, args: &PlayArgs) -> String {
     let mut text = format!(
-        "{}: mean score {} over {} episode{}, {} frames at {:.0} frames/s\n",
+        "{}: mean score {} over {}, {} frames at {:.0} frames/s\n",
         report.environment,
         fixed(report.mean_score, 2),
-        report.episodes.len(),
-        plural(report.episodes.len()),
+        count_of(report.episodes.len(), "episode"),
         grouped(report.frames),
         report.frames_per_second
     );

@@ -20,7 +20,7 @@ pub use self::curves::Curves;
 use self::overlay::overlays;
 use self::page::Page;
 use crate::chart::svg::to_png;
-use crate::output::{self, grouped, plural};
+use crate::output::{self, count_of, grouped};
 use crate::partial_file::PartialFile;
 use crate::run_args::RunsDir;
 use train::run::EVALUATION_SCORE;
@@ -115,7 +115,7 @@ fn heading(runs: &[Curves]) -> String {
     let task = runs[0].task.as_ref().filter(|task| runs.iter().all(|run| run.task.as_ref() == Some(task)));
     let task = task.map_or(String::new(), |task| format!(" on {task}"));
     let frames = runs.iter().map(Curves::frames).max().unwrap_or(0);
-    format!("{} run{}{task}, {} frames", runs.len(), plural(runs.len()), grouped(frames))
+    format!("{}{task}, {} frames", count_of(runs.len(), "run"), grouped(frames))
 }
 
 fn default_picture(runs: &[Curves]) -> PathBuf {
@@ -140,7 +140,7 @@ fn text(report: &PlotReport) -> String {
     let mut text = String::new();
     for run in &report.runs {
         let score = run.last_evaluation.map_or(String::new(), |score| format!(", last evaluation {}", fixed(score, 2)));
-        let rows = format!("{} row{}", grouped(run.rows as u64), plural(run.rows));
+        let rows = count_of(run.rows, "row");
         text += &format!("{}: {rows}, {} frames{score}\n", run.name, grouped(run.frames));
         for check in &run.checks {
             text += &format!("  {}\n", check.sentence);
@@ -151,7 +151,7 @@ fn text(report: &PlotReport) -> String {
             text += "  no warnings: nothing is flat, explodes or lies at a bound\n";
         }
     }
-    text + &format!("wrote {} chart{} to {}\n", report.charts, plural(report.charts), report.picture.display())
+    text + &format!("wrote {} to {}\n", count_of(report.charts, "chart"), report.picture.display())
 }
 
 #[cfg(test)]

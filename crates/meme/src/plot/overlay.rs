@@ -7,7 +7,7 @@ use train::suggestion::{did_you_mean, suggest_path};
 use super::curves::Curves;
 use super::page::Overlay;
 use crate::console;
-use crate::output::plural;
+use crate::output::count_of;
 use crate::settings::{PRESET, SEED, Settings, TASK, distinguishing, label};
 
 /// Returns one line per run, or one per group if runs are grouped by a setting. Labels name what differs.
@@ -66,7 +66,7 @@ fn one_per_group<'a>(runs: &'a [Curves], key: &str) -> Result<Vec<Overlay<'a>>> 
         key => vec![key],
     };
     let overlay = |(settings, runs): (&Settings, Vec<&'a Curves>)| {
-        let count = format!("{} run{}", runs.len(), plural(runs.len()));
+        let count = count_of(runs.len(), "run");
         let label = match label(settings, &keys) {
             label if label.is_empty() => format!("mean of {count}"),
             label => format!("{label} ({count})"),

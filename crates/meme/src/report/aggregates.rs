@@ -7,7 +7,7 @@ use super::figures::frames_text;
 use super::resampling::{Estimate, REPETITIONS, SEEDS_DRAWN, stratified_bootstrap, three_seeds};
 use super::statistics::{Statistic, interquartile_mean};
 use super::table::{Cell, Table};
-use crate::output::{grouped, plural};
+use crate::output::{count_of, grouped};
 
 /// Which random scores a human-normalised score uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,8 +86,7 @@ impl AggregateRow {
             cells.push(cell((value, (cohort.seeds() > 1).then_some(interval))));
             cells
         });
-        let seeds = cohort.seeds();
-        Self { heading: format!("{} ({seeds} seed{})", cohort.label, plural(seeds)), values }
+        Self { heading: format!("{} ({})", cohort.label, count_of(cohort.seeds(), "seed")), values }
     }
 
     /// A paper's agent on the games of the runs, computed from the paper's mean scores per game.

@@ -28,7 +28,7 @@ use self::aggregates::{RandomScores, score_matrix};
 use self::cohort::{Cohort, LeftOut, ReportedRun};
 use self::figures::Figure;
 use self::table::Table;
-use crate::output::{self, plural};
+use crate::output::{self, count_of};
 use crate::partial_file::PartialFile;
 use crate::run_args::{RunsDir, find_run};
 use crate::sweep::manifest::SweepDirectory;
@@ -94,9 +94,7 @@ impl ReportArgs {
         runs.dedup();
         Ok(runs)
     }
-}
 
-impl ReportArgs {
     /// Gives the runs of a sweep the names of their variants.
     fn name_variants(&self, runs: &mut [ReportedRun]) -> Result<()> {
         let Some(sweep) = &self.sweep else { return Ok(()) };
@@ -187,16 +185,15 @@ impl FullReport {
     fn text(&self, directory: &Path) -> String {
         // The table of games is too wide for most terminals.
         let tables = self.tables.iter().filter(|table| table.id != games_table::ID).map(|table| table.text() + "\n");
-        let (tables, figures) = (tables.collect::<String>(), self.figures.len());
+        let tables: String = tables.collect();
         let runs: usize = self.cohorts.iter().flat_map(|cohort| cohort.tasks.values()).map(Vec::len).sum();
         let page = directory.join("index.html");
         format!(
-            "{tables}wrote {}: {runs} run{}, {} table{}, {figures} figure{}\n",
+            "{tables}wrote {}: {}, {}, {}\n",
             page.display(),
-            plural(runs),
-            self.tables.len(),
-            plural(self.tables.len()),
-            plural(figures)
+            count_of(runs, "run"),
+            count_of(self.tables.len(), "table"),
+            count_of(self.figures.len(), "figure")
         )
     }
 }

@@ -5,7 +5,7 @@ use super::figures::Figure;
 use super::games_table::ID as GAMES;
 use super::table::Table;
 use crate::chart::svg::escaped;
-use crate::output::plural;
+use crate::output::count_of;
 
 /// The style that all pages share.
 const STYLE: &str = include_str!("../web/style.css");
@@ -16,7 +16,7 @@ pub fn page(cohorts: &[Cohort], left_out: &[LeftOut], tables: &[Table], figures:
     let mut tasks: Vec<&String> = cohorts.iter().flat_map(|cohort| cohort.tasks.keys()).collect();
     tasks.sort();
     tasks.dedup();
-    let heading = format!("{runs} run{} on {} task{}", plural(runs), tasks.len(), plural(tasks.len()));
+    let heading = format!("{} on {}", count_of(runs, "run"), count_of(tasks.len(), "task"));
     let mut text = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\

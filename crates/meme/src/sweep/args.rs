@@ -140,7 +140,7 @@ impl StartArgs {
             .extend(plan)
             .map_err(|error| anyhow!("sweep {name} exists, and {error}; use its settings, or choose another name"))?;
         if added > 0 {
-            console::message(format_args!("adding {added} run{} to sweep {name}", output::plural(added)));
+            console::message(format_args!("adding {} to sweep {name}", output::count_of(added, "run")));
         }
         Ok(known)
     }

@@ -77,7 +77,7 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
     let already = if finished > 0 { format!(", {finished} of them finished") } else { String::new() };
     let estimate = SweepEstimate::of(&manifest, &left, &args.runs.path)?.text();
     let count = manifest.runs.len();
-    console::message(format_args!("sweep {name}: {count} run{}{already}; {estimate}", output::plural(count)));
+    console::message(format_args!("sweep {name}: {}{already}; {estimate}", output::count_of(count, "run")));
     let sweep = PlannedSweep { name, directory: &directory, manifest: &manifest, left, retries: args.retries };
     let left = &sweep.left;
     let array = SlurmArray { sweep: &sweep, options: &args.slurm, jobs: args.jobs };
@@ -95,9 +95,9 @@ fn start(args: &StartArgs) -> Result<ExitCode> {
         Backend::Local => local::train(&sweep, &devices, &stop)?.report(name, finished, count),
         Backend::Slurm if left.is_empty() => Ok(ExitCode::SUCCESS),
         Backend::Slurm => {
-            let (job, runs) = (array.submit()?, left.len());
+            let job = array.submit()?;
             let status = format!("`meme sweep status {name}` shows how far they are");
-            console::message(format_args!("submitted {runs} run{} as job {job}; {status}", output::plural(runs)));
+            console::message(format_args!("submitted {} as job {job}; {status}", output::count_of(left.len(), "run")));
             Ok(ExitCode::SUCCESS)
         }
         Backend::Ray => {

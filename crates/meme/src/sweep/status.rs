@@ -70,10 +70,10 @@ fn table(runs: &[RunProgress]) -> String {
     ];
     let counts = states.into_iter().filter(|&state| count(state) > 0);
     let counts: Vec<String> = counts.map(|state| format!("{} {}", count(state), state.text())).collect();
-    text += &format!("{} run{}: {}\n", runs.len(), output::plural(runs.len()), counts.join(", "));
+    text += &format!("{}: {}\n", output::count_of(runs.len(), "run"), counts.join(", "));
     for run in runs {
         if let Some(failure) = &run.failure {
-            let attempts = format!("{} attempt{}", run.attempts, output::plural(run.attempts as usize));
+            let attempts = output::count_of(run.attempts as usize, "attempt");
             text += &format!("{} failed after {attempts}: {failure}\n", run.name);
         }
     }
