@@ -44,12 +44,9 @@ pub fn token(file: Option<&PathBuf>) -> Result<Option<Token>> {
         return Ok(Some(Token::read(file)?));
     }
     match std::env::var(TOKEN_VARIABLE) {
-        Ok(text) => {
-            let token = Token::new(text.trim());
-            Ok(Some(token.with_context(|| {
-                format!("{TOKEN_VARIABLE} is invalid: expected 16 to 200 printable ASCII characters without spaces")
-            })?))
-        }
+        Ok(text) => Token::new(text.trim()).map(Some).with_context(|| {
+            format!("{TOKEN_VARIABLE} is invalid: expected 16 to 200 printable ASCII characters without spaces")
+        }),
         Err(_) => Ok(None),
     }
 }
@@ -79,7 +76,6 @@ pub fn run(args: &ActorsArgs) -> Result<()> {
         install::task(environment).map_err(|error| format!("{error:#}"))
     };
     ActorPool::play(&options, &task, &stop, &|text| console::message(text))?;
-    let why = if stop.is_requested() { "stopped" } else { "the run is finished" };
-    console::message(why);
+    console::message(if stop.is_requested() { "stopped" } else { "the run is finished" });
     Ok(())
 }

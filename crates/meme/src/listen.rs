@@ -75,16 +75,14 @@ impl ListenArgs {
         let address = self.address(text)?;
         let keep = folder.join("remote");
         let mut connect = Vec::new();
-        let given = actors::token(self.actors_token_file.as_ref())?;
         let is_open = !address.ip().is_loopback();
-        let token = match given {
-            Some(token) => Some(token),
+        let token = match actors::token(self.actors_token_file.as_ref())? {
             None if is_open => {
                 let path = keep.join("token");
                 connect.push(format!("--token-file {}", path.display()));
                 Some(Token::read_or_create(&path)?)
             }
-            None => None,
+            given => given,
         };
         let identity = match (&self.actors_certificate, &self.actors_key) {
             (Some(certificate), Some(key)) => Some(Identity::read(certificate, key)?),
@@ -104,8 +102,7 @@ impl ListenArgs {
             address if address.ip().is_unspecified() => format!("{}:{}", host(), address.port()),
             address => address.to_string(),
         };
-        let connect = connect.join(" ");
-        console::message(format_args!("{ACCEPTING} {address} {connect}").to_string().trim_end());
+        console::message(format!("{ACCEPTING} {address} {}", connect.join(" ")).trim_end());
         Ok(Some(Listening { actors, _listener: listener }))
     }
 }

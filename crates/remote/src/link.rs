@@ -86,7 +86,7 @@ impl Link {
         match event {
             // Its length is fixed, so this cannot fail.
             Event::Episode(report) => pending.episodes.extend(postcard::to_stdvec(&report)),
-            Event::Positions(positions) => pending.positions.extend(positions.iter().map(|position| position.bits())),
+            Event::Positions(positions) => pending.positions.extend(positions.iter().map(|position| position.0)),
             Event::Fault(fault) | Event::Notice(fault) => pending.faults.push(fault),
             Event::Update(_) | Event::Evaluation(_) => {}
         }

@@ -117,8 +117,7 @@ impl Session {
         for report in std::mem::take(&mut update.episodes) {
             self.actor.report_episode(report)?;
         }
-        self.actor
-            .report_positions(std::mem::take(&mut update.positions).into_iter().map(Position::from_bits).collect());
+        self.actor.report_positions(std::mem::take(&mut update.positions).into_iter().map(Position).collect());
         for fault in &update.faults {
             // One line of it, in case it is not ours.
             let line: String = fault.chars().filter(|c| !c.is_control()).take(MAX_NAME_LENGTH).collect();

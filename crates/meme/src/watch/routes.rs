@@ -82,13 +82,9 @@ fn failure(status: StatusCode, error: &str) -> Response {
 }
 
 /// Runs something about a run, which must exist below the directory of runs.
-async fn about_run(
-    site: Arc<Site>,
-    name: String,
-    work: impl FnOnce(&Site, &RunFiles) -> Result<Response> + Send + 'static,
-) -> Response {
-    blocking(move || match site.runs.find(&name) {
-        Some(run) => work(&site, &run),
+async fn about_run(site: Arc<Site>, which: Which, work: fn(&Site, &RunFiles, &Which) -> Result<Response>) -> Response {
+    blocking(move || match site.runs.find(&which.name) {
+        Some(run) => work(&site, &run, &which),
         None => Ok(failure(StatusCode::NOT_FOUND, "there is no such run")),
     })
     .await
@@ -99,17 +95,15 @@ async fn list(State(site): State<Arc<Site>>) -> Response {
 }
 
 async fn details(State(site): State<Arc<Site>>, which: Which) -> Response {
-    let name = which.name.clone();
-    about_run(site, which.name, move |site, run| {
-        Ok(Json(run_page::details(run, &name, &site.runs, &site.recorder)?).into_response())
+    about_run(site, which, |site, run, which| {
+        Ok(Json(run_page::details(run, &which.name, &site.runs, &site.recorder)?).into_response())
     })
     .await
 }
 
 async fn charts(State(site): State<Arc<Site>>, which: Which) -> Response {
-    let name = which.name.clone();
-    about_run(site, which.name, move |site, run| {
-        Ok(match site.runs.charts(run, &name, which.version)? {
+    about_run(site, which, |site, run, which| {
+        Ok(match site.runs.charts(run, &which.name, which.version)? {
             Some(charts) => Json(charts).into_response(),
             None => StatusCode::NO_CONTENT.into_response(),
         })
@@ -118,8 +112,7 @@ async fn charts(State(site): State<Arc<Site>>, which: Which) -> Response {
 }
 
 async fn video(State(site): State<Arc<Site>>, which: Which) -> Response {
-    let name = which.name.clone();
-    about_run(site, which.name, move |site, run| match site.recorder.newest(run, &name) {
+    about_run(site, which, |site, run, which| match site.recorder.newest(run, &which.name) {
         Some(video) => Ok(([(CONTENT_TYPE, "image/gif")], std::fs::read(video.path)?).into_response()),
         None => Ok(failure(StatusCode::NOT_FOUND, "there is no video of this run")),
     })
@@ -127,8 +120,7 @@ async fn video(State(site): State<Arc<Site>>, which: Which) -> Response {
 }
 
 async fn record(State(site): State<Arc<Site>>, which: Which) -> Response {
-    let name = which.name.clone();
-    about_run(site, which.name, move |site, run| match site.recorder.record(run, &name) {
+    about_run(site, which, |site, run, which| match site.recorder.record(run, &which.name) {
         Ok(()) => Ok(StatusCode::ACCEPTED.into_response()),
         Err(error) => Ok(failure(StatusCode::CONFLICT, &error.to_string())),
     })

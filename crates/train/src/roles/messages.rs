@@ -142,23 +142,13 @@ impl Decision {
 
 /// The bytes of RAM that an environment reports, the first in the lowest byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Position(u64);
+pub struct Position(pub u64);
 
 impl Position {
     /// The position that these bytes hold, at most eight of them; `None` without any.
     pub fn new(ram: &[u8]) -> Option<Self> {
         let bytes = ram.iter().rev().fold(0, |bytes, &byte| bytes << 8 | u64::from(byte));
         (!ram.is_empty()).then_some(Self(bytes))
-    }
-
-    /// The position with these bytes.
-    pub fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    /// The bytes.
-    pub fn bits(self) -> u64 {
-        self.0
     }
 
     /// The first byte, such as the room.
