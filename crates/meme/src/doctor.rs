@@ -1,12 +1,14 @@
 //! `meme doctor`: checks this machine for everything that training needs.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::thread;
 
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
+use procfs::process::{MMapPath, Process};
+use procfs::{Current, Meminfo};
 use serde::{Deserialize, Serialize};
 
 use crate::{install, output};
@@ -108,10 +110,12 @@ fn purpose(name: &str) -> &'static str {
 
 /// The libtorch that the dynamic linker has loaded into this process.
 fn libtorch() -> Finding {
-    let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
-    let library =
-        maps.lines().filter_map(|line| line.split_once('/')).map(|(_, path)| PathBuf::from(format!("/{path}")));
-    let Some(library) = library.into_iter().find(|path| path.ends_with("libtorch_cpu.so")) else {
+    let maps = Process::myself().and_then(|process| process.maps());
+    let mut files = maps.into_iter().flatten().filter_map(|map| match map.pathname {
+        MMapPath::Path(path) => Some(path),
+        _ => None,
+    });
+    let Some(library) = files.find(|path| path.ends_with("libtorch_cpu.so")) else {
         return Finding::missing("libtorch", "libtorch_cpu.so is not loaded", install::repair());
     };
     let directory = library.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
@@ -230,16 +234,11 @@ fn cores() -> Finding {
 }
 
 fn memory() -> Finding {
-    let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let kib = |key: &str| {
-        let line = meminfo.lines().find(|line| line.starts_with(key))?;
-        line.split_whitespace().nth(1)?.parse::<f64>().ok()
-    };
-    match (kib("MemTotal:"), kib("MemAvailable:")) {
-        (Some(total), Some(available)) => Finding::found(
-            "memory",
-            format!("{:.1} GiB, {:.1} GiB available", total / 1_048_576.0, available / 1_048_576.0),
-        ),
+    let gibibytes = |bytes: u64| bytes as f64 / f64::from(1 << 30);
+    match Meminfo::current() {
+        Ok(Meminfo { mem_total: total, mem_available: Some(available), .. }) => {
+            Finding::found("memory", format!("{:.1} GiB, {:.1} GiB available", gibibytes(total), gibibytes(available)))
+        }
         _ => Finding::optional("memory", "unknown", "cannot read /proc/meminfo"),
     }
 }

@@ -28,36 +28,21 @@ pub fn default_preset(environment: &EnvId, gpu: bool) -> DefaultPreset {
 /// Returns a warning if the preset is too large for the environment or the machine.
 pub fn preset_warning(environment: &EnvId, preset: &str, device: Device) -> Option<String> {
     // Another agent has a size of its own unless it was given one.
-    let (agent, size) = preset.split_once('-').map_or((preset, preset), |(agent, size)| (agent, size));
-    let needs_gpu = !["cpu", "tiny"].contains(&size);
-    if train::config::AGENTS.contains(&agent) {
-        return agent_warning(environment, agent, size, needs_gpu && !device.is_cuda());
-    }
-    let slow = format!("preset {preset} takes weeks without a GPU; use `--preset cpu`");
-    match environment {
-        EnvId::Task(task) if preset != "tiny" => {
-            Some(format!("preset {preset} is made for Atari games; use `--preset tiny` for tasks such as {task}"))
-        }
-        EnvId::Gym { .. } if needs_gpu && !device.is_cuda() => {
-            Some(format!("{slow} for images or `--preset tiny` for small observations"))
-        }
-        EnvId::Atari(_) if needs_gpu && !device.is_cuda() => Some(slow),
-        EnvId::Task(_) | EnvId::Gym { .. } | EnvId::Atari(_) => None,
-    }
-}
-
-/// The same for another agent than the paper's.
-fn agent_warning(environment: &EnvId, agent: &str, size: &str, slow: bool) -> Option<String> {
-    let use_size = |size: &str| format!("use `--preset {agent} --size {size}`");
+    let (agent, size) = preset.split_once('-').unwrap_or((preset, preset));
+    let of_size = |size: &str| match train::config::AGENTS.contains(&agent) {
+        true => format!("`--preset {agent} --size {size}`"),
+        false => format!("`--preset {size}`"),
+    };
+    let is_slow = !["cpu", "tiny"].contains(&size) && !device.is_cuda();
+    let slow = || format!("preset {agent} takes weeks without a GPU; use {}", of_size("cpu"));
     match environment {
         EnvId::Task(task) if size != "tiny" => {
-            Some(format!("preset {agent} has the size of Atari games; {} for tasks such as {task}", use_size("tiny")))
+            Some(format!("preset {agent} is made for Atari games; use {} for tasks such as {task}", of_size("tiny")))
         }
-        EnvId::Gym { .. } if slow => Some(format!(
-            "preset {agent} takes weeks without a GPU; {} for images, or with tiny for small observations",
-            use_size("cpu")
-        )),
-        EnvId::Atari(_) if slow => Some(format!("preset {agent} takes weeks without a GPU; {}", use_size("cpu"))),
+        EnvId::Gym { .. } if is_slow => {
+            Some(format!("{} for images or {} for small observations", slow(), of_size("tiny")))
+        }
+        EnvId::Atari(_) if is_slow => Some(slow()),
         EnvId::Task(_) | EnvId::Gym { .. } | EnvId::Atari(_) => None,
     }
 }
@@ -96,8 +81,7 @@ mod tests {
 
     #[test]
     fn other_agents_need_a_size_that_suits() {
-        let expected =
-            "preset r2d2 has the size of Atari games; use `--preset r2d2 --size tiny` for tasks such as catch";
+        let expected = "preset r2d2 is made for Atari games; use `--preset r2d2 --size tiny` for tasks such as catch";
         assert_eq!(warning("catch", "r2d2", Device::Cuda(0)), expected);
         assert!(warning("pong", "agent57-quick", Device::Cpu).contains("use `--preset agent57 --size cpu`"));
         for (environment, preset) in [("catch", "r2d2-tiny"), ("pong", "ngu-cpu"), ("gym:CartPole-v1", "ngu-tiny")] {
