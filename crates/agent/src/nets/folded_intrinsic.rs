@@ -1,6 +1,6 @@
 //! f and RND with folded weights for speed on a GPU: f16 for acting, f32 for learning, with f32 outputs.
 //!
-//! Everything is channels-last. The first convolution sees one channel, which suits tensor cores badly. Where its stride
+//! Everything is channels-last. The first convolution sees few channels, which suits tensor cores badly. Where its stride
 //! divides its kernel, squares of stride by stride pixels become channels of a smaller convolution with stride 1.
 
 use tch::{Kind, Tensor};
@@ -78,7 +78,7 @@ impl FoldedIntrinsic {
         let image = input.byte_image()?;
         let networks = [&f.embedding, &rnd.target.layers, &rnd.predictor.layers].map(EncoderLinear::clone);
         let Window { kernel, stride, padding } = networks[0].encoders[0].convolutions.first()?.window;
-        let squares = image.channels == 1 && padding == 0 && kernel % stride == 0;
+        let squares = padding == 0 && kernel % stride == 0;
         let square = if squares { stride } else { 1 };
         Some(Self { networks, image, square, kind })
     }
@@ -125,9 +125,10 @@ impl FoldedIntrinsic {
         let mut folded = self.folded(conv, weights, 1.0 / 255.0)?;
         if self.square > 1 {
             let side = conv.window.kernel / self.square;
-            let outputs = folded.weight.size()[0];
-            let squares = folded.weight.f_contiguous()?.f_view([outputs, side, self.square, side, self.square])?;
-            let last = squares.f_permute([0, 1, 3, 2, 4])?.f_reshape([outputs, side, side, -1])?;
+            let pixels = folded.weight.f_permute([0, 2, 3, 1])?;
+            let (outputs, channels) = (pixels.size()[0], self.image.channels);
+            let squares = pixels.f_view([outputs, side, self.square, side, self.square, channels])?;
+            let last = squares.f_permute([0, 1, 3, 2, 4, 5])?.f_reshape([outputs, side, side, -1])?;
             (folded.weight, folded.stride) = (last.f_permute([0, 3, 1, 2])?, 1);
         }
         Ok(folded)

@@ -117,7 +117,7 @@ impl NfNet {
         Self { stem, blocks, activation: config.activation, alpha: config.alpha }
     }
 
-    /// The specification of this torso for the fused GPU kernels, for images of one channel of bytes.
+    /// The specification of this torso for the fused GPU kernels, for images of bytes.
     ///
     /// `network` are the parameters of the network that begins with the torso's; offsets count from its `start`. `None` if
     /// there are no kernels for this activation or stem.
@@ -249,8 +249,9 @@ mod tests {
     fn fused_kernels_support_the_large_presets_and_refuse_inconsistent_specifications() {
         let quick = include_str!("../../../../configs/quick.toml");
         let quick: NetworkConfig = config_schema::read_table(quick, "agent.network").unwrap();
-        for (network, height, width) in [(NetworkConfig::default(), 210, 160), (quick, 105, 80)] {
-            let image = ImageShape { channels: 1, height, width };
+        let paper = NetworkConfig::default();
+        for (network, channels, height, width) in [(&paper, 1, 210, 160), (&paper, 3, 84, 84), (&quick, 4, 105, 80)] {
+            let image = ImageShape { channels, height, width };
             let mut layout = Layout::default();
             let torso = NfNet::new(layout.scope("torso"), &network.torso, &mut image.clone());
             let spec = torso.fused_spec(layout.parameters(), &layout, image, 0).unwrap();

@@ -231,6 +231,11 @@ fn graphs_agree_with_the_plain_path() {
 }
 
 #[test]
+fn graphs_agree_on_colour_images() {
+    play(&config(), Precision::Auto, &ObservationSpec::array(vec![84, 84, 3], ObservationKind::U8));
+}
+
+#[test]
 fn graphs_agree_in_single_precision() {
     play(&config(), Precision::F32, &screen());
 }

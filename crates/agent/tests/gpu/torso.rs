@@ -33,6 +33,7 @@ fn run(case: &Case, (precision, device): (Precision, Device), keep: Option<&Tens
     let Case { config, observation, steps } = case;
     let (input, values) = (ObservationInput::new(observation.clone()), observation.values() as i64);
     let net = AgentNet::new(config, input, 6).on(precision, device).unwrap();
+    assert_eq!(net.unfused_torsos(), [None]);
     let mut random = Random::seed_from_u64(3);
     let mut parameters = ParameterSet::initialised(&net.layout, &mut random, Device::Cpu).unwrap();
     for (parameter, (name, view)) in net.layout.parameters().iter().zip(parameters.named()) {
@@ -146,9 +147,31 @@ fn quick_torso_agrees() {
 /// Their bytes take less shared memory than the sums of the stem's weight gradient.
 #[test]
 fn small_images_agree() {
-    for (height, width) in [(64, 64), (80, 80), (48, 48)] {
+    for (height, width) in [(64, 64), (80, 80), (48, 48), (84, 84)] {
         compare_on(Device::Cpu, &Case { config: quick(), observation: gray(height, width), steps: STEPS }, None);
     }
+}
+
+/// In one band and in several, with rows of an odd and of an even number of output pixels.
+#[test]
+fn colour_images_and_stacks_agree() {
+    for (config, shape) in [
+        (config(), [84, 84, 3]),
+        (config(), [210, 160, 3]),
+        (quick(), [105, 80, 4]),
+        (narrow(), [84, 84, 4]),
+        (narrow(), [210, 160, 12]),
+    ] {
+        println!("{shape:?}");
+        let observation = ObservationSpec::array(shape.to_vec(), ObservationKind::U8);
+        compare_on(Device::Cpu, &Case { config, observation, steps: STEPS }, None);
+    }
+}
+
+#[test]
+fn colour_images_with_dropped_blocks_agree() {
+    let observation = ObservationSpec::array(vec![84, 84, 3], ObservationKind::U8);
+    compare_on(Device::Cpu, &Case { config: config(), observation, steps: STEPS }, Some(&keep(13)));
 }
 
 fn gray(height: usize, width: usize) -> ObservationSpec {

@@ -31,9 +31,9 @@ pub struct LearnerArgs {
     /// Observations per sequence [default: the config's]
     #[arg(long, value_parser = options::integer::<usize>(2, 1 << 20))]
     trace: Option<usize>,
-    /// Height and width of an observation [default: 24x24 for preset tiny, else 210x160]
-    #[arg(long, value_name = "HxW", value_parser = parse_image)]
-    image: Option<(usize, usize)>,
+    /// Height, width and channels of an observation [default: 24x24 for preset tiny, else 210x160; one channel]
+    #[arg(long, value_name = "HxW[xC]", value_parser = parse_image)]
+    image: Option<[usize; 3]>,
     /// Threads of libtorch on the CPU [default: libtorch's choice]
     #[arg(long, value_parser = options::integer::<i32>(1, 4096))]
     threads: Option<i32>,
@@ -68,7 +68,7 @@ struct LearnerReport {
     parameters: i64,
     batch: usize,
     trace: usize,
-    image: [usize; 2],
+    image: [usize; 3],
     actions: usize,
     device: String,
     threads: i32,
@@ -102,12 +102,12 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
     let (preset, config) = args.network.config.load("tiny")?;
     let batch = args.batch.unwrap_or(config.learner.batch_size);
     let trace = args.trace.unwrap_or(config.replay.trace);
-    let (height, width) = args.image.unwrap_or(if preset.ends_with("tiny") { (24, 24) } else { (210, 160) });
+    let image = args.image.unwrap_or(if preset.ends_with("tiny") { [24, 24, 1] } else { [210, 160, 1] });
     let device = args.network.device.libtorch()?;
     if let Some(threads) = args.threads {
         tch::set_num_threads(threads);
     }
-    let observation = ObservationSpec::array(vec![height, width], ObservationKind::U8);
+    let observation = ObservationSpec::array(image.to_vec(), ObservationKind::U8);
     let mut learner = Learner::new(&config.agent, &observation, args.network.actions, 0, device)?;
     let sequences = random_batch(&learner.networks, trace, &vec![trace; batch], &mut Random::seed_from_u64(1));
 
@@ -125,7 +125,7 @@ pub fn run(args: &LearnerArgs) -> Result<()> {
         parameters: learner.networks.agent.layout.elements(),
         batch,
         trace,
-        image: [height, width],
+        image,
         actions: args.network.actions,
         device: format!("{device:?}"),
         threads: tch::get_num_threads(),
@@ -216,11 +216,14 @@ fn with_batches<T>(
     })
 }
 
-/// Parses height and width.
-fn parse_image(text: &str) -> Result<(usize, usize), String> {
-    text.split_once('x')
-        .and_then(|(height, width)| Some((height.parse().ok()?, width.parse().ok()?)))
-        .ok_or_else(|| "expected HEIGHTxWIDTH, for example 210x160".to_owned())
+/// Parses height and width, and channels if there are several.
+fn parse_image(text: &str) -> Result<[usize; 3], String> {
+    let sides: Result<Vec<usize>, _> = text.split('x').map(str::parse).collect();
+    match sides.as_deref() {
+        Ok(&[height, width]) => Ok([height, width, 1]),
+        Ok(&[height, width, channels]) => Ok([height, width, channels]),
+        _ => Err("expected HEIGHTxWIDTH or HEIGHTxWIDTHxCHANNELS, for example 210x160 or 84x84x3".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -228,8 +231,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn image_size_is_parsed_as_height_and_width() {
-        assert_eq!(parse_image("210x160"), Ok((210, 160)));
-        assert!(parse_image("210").is_err() && parse_image("ax3").is_err());
+    fn image_size_is_parsed_as_height_width_and_channels() {
+        assert_eq!(parse_image("210x160"), Ok([210, 160, 1]));
+        assert_eq!(parse_image("84x84x3"), Ok([84, 84, 3]));
+        assert!(["210", "ax3", "84x84x", "84x84x3x1"].iter().all(|text| parse_image(text).is_err()));
     }
 }

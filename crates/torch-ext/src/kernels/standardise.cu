@@ -1,5 +1,6 @@
 // Scaled weight standardisation of every kernel of a torso at once, one warp per row (an output channel, or a piece of
-// a plain copy to bf16). Kernels are stored [out][in][taps] and used [out][taps][in], which is channels-last.
+// a plain copy to bf16). Kernels are stored [out][in][taps] and used [out][taps][in], which is channels-last. stem.cu
+// says how the stem's are used.
 struct Row {
   int kind;         // 0: kernel, 1: kernel of the stem, 2: copy
   int source;       // in the parameters
@@ -36,9 +37,9 @@ extern "C" __global__ void __launch_bounds__(256) standardise(const float* param
   if (row.kind == 0) {
     for (int i = lane; i < row.length; i += 32) out[i] = float_to_bf16((w[stored(row, i)] - mean) * k);
   } else {
-    for (int i = lane; i < 64; i += 32) {
-      const int ky = i >> 3, kx = (i & 7) - 1;
-      out[i] = float_to_f16(ky < 7 && kx >= 0 ? (w[ky * 7 + kx] - mean) * k : 0.f);
+    for (int i = lane; i < TAPS; i += 32) {
+      const int ky = i / ROW_TAPS, x = i % ROW_TAPS - FIRST_TAP, kx = x / IMAGE_CHANNELS, c = x % IMAGE_CHANNELS;
+      out[i] = float_to_f16(ky < 7 && x >= 0 && kx < 7 ? (w[c * 49 + ky * 7 + kx] - mean) * k : 0.f);
     }
   }
 }
@@ -54,7 +55,9 @@ extern "C" __global__ void __launch_bounds__(256)
   auto place = [&](int i) { return row.kind == 0 ? stored(row, i) : i; };
   auto gradient = [&](int i) -> float {
     if (row.kind == 0) return bf16_to_float(kernels[row.gradient + i]);
-    return stem[((i / 7) * 8 + i % 7 + 1) * stem_channels + row.channel] * (1.f / 255.f);
+    const int c = IMAGE_CHANNELS == 1 ? 0 : i / 49, tap = i - c * 49;
+    const int used = tap / 7 * ROW_TAPS + FIRST_TAP + tap % 7 * IMAGE_CHANNELS + c;
+    return stem[used * stem_channels + row.channel] * (1.f / 255.f);
   };
   float s = 0.f, sg = 0.f;
   for (int i = lane; i < row.length; i += 32) { s += w[i]; sg += gradient(i); }

@@ -233,7 +233,7 @@ impl Pass {
     }
 
     fn stem_gradient(&self, signs: &Tensor, incoming: &Incoming, sums: &Tensor) -> Result<()> {
-        let plan = &self.plan;
+        let (plan, shape) = (&self.plan, &self.plan.stem_shape);
         let frames = self.images.size()[0];
         let pointers = [
             address(&self.images),
@@ -247,12 +247,12 @@ impl Pass {
         let mut arguments: Vec<_> = pointers.iter().map(argument).collect();
         arguments.push(argument(&count));
         let threads = 4 * plan.spec.stem.outputs as usize;
-        // Two images, and then in the same place the sums of 64 taps per channel, which small images are smaller than.
-        let shared = (2 * plan.image_bytes() as usize).max(64 * 4 * plan.spec.stem.outputs as usize);
+        let (shared, groups) = (shape.shared_gradient() as usize, shape.tap_groups() as usize);
+        let grid = (plan.stem_grid / groups).min((frames * shape.bands()) as usize).max(1) * groups;
         let kernel = plan.module.kernel("stem_weight_gradient", shared)?;
         // SAFETY: the tensors have the sizes that the kernel was compiled for; the first block has an identity
         // shortcut.
-        unsafe { kernel.launch(plan.stem_grid.min(frames as usize), threads, shared, &arguments) }
+        unsafe { kernel.launch(grid, threads, shared, &arguments) }
     }
 
     /// Goes back through the standardisation and returns the gradient of each parameter.

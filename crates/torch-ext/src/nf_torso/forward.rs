@@ -168,7 +168,8 @@ impl Pass {
     fn stem(&self, save: bool) -> Result<(Tensor, Tensor, Option<Tensor>)> {
         let plan = &self.plan;
         let frames = self.images.size()[0];
-        let (h, w, c) = (plan.stem_height, plan.stem_width, plan.spec.stem.outputs);
+        let (shape, c) = (&plan.stem_shape, plan.spec.stem.outputs);
+        let (h, w) = (shape.height(), shape.width());
         let (place, kept) = self.places(0);
         let x = self.memory(frames, &[h, w, c], Kind::BFloat16)?;
         let activated = self.memory(kept, &[h, w, c], Kind::BFloat16)?;
@@ -185,9 +186,11 @@ impl Pass {
         let count = frames as i32;
         let mut arguments: Vec<_> = pointers.iter().map(argument).collect();
         arguments.push(argument(&count));
-        let grid = plan.stem_grid.min(frames as usize);
+        let grid = plan.stem_grid.min((frames * shape.bands()) as usize);
+        let shared = shape.shared_weights() as usize;
+        let kernel = plan.module.kernel("stem_forward", shared)?;
         // SAFETY: the tensors have the sizes that the kernel was compiled for, one image and output per frame.
-        unsafe { plan.module.kernel("stem_forward", 0)?.launch(grid, 256, 0, &arguments)? };
+        unsafe { kernel.launch(grid, 256, shared, &arguments)? };
         Ok((x, activated, signs))
     }
 

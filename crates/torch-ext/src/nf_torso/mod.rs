@@ -9,6 +9,7 @@
 mod backward;
 mod forward;
 mod plan;
+mod stem;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use crate::module::{Module, argument};
 use crate::operand::{address, expect, expect_at_least};
 use crate::upload::upload;
 use plan::{Tables, TorsoPlan};
+use stem::StemShape;
 
 /// Offsets of a standardised convolution's parameters, in elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,7 +70,7 @@ pub struct BlockSpec {
     pub stride: i64,
 }
 
-/// A torso: a 7x7 stem with stride 4 on one-channel images of bytes, then residual blocks with relu.
+/// A torso: a 7x7 stem with stride 4 on images of bytes, then residual blocks with relu.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TorsoSpec {
     /// Rows of an image.
@@ -92,16 +94,8 @@ pub struct TorsoSpec {
 impl TorsoSpec {
     /// Returns why the kernels do not support this torso; the plain version supports any.
     pub fn unsupported(&self) -> Option<String> {
-        let stem = self.stem.outputs;
-        if !(stem == 32 || stem == 64) {
-            return Some(format!("the stem has {stem} channels, not 32 or 64"));
-        }
-        if self.stem.inputs != 1 {
-            return Some(format!("images have {} channels, not 1", self.stem.inputs));
-        }
-        let image_bytes = ((self.height + 3) / 4 * 4 + 4) * (self.width + 16) + 32;
-        if self.width % 16 != 0 || image_bytes > 44 * 1024 {
-            return Some(format!("images of {}x{} do not fit the stem's kernel", self.height, self.width));
+        if let Err(reason) = StemShape::new(self) {
+            return Some(reason);
         }
         for (i, block) in self.blocks.iter().enumerate() {
             let (c, s) = (block.conv2.outputs, block.squeezed);
@@ -142,7 +136,7 @@ impl TorsoSpec {
                 && within(block.up.bias, c)
                 && within(block.skip_gain, 1)
         });
-        fits && reads(&self.stem, 1, self.stem.outputs, 49) && self.length <= i64::from(i32::MAX)
+        fits && reads(&self.stem, self.stem.inputs, self.stem.outputs, 49) && self.length <= i64::from(i32::MAX)
     }
 }
 
@@ -230,10 +224,11 @@ impl Clone for NfTorso {
 impl NfTorso {
     /// Compiles the kernels of a torso.
     pub fn new(spec: &TorsoSpec, device: Device) -> Result<Self> {
+        let refuse = |reason| Error::Shape { what: "the torso", found: reason, expected: "a supported torso".into() };
         if let Some(reason) = spec.unsupported() {
-            return Err(Error::Shape { what: "the torso", found: reason, expected: "a supported torso".into() });
+            return Err(refuse(reason));
         }
-        let (plan, tables) = TorsoPlan::new(spec, device)?;
+        let (plan, tables) = TorsoPlan::new(spec, StemShape::new(spec).map_err(refuse)?, device)?;
         Ok(Self { plan: Arc::new(plan), tables, device })
     }
 
@@ -260,7 +255,7 @@ impl NfTorso {
 
     /// Maps frames of bytes to outputs in bf16, ordered by channel, row and column.
     ///
-    /// `[frames, height · width]` becomes `[frames, outputs]`.
+    /// `[frames, height · width · channels]` becomes `[frames, outputs]`.
     ///
     /// `leaves` are the torso's parameters as separate tensors, in the order of the spec; gradients flow to those that
     /// require any. `parameters` is the flat buffer that holds them, and `prepared` was made from it.
@@ -277,7 +272,8 @@ impl NfTorso {
         let kept = kept.unwrap_or(&everything).shallow_clone();
         let images = images.f_view([frames, -1])?.f_contiguous()?;
         let (spec, device) = (&self.plan.spec, self.device);
-        expect("images", &images, Kind::Uint8, frames * spec.height * spec.width, device)?;
+        let values = spec.height * spec.width * spec.stem.inputs;
+        expect("images", &images, Kind::Uint8, frames * values, device)?;
         expect_at_least("the torso's parameters", parameters, Kind::Float, spec.length, device)?;
         expect("the torso's prepared weights", prepared, Kind::BFloat16, self.plan.weights_length, device)?;
         kept.check(self.plan.blocks.len(), frames, device)?;
@@ -301,22 +297,21 @@ impl NfTorso {
 }
 
 /// Returns the source of the kernels of a torso.
-fn source(spec: &TorsoSpec) -> String {
+fn source(spec: &TorsoSpec, stem: &StemShape) -> String {
     let mut widths: Vec<_> = spec.blocks.iter().map(|block| (block.conv2.outputs, block.squeezed)).collect();
     widths.sort_unstable();
     widths.dedup();
     let instances: String = widths.iter().map(|(c, s)| format!("RESIDUAL_KERNELS({c}, {s})\n")).collect();
-    let (stem, height, width) = (spec.stem.outputs, spec.height, spec.width);
     [
         include_str!("../kernels/residual.cu"),
         &instances,
-        &format!("#define STEM_CHANNELS {stem}\n#define IMAGE_HEIGHT {height}\n#define IMAGE_WIDTH {width}\n"),
+        &stem.definitions(),
         include_str!("../kernels/stem.cu"),
         include_str!("../kernels/standardise.cu"),
     ]
     .concat()
 }
 
-fn module(spec: &TorsoSpec) -> Result<Arc<Module>> {
-    Module::get(&source(spec))
+fn module(spec: &TorsoSpec, stem: &StemShape) -> Result<Arc<Module>> {
+    Module::get(&source(spec, stem))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use tch::{Device, Tensor};
 
+use super::stem::StemShape;
 use super::{BlockSpec, ConvSpec, LinearSpec, TorsoSpec, module};
 use crate::driver::driver;
 use crate::error::Result;
@@ -130,8 +131,7 @@ pub(super) struct TorsoPlan {
     pub spec: TorsoSpec,
     pub module: Arc<Module>,
     pub stem: ConvPlan,
-    pub stem_height: i64,
-    pub stem_width: i64,
+    pub stem_shape: StemShape,
     pub blocks: Vec<BlockPlan>,
     pub rows: usize,
     /// Elements of the 16-bit weights.
@@ -197,17 +197,18 @@ impl Builder {
         ConvPlan { spec, weight }
     }
 
-    fn stem(&mut self, spec: ConvSpec) -> ConvPlan {
-        let weight = self.advance(spec.outputs * 64);
+    fn stem(&mut self, spec: ConvSpec, taps: i64) -> ConvPlan {
+        let fan_in = spec.inputs * 49;
+        let weight = self.advance(spec.outputs * taps);
         for channel in 0..spec.outputs {
             self.rows.push(Row {
                 kind: STEM,
-                source: (spec.weight + channel * 49) as i32,
-                length: 49,
-                target: (weight + channel * 64) as i32,
+                source: (spec.weight + channel * fan_in) as i32,
+                length: fan_in as i32,
+                target: (weight + channel * taps) as i32,
                 gain: (spec.gain + channel) as i32,
                 gradient: 0,
-                inputs: 1,
+                inputs: spec.inputs as i32,
                 channel: channel as i32,
                 scale: spec.scale as f32,
             });
@@ -295,14 +296,13 @@ impl Builder {
 
 impl TorsoPlan {
     /// Plans a supported torso and uploads its tables.
-    pub fn new(spec: &TorsoSpec, device: Device) -> Result<(Self, Tables)> {
+    pub fn new(spec: &TorsoSpec, stem_shape: StemShape, device: Device) -> Result<(Self, Tables)> {
         let mut builder = Builder::default();
-        let stem = builder.stem(spec.stem);
-        builder.sum(64 * spec.stem.outputs);
+        let stem = builder.stem(spec.stem, stem_shape.taps());
+        builder.sum(stem_shape.taps() * spec.stem.outputs);
         // Tap 0 of the stem's gradient is its bias.
         builder.small(spec.stem.bias, spec.stem.outputs, |i| i);
-        let stem_size = ((spec.height + 3) / 4, (spec.width + 3) / 4);
-        let mut size = stem_size;
+        let mut size = (stem_shape.height(), stem_shape.width());
         let mut blocks = vec![];
         for block in &spec.blocks {
             let plan = builder.block(block, size);
@@ -322,10 +322,9 @@ impl TorsoPlan {
         let driver = driver()?;
         let plan = Self {
             spec: spec.clone(),
-            module: module(spec)?,
+            module: module(spec, &stem_shape)?,
             stem,
-            stem_height: stem_size.0,
-            stem_width: stem_size.1,
+            stem_shape,
             blocks,
             rows: builder.rows.len(),
             weights_length: builder.weights,
@@ -335,10 +334,5 @@ impl TorsoPlan {
             large_shared_memory: driver.shared_bytes()? >= 128 * 1024,
         };
         Ok((plan, tables))
-    }
-
-    /// Returns the bytes of shared memory in which the stem keeps an image.
-    pub fn image_bytes(&self) -> i64 {
-        ((self.stem_height * 4 + 4) * (self.spec.width + 16) + 16 + 15) / 16 * 16
     }
 }
