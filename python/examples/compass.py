@@ -21,7 +21,7 @@ class Compass(gymnasium.Env):
 
     observation_space = spaces.Dict(
         {
-            "field": spaces.Box(0, 255, (SIDE, SIDE, 3), np.uint8),
+            "field": spaces.Box(0, 1, (SIDE, SIDE, 3), np.bool_),
             "compass": spaces.Box(-1, 1, (2,), np.float32),
             "near": spaces.Discrete(2),
         }
@@ -48,10 +48,10 @@ class Compass(gymnasium.Env):
         return self._observe(), float(found), found, self.steps == STEPS, {}
 
     def _observe(self):
-        field = np.zeros((SIDE, SIDE, 3), np.uint8)
-        field[tuple(self.agent)][0] = 255
+        field = np.zeros((SIDE, SIDE, 3), np.bool_)
+        field[tuple(self.agent)][0] = True
         for wall in self.walls:
-            field[wall][1] = 255
+            field[wall][1] = True
         way = self.goal - self.agent
         compass = (way / max(1, np.abs(way).max())).astype(np.float32)
         return {"field": field, "compass": compass, "near": int(np.abs(way).sum() == 1)}

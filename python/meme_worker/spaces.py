@@ -15,6 +15,10 @@ MAX_ACTIONS = 1000
 MAX_ONE_HOT = 4096
 # Length of the vector of a text.
 TEXT_VALUES = 256
+# An image of bytes holds codes, not shades, if it declares no larger value: as shades they would all look black.
+MAX_CODE = 31
+# It also does if no side is longer: MiniGrid declares values up to 255 for the codes of its 7 x 7 cells.
+MAX_GRID_SIDE = 7
 # Every part of an observation begins at a multiple of this many bytes, and the observation ends at one.
 ALIGNMENT = 4
 
@@ -69,6 +73,8 @@ class ArrayFormat:
     def __init__(self, space, whole):
         self.space = space
         self.dtype = np.dtype(np.uint8 if is_bytes(space) else np.float32)
+        #: Bits of a grid's codes, each of which becomes a channel; 0 for all else.
+        self.bits = code_bits(space)
         if isinstance(space, spaces.Box) and len(space.shape) <= 3 and is_number(space.dtype):
             self.shape = space.shape or (1,)
         elif (length := vector_length(space)) is not None and length <= MAX_ONE_HOT:
@@ -77,6 +83,9 @@ class ArrayFormat:
             refuse(whole, space)
         if math.prod(self.shape) == 0:
             refuse(whole, space)
+        if self.bits:
+            height, width, *channels = self.shape
+            self.shape = (height, width, math.prod(channels) * self.bits)
 
     def write(self, value, out):
         """Writes a value of the space to an array of this shape and type; refuses values of another shape or range."""
@@ -91,6 +100,10 @@ class ArrayFormat:
         else:
             array = np.asarray(value)
             check(array, space)
+            if self.bits:
+                if array.max() >> self.bits:
+                    raise ValueError(f"the environment returned {array.max()}, expected codes up to {space.high.max()}")
+                array = np.unpackbits(array[..., None], axis=-1)[..., 8 - self.bits :].astype(np.bool_)
             # True becomes 255, which the networks see as 1.
             out[...] = (array * np.uint8(255) if array.dtype == np.bool_ else array).reshape(out.shape)
             if self.dtype == np.float32 and not np.isfinite(out).all():
@@ -129,6 +142,14 @@ def is_number(dtype):
 def is_bytes(space):
     """Whether values are kept as bytes: a Box of bytes or of booleans, or text."""
     return isinstance(space, spaces.Box) and space.dtype in (np.uint8, np.bool_) or is_text(space)
+
+
+def code_bits(space):
+    """Bits of the codes of an image of bytes that is a grid of codes; 0 for other spaces."""
+    if not isinstance(space, spaces.Box) or space.dtype != np.uint8 or len(space.shape) not in (2, 3):
+        return 0
+    largest = int(space.high.max(initial=0))
+    return largest.bit_length() if largest <= MAX_CODE or max(space.shape[:2]) <= MAX_GRID_SIDE else 0
 
 
 def is_text(space):

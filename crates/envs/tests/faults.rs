@@ -181,6 +181,12 @@ fn numbers_out_of_range_are_reported_as_the_environment_returned_them() {
 }
 
 #[test]
+fn codes_beyond_the_declared_ones_are_reported() {
+    let error = WorkerEnvironments::new(config("gym:tests.gym_envs:UnknownCode-v0")).unwrap().reset().unwrap_err();
+    assert!(error.to_string().contains("returned 9, expected codes up to 5"), "{error}");
+}
+
+#[test]
 fn gives_up_on_environments_that_never_work() {
     let mut envs = WorkerEnvironments::new(config("gym:tests.gym_envs:Broken-v0")).unwrap();
     envs.reset().unwrap();

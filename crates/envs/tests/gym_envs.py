@@ -293,13 +293,13 @@ register(
     Spaces,
     observation_space=spaces.Dict(
         {
-            "picture": spaces.Box(0, 255, (1, 2, 1), np.uint8),
+            "picture": spaces.Box(0, 255, (1, 9, 1), np.uint8),
             "place": spaces.Tuple((spaces.Discrete(3, start=1), spaces.Box(-9, 9, (2,), np.int16))),
             "switches": spaces.MultiBinary(2),
         }
     ),
     observation={
-        "picture": np.array([[[51], [255]]], np.uint8),
+        "picture": np.full((1, 9, 1), 51, np.uint8),
         "place": (2, np.array([-3, 4], np.int16)),
         "switches": np.array([1, 0], np.int8),
     },
@@ -313,14 +313,38 @@ register(
 register(
     "Camera",
     Spaces,
-    observation_space=spaces.Tuple((spaces.Box(-1, 1, (), np.float32), spaces.Box(0, 255, (4, 3), np.uint8))),
-    observation=(np.float32(0.5), np.arange(12, dtype=np.uint8).reshape(4, 3)),
+    observation_space=spaces.Tuple((spaces.Box(-1, 1, (), np.float32), spaces.Box(0, 255, (8, 5), np.uint8))),
+    observation=(np.float32(0.5), np.arange(40, dtype=np.uint8).reshape(8, 5)),
 )
 register(
     "Alone",
     Spaces,
-    observation_space=spaces.Dict({"inner": spaces.Tuple((spaces.Box(0, 255, (1, 2), np.uint8),))}),
-    observation={"inner": (np.array([[7, 8]], np.uint8),)},
+    observation_space=spaces.Dict({"inner": spaces.Tuple((spaces.Box(0, 255, (1, 8), np.uint8),))}),
+    observation={"inner": (np.arange(8, dtype=np.uint8).reshape(1, 8),)},
+)
+register(
+    "View",
+    Spaces,
+    observation_space=spaces.Box(0, 255, (1, 2), np.uint8),
+    observation=np.array([[4, 130]], np.uint8),
+)
+register(
+    "Map",
+    Spaces,
+    observation_space=spaces.Box(0, 5, (9, 1, 2), np.uint8),
+    observation=np.array([[[4, 3]]] * 9, np.uint8),
+)
+register(
+    "Masks",
+    Spaces,
+    observation_space=spaces.Box(0, 1, (1, 2, 2), np.uint8),
+    observation=np.array([[[1, 0], [0, 1]]], np.uint8),
+)
+register(
+    "UnknownCode",
+    Spaces,
+    observation_space=spaces.Box(0, 5, (1, 2), np.uint8),
+    observation=np.array([[5, 9]], np.uint8),
 )
 register("Mission", Spaces, observation_space=spaces.Text(40), observation="open the Door")
 register("Items", Spaces, observation_space=spaces.Dict({"items": spaces.Sequence(spaces.Discrete(3))}))

@@ -63,7 +63,7 @@ fn bytes_booleans_and_numbers_become_arrays() {
     use ObservationKind::{F32, U8};
     for (name, kind, shape, values) in [
         ("Booleans", U8, &[1, 2, 2][..], &[255.0, 0.0, 0.0, 255.0][..]),
-        ("Alone", U8, &[1, 2], &[7.0, 8.0]),
+        ("Alone", U8, &[1, 8], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]),
         ("FloatImage", F32, &[2, 2], &[0.5, 0.25, 1.0, 0.0]),
         ("Integers", F32, &[3], &[7.0, 0.0, 9.0]),
         ("TwoSticks", F32, &[3], &[0.0, 1.0, 0.0]),
@@ -78,34 +78,52 @@ fn bytes_booleans_and_numbers_become_arrays() {
 }
 
 #[test]
+fn codes_of_a_grid_become_a_channel_per_bit() {
+    for (name, shape, values) in [
+        ("View", [1, 2, 8], "0000010010000010".to_owned()), // 4 and 130
+        ("Map", [9, 1, 6], "100011".repeat(9)),             // 4 and 3, of codes up to 5
+        ("Masks", [1, 2, 2], "1001".to_owned()),
+    ] {
+        let envs = made(&format!("gym:tests.gym_envs:{name}-v0"));
+        assert_eq!(
+            (envs.spec().observation_kind, &envs.spec().observation_shape[..]),
+            (ObservationKind::U8, &shape[..])
+        );
+        let bits: Vec<_> = values.bytes().map(|bit| if bit == b'1' { 255 } else { 0 }).collect();
+        assert_eq!(observation(&envs, 0, 0), bits, "{name}");
+    }
+}
+
+#[test]
 fn dictionaries_and_tuples_keep_their_parts_apart() {
     use ObservationKind::{F32, U8};
     let envs = made("gym:tests.gym_envs:Dict-v0");
     let part = |name: &str, shape: &[usize], kind| ObservationPart { name: name.into(), shape: shape.into(), kind };
     let parts = [
-        part("picture", &[1, 2, 1], U8),
+        part("picture", &[1, 9, 1], U8),
         part("place.0", &[3], F32),
         part("place.1", &[2], F32),
         part("switches", &[2], F32),
     ];
     let spec = envs.spec();
-    assert_eq!((&spec.observation_parts[..], &spec.observation_shape[..]), (&parts[..], &[4 + 12 + 8 + 8][..]));
+    assert_eq!((&spec.observation_parts[..], &spec.observation_shape[..]), (&parts[..], &[12 + 12 + 8 + 8][..]));
     let bytes = observation(&envs, 0, 0);
-    assert_eq!(bytes[..4], [51, 255, 0, 0]);
-    assert_eq!(floats(&bytes[4..]), [0.0, 1.0, 0.0, -3.0, 4.0, 1.0, 0.0]);
+    assert_eq!((&bytes[..9], &bytes[9..12]), (&[51; 9][..], &[0; 3][..]));
+    assert_eq!(floats(&bytes[12..]), [0.0, 1.0, 0.0, -3.0, 4.0, 1.0, 0.0]);
 }
 
 #[test]
 fn large_images_are_averaged_down_wherever_they_are() {
-    let config = envs::WorkerConfig { max_side: Some(2), ..config("gym:tests.gym_envs:Camera-v0") };
+    let config = envs::WorkerConfig { max_side: Some(4), ..config("gym:tests.gym_envs:Camera-v0") };
     let mut envs = envs::make(&config).unwrap();
     envs.reset().unwrap();
     let shapes: Vec<_> = envs.spec().observation_parts.iter().map(|part| part.shape.clone()).collect();
-    assert_eq!((shapes, envs.spec().observation_bytes()), (vec![vec![1], vec![2, 2]], 8));
-    let mut bytes = [0; 8];
+    assert_eq!((shapes, envs.spec().observation_bytes()), (vec![vec![1], vec![4, 3]], 16));
+    let mut bytes = [0; 16];
     envs.observation(0, 0, &mut bytes);
-    // Of the numbers from 0 to 11 in four lines of three.
-    assert_eq!((floats(&bytes[..4]), &bytes[4..]), (vec![0.5], &[2, 4, 8, 10][..]));
+    // Of the numbers from 0 to 39 in eight lines of five.
+    let means = [3, 5, 7, 13, 15, 17, 23, 25, 27, 33, 35, 37];
+    assert_eq!((floats(&bytes[..4]), &bytes[4..]), (vec![0.5], &means[..]));
 }
 
 #[test]
