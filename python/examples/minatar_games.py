@@ -26,21 +26,18 @@ class MinAtar(gymnasium.Env):
         self.game = minatar.Environment(game, sticky_action_prob=0.0, difficulty_ramping=False)
         self.actions = self.game.minimal_action_set()
         self.action_space = gymnasium.spaces.Discrete(actions or len(self.actions))
-        self.observation_space = gymnasium.spaces.Box(0, 255, tuple(self.game.state_shape()), np.uint8)
+        self.observation_space = gymnasium.spaces.Box(0, 1, tuple(self.game.state_shape()), np.bool_)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         if seed is not None:
             self.game.seed(seed)
         self.game.reset()
-        return self.picture(), {}
+        return self.game.state(), {}
 
     def step(self, action):
         reward, over = self.game.act(self.actions[action % len(self.actions)])
-        return self.picture(), float(reward), bool(over), False, {}
-
-    def picture(self):
-        return self.game.state().astype(np.uint8) * 255
+        return self.game.state(), float(reward), bool(over), False, {}
 
 
 for name in ("asterix", "breakout", "freeway", "seaquest", "space_invaders"):
