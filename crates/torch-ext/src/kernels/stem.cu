@@ -72,8 +72,8 @@ __device__ __forceinline__ const u8* patch(const u8* band, int pixel) {
 // Where taps 8i to 8i + 7 of a patch are.
 __device__ __forceinline__ int eight_taps(int i) { return i / (ROW_TAPS / 8) * ROW + i % (ROW_TAPS / 8) * 8; }
 
-// weights f16 [channel][TAPS], of bytes not yet divided by 255. They stay in registers if these suffice, else in dynamic
-// shared memory.
+// weights f16 [channel][TAPS], of bytes not yet divided by 255. They stay in registers if these suffice, else in
+// dynamic shared memory.
 extern "C" __global__ void __launch_bounds__(256, 2)
     stem_forward(const u8* images, const int* next_place, const u16* weights, const float* bias, uint4* sum, uint4* activated,
                  u8* signs, int frames) {
@@ -153,8 +153,8 @@ extern "C" __global__ void __launch_bounds__(256, 2)
 }
 
 // out[tap][channel] += sum over pixels of patch[tap] * dx[channel], dx = through + signs * gradient of the activation.
-// Tap 0, which is no pixel of the patch, holds the bias gradient. Each of TAP_GROUPS neighbouring thread blocks does this
-// for 64 taps of the same images. Dynamic shared memory: two bands, or 64 * STEM_CHANNELS floats if that is more.
+// Tap 0, which is no pixel of the patch, holds the bias gradient. Each of TAP_GROUPS neighbouring thread blocks does
+// this for 64 taps of the same images. Dynamic shared memory: two bands, or 64 * STEM_CHANNELS floats if that is more.
 extern "C" __global__ void __launch_bounds__(128 * HALVES, 2)
     stem_weight_gradient(const u8* images, const uint2* through, const uint2* activated, const int* next_place,
                          const u8* signs, float* out, int frames) {

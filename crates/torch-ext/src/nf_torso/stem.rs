@@ -14,8 +14,10 @@ const TAPS_IN_REGISTERS: i64 = 64;
 /// Taps whose gradient one thread block computes.
 const TAPS_PER_GROUP: i64 = 64;
 
-/// A stem and its images. Multiplying pairs of bytes, the kernels need every patch to begin at an even place, hence taps
-/// in front of the pixels, the first of which stands for the bias; there are also some behind them, to fill up eight.
+/// A stem and the bands of its images.
+///
+/// The kernels read two bytes at once, so every patch begins at an even place. Hence the taps in front of the pixels,
+/// the first of which stands for the bias; others behind them fill up eight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StemShape {
     outputs: i64,
@@ -60,8 +62,10 @@ impl StemShape {
         (self.height() + self.band_rows - 1) / self.band_rows
     }
 
-    /// Returns the bytes of shared memory that hold what a band sees: seven rows per row of output pixels, four further on
-    /// each, and one below them for taps that fill up.
+    /// Returns the bytes of shared memory that hold what a band sees.
+    ///
+    /// That is seven rows for the first row of output pixels and four more for each other one. The row below them is
+    /// for taps that only fill up.
     pub fn band_bytes(&self) -> i64 {
         round_up((4 * self.band_rows + 4) * self.row() + self.margin(), 16)
     }
@@ -81,7 +85,9 @@ impl StemShape {
         if self.taps() > TAPS_IN_REGISTERS { 2 * self.taps() * self.outputs } else { 0 }
     }
 
-    /// Returns the bytes of shared memory of the weights' gradient: two bands, and then in the same place the sums.
+    /// Returns the bytes of shared memory for the weights' gradient.
+    ///
+    /// They hold two bands, and then in the same place the sums.
     pub fn shared_gradient(&self) -> i64 {
         (2 * self.band_bytes()).max(4 * TAPS_PER_GROUP * self.outputs)
     }
