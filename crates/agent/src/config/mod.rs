@@ -211,7 +211,8 @@ config_schema::choice! {
     pub enum QCombination {
         /// Plain sum of rescaled values, Qe + β_j Qi.
         Sum = "sum",
-        /// Sum of returns in the units of the rewards, h(h⁻¹(Qe) + β_j h⁻¹(Qi)), as in Agent57.
+        /// Sum of returns in the units of the rewards, h(h⁻¹(Qe) + β_j h⁻¹(Qi)). Agent57's paper (section 3.1) has both,
+        /// and its experiments the plain sum.
         Returns = "returns",
     }
 }

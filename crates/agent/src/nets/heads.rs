@@ -113,8 +113,8 @@ pub struct HeadOutputs {
 /// Q_j from both heads' rescaled values, with β broadcast over them.
 ///
 /// As a sum, Qe + β_j Qi, the gradient into Qi is β_j times that into Qe, so the extrinsic head learns the intrinsic
-/// values of exploring policies too. As returns, h(h⁻¹(Qe) + β_j h⁻¹(Qi)), the combination of Agent57, each head can hold
-/// the return of its own reward.
+/// values of exploring policies too. As returns, h(h⁻¹(Qe) + β_j h⁻¹(Qi)), each head can hold the return of its own
+/// reward.
 pub(super) fn combine(
     combination: QCombination,
     extrinsic: &Tensor,
