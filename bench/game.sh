@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trains on one game from scratch for a fixed time and evaluates the result: how the results in docs/results were made.
+# Trains on one game from scratch for a fixed time and evaluates the result, as for most runs in docs/results/games.md.
 # Works in a checkout and in the bundle of `make bundle`.
 #
 #   bench/game.sh GAME SEED [ARGS...]     ARGS are further options of `meme train`

@@ -281,7 +281,7 @@ def minutes(facts):
 def online(facts):
     """The score with online parameters, if evaluated."""
     evaluation = facts.get("online")
-    return f"{evaluation['mean']:.2f}{deviation(evaluation)}" if evaluation else "unknown"
+    return f"{evaluation['mean']:.2f}{deviation(evaluation)}" if evaluation else "not evaluated"
 
 
 def deviation(evaluation):

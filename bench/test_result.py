@@ -64,7 +64,7 @@ class Result(unittest.TestCase):
             "ema parameters, policy 3 of 16, epsilon 0, seed 2, up to 30 no-ops, sticky actions 0, full action set",
             "```\n  the learner waits for data 40 % of its time\n```",
             "![curves](pong-paper-2.svg)",
-            "| with online parameters | unknown |",
+            "| with online parameters | not evaluated |",
         ]:
             self.assertIn(expected, page)
         page = result.page({**facts(), "online": {"mean": 14.0, "std": None}}, findings)

@@ -2,7 +2,7 @@
 
     .venv/bin/python -m pip install minigrid==3.2.0
     cd python/examples
-    meme train gym:minigrid_pictures:DoorKeyPictures-5x5-v0 --preset tiny
+    meme train gym:minigrid_pictures:DoorKeyPictures-5x5-v0 --preset tiny --set env.max_side=14
 
 Without the wrapper, `gym:minigrid:MiniGrid-DoorKey-5x5-v0`, the agent sees the codes of the cells.
 """

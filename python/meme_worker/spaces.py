@@ -15,9 +15,10 @@ MAX_ACTIONS = 1000
 MAX_ONE_HOT = 4096
 # Length of the vector of a text.
 TEXT_VALUES = 256
-# An image of bytes holds codes, not shades, if it declares no larger value: as shades they would all look black.
+# An image of bytes holds codes, not shades, if its largest declared value is at most this: as shades, all would look
+# black.
 MAX_CODE = 31
-# It also does if no side is longer: MiniGrid declares values up to 255 for the codes of its 7 x 7 cells.
+# It also does if neither side is longer than this: MiniGrid declares values up to 255 for the codes of its 7 x 7 cells.
 MAX_GRID_SIDE = 7
 # Every part of an observation begins at a multiple of this many bytes, and the observation ends at one.
 ALIGNMENT = 4
@@ -101,7 +102,7 @@ class ArrayFormat:
             array = np.asarray(value)
             check(array, space)
             if self.bits:
-                if array.max() >> self.bits:
+                if array.max() > space.high.max():
                     raise ValueError(f"the environment returned {array.max()}, expected codes up to {space.high.max()}")
                 array = np.unpackbits(array[..., None], axis=-1)[..., 8 - self.bits :].astype(np.bool_)
             # True becomes 255, which the networks see as 1.

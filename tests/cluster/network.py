@@ -2,7 +2,7 @@
 
 The delay is `tc netem`'s. Where the kernel has none, a relay between the namespaces holds all data back instead, and the
 comparison with local actors is printed but counts as skipped. Needs root. Prints frames/s with local and with remote
-actors, in turns, the bytes per agent step, and the processor time that the relay takes from both.
+actors, in turns, the bytes per agent step and, with the relay, the cores that it occupies.
 """
 
 import argparse

@@ -73,10 +73,10 @@ impl Optimizer {
         Ok(Self { config, decay, moments, steps: 0 })
     }
 
-    /// Steps a part of the parameters along `gradients`, unless `gate` forbids it.
+    /// Steps a part of the parameters, and of their average, unless `gate` forbids it.
     ///
-    /// Then it moves that part of `average` towards them by a share. The part is where it begins in the buffer, and its
-    /// length.
+    /// The parameters move along `gradients`, then that part of `average` moves towards them by a share. The part is given
+    /// by where it begins in the buffer, and by its length.
     ///
     /// The caller counts it in [`steps`](Self::steps).
     pub fn step(

@@ -40,7 +40,7 @@ pub fn print_report<R: Serialize>(json: bool, report: &R, render: impl FnOnce(&R
 
 /// Aligns rows of cells in columns two spaces apart.
 ///
-/// Numbers go to the right, and the `left` columns to the left.
+/// Numbers are aligned to the right, the `left` columns to the left.
 pub fn table(rows: &[impl AsRef<[String]>], left: &[usize]) -> String {
     let width = |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows.first().map_or(0, |row| row.as_ref().len())).map(width).collect();

@@ -34,10 +34,10 @@ pub fn preset_warning(environment: &EnvId, preset: &str, device: Device) -> Opti
         false => format!("`--preset {size}`"),
     };
     let is_slow = !["cpu", "tiny"].contains(&size) && !device.is_cuda();
-    let slow = || format!("preset {agent} takes weeks without a GPU; use {}", of_size("cpu"));
+    let slow = || format!("preset {preset} takes weeks without a GPU; use {}", of_size("cpu"));
     match environment {
         EnvId::Task(task) if size != "tiny" => {
-            Some(format!("preset {agent} is made for Atari games; use {} for tasks such as {task}", of_size("tiny")))
+            Some(format!("preset {preset} is made for Atari games; use {} for tasks such as {task}", of_size("tiny")))
         }
         EnvId::Gym { .. } if is_slow => {
             Some(format!("{} for images or {} for small observations", slow(), of_size("tiny")))

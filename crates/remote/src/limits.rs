@@ -29,9 +29,9 @@ pub const WAITING_INTERVAL: Duration = Duration::from_secs(5);
 pub const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a checkpoint waits for an actor's state. Training stands still meanwhile.
 pub const SAVE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long the end of a session waits for the other end.
+/// How long a closing session waits for its peer.
 ///
-/// That end takes the last message and closes the connection.
+/// The peer takes the last message and then closes the connection.
 pub const FAREWELL_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often a waiting thread checks whether the run is stopping.
 pub const POLL_INTERVAL: Duration = Duration::from_millis(50);

@@ -174,9 +174,9 @@ impl StepsMut<'_> {
         embedding[..step.embedding.len()].copy_from_slice(&step.embedding);
     }
 
-    /// Decodes the first `used` of `steps` steps, to `entry` and on.
+    /// Decodes the first `used` of `steps` steps into the entries from `entry` on.
     ///
-    /// `bytes` are as [`ChunkColumns::write`] left them.
+    /// `bytes` begins with what [`ChunkColumns::write`] wrote.
     pub(crate) fn decode(&mut self, layout: &Layout, entry: usize, used: usize, mut bytes: &[u8], steps: usize) {
         let mut next = |size: usize| {
             let (column, rest) = bytes.split_at(size * steps);

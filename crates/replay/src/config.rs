@@ -42,7 +42,7 @@ config_schema::section! {
 impl ReplaySection {
     /// Returns every broken rule between two fields, with the field that limits the other.
     ///
-    /// The names are those of a config whose section `replay` this is.
+    /// Names are relative to this section; the texts name whole paths, such as `replay.trace`.
     pub fn conflicts(&self) -> Vec<(Problem, &'static str)> {
         let mut found = Vec::new();
         if self.period >= self.trace {
@@ -178,9 +178,10 @@ impl ReplayConfig {
         })?;
         let least = self.least_memory();
         let limit = self.memory_limit.unwrap_or(least);
-        expect(limit >= least, "memory_limit", limit, || {
+        expect(limit >= least, "memory_limit_gb", limit as f64 / 1e9, || {
             format!(
-                "at least {least} bytes: the indices of {} shards, and one incompressible sequence in each",
+                "at least {}: the indices of {} shards, and one incompressible sequence in each",
+                least as f64 / 1e9,
                 self.shards
             )
         })?;
@@ -254,7 +255,7 @@ mod tests {
             (refused(|c| c.layout.observation_bytes = 0), "replay.observation_bytes is 0; it must be from 1 to"),
             (refused(|c| c.shards = 0), "replay.shards is 0"),
             (refused(|c| (c.capacity, c.rate_limiter.min_fill) = (7, 7)), "replay.shards is 8; it must be at most"),
-            (refused(|c| c.memory_limit = Some(1_000_000)), "replay.memory_limit is 1000000; it must be at least"),
+            (refused(|c| c.memory_limit = Some(1_000_000)), "replay.memory_limit_gb is 0.001; it must be at least"),
             (refused(|c| c.priority_exponent = f64::NAN), "replay.priority_exponent is nan"),
             (refused(|c| c.importance_exponent = 1.5), "replay.importance_exponent is 1.5"),
             (refused(|c| c.rate_limiter.samples_per_insert = 0.0), "replay.samples_per_insert is 0"),

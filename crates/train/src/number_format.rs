@@ -1,6 +1,6 @@
 //! Numbers as users type and read them.
 
-/// Parses an integer below 2^64, also in the notations of people.
+/// Parses an integer below 2^64 as people write it.
 ///
 /// `1000000`, `1_000_000`, `"1 000 000"`, `1e6`, `2.5e6`, `250k`, `25M` and `1G` are valid.
 pub fn parse_integer(text: &str) -> Option<u64> {

@@ -59,7 +59,7 @@ fn other_torsos_and_images_fall_back() {
     assert_eq!(torsos(&preset(NGU), &[84, 84]), vec![plain.clone(); 1]);
     assert_eq!(torsos(&preset(AGENT57), &[84, 84]), vec![plain.clone(); 2]);
     let paper = AgentConfig::default();
-    let odd = Some("images of 83x83x3 have rows of 249 bytes, no multiple of 4".to_owned());
+    let odd = Some("images of 83x83x3 have rows of 249 bytes, which is not a multiple of 4".to_owned());
     assert_eq!(torsos(&paper, &[83, 83, 3]), [odd]);
     assert_eq!(torsos(&paper, &[84, 84, 20]), [Some("images of 84x84x20 do not fit the stem's kernel".to_owned())]);
     let part = |name: &str, shape: &[usize], kind| ObservationPart { name: name.into(), shape: shape.into(), kind };

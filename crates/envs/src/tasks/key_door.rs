@@ -8,9 +8,9 @@ use super::{cell_size, fill_cell};
 const WALL: u8 = 64;
 const DOOR: u8 = 96;
 const KEY: u8 = 192;
-/// The player with the key is brighter.
+/// The player without the key, and with it.
 ///
-/// So the way back looks new even to an embedding that keeps only what the actions move.
+/// The second is brighter, so that the way back looks new even to an embedding that keeps only what the actions move.
 const PLAYER: u8 = 128;
 const PLAYER_WITH_KEY: u8 = 255;
 const ACTIONS: [&str; 4] = ["up", "right", "down", "left"];

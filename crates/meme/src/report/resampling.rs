@@ -59,7 +59,7 @@ pub fn three_seeds(games: &[Vec<f64>], statistics: &[Statistic]) -> Vec<Estimate
 
 /// rliable's stratified bootstrap: resamples the runs of each game with replacement.
 ///
-/// `aggregate` applies to all resampled scores. Returns its value for the original scores, and the interval of the
+/// Applies `aggregate` to all resampled scores. Returns its value for the original scores, and the interval of the
 /// percentiles 2.5 and 97.5.
 ///
 /// `games` has the scores of every run of each game.

@@ -27,7 +27,7 @@ enum Source {
 impl Pictures {
     /// Chooses the source: the first part of observations that is a picture, else `render`.
     ///
-    /// Observations are of `stack` frames.
+    /// An observation consists of `stack` frames.
     pub fn new(spec: &EnvSpec, stack: usize, render: impl FnOnce() -> Result<RenderedPicture>) -> Result<Self> {
         let parts = spec.observation_arrays();
         if let (true, [ObservationPart { shape, kind: ObservationKind::U8, .. }]) = (stack > 1, &parts[..])

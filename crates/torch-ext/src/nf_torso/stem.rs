@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use super::TorsoSpec;
 
-/// Shared memory of a thread block, which every supported GPU has, and the most of it that one band may take.
+/// Shared memory of a thread block on every supported GPU.
 const SHARED_BYTES: i64 = 96 * 1024;
+/// Most shared memory that one band may take.
 const MAX_BAND_BYTES: i64 = 40 * 1024;
 
 /// Taps whose weights the forward kernel keeps in registers.
@@ -14,10 +15,11 @@ const TAPS_IN_REGISTERS: i64 = 64;
 /// Taps whose gradient one thread block computes.
 const TAPS_PER_GROUP: i64 = 64;
 
-/// A stem and the bands of its images.
+/// A stem and the images that it reads.
 ///
-/// The kernels read two bytes at once, so every patch begins at an even place. Hence the taps in front of the pixels,
-/// the first of which stands for the bias; others behind them fill up eight.
+/// The kernels read two bytes at once, so every patch must begin at an even place. Hence each row of taps has one or two
+/// unused ones before the pixels, the very first of which stands for the bias, and more behind them to make a multiple
+/// of eight.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct StemShape {
     outputs: i64,
@@ -29,7 +31,7 @@ pub(super) struct StemShape {
 }
 
 impl StemShape {
-    /// Returns the shape for supported images, or why they are not.
+    /// Returns the shape, or why the images or the stem are not supported.
     pub fn new(spec: &TorsoSpec) -> Result<Self, String> {
         let (outputs, channels, image_height, image_width) =
             (spec.stem.outputs, spec.stem.inputs, spec.height, spec.width);
@@ -38,7 +40,7 @@ impl StemShape {
         }
         let image = format!("images of {image_height}x{image_width}x{channels}");
         if (image_width * channels) % 4 != 0 {
-            return Err(format!("{image} have rows of {} bytes, no multiple of 4", image_width * channels));
+            return Err(format!("{image} have rows of {} bytes, which is not a multiple of 4", image_width * channels));
         }
         let bands_of = |band_rows| Self { outputs, channels, image_height, image_width, band_rows };
         let whole = bands_of((image_height + 3) / 4);
@@ -62,10 +64,10 @@ impl StemShape {
         (self.height() + self.band_rows - 1) / self.band_rows
     }
 
-    /// Returns the bytes of shared memory that hold what a band sees.
+    /// Returns the bytes of shared memory that a band needs.
     ///
-    /// That is seven rows for the first row of output pixels and four more for each other one. The row below them is
-    /// for taps that only fill up.
+    /// The first row of output pixels needs seven rows of the image and each further one four more. One extra row is for
+    /// the taps that pad.
     pub fn band_bytes(&self) -> i64 {
         round_up((4 * self.band_rows + 4) * self.row() + self.margin(), 16)
     }
@@ -156,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn gray_screens_are_one_band_and_colours_take_several() {
+    fn only_images_too_large_for_shared_memory_are_split_into_bands() {
         let gray = shape(64, [210, 160, 1]).unwrap();
         assert_eq!((gray.bands(), gray.band_bytes(), gray.taps(), gray.shared_weights()), (1, 38_032, 64, 0));
         assert_eq!(shape(64, [84, 84, 3]).map(|shape| (shape.bands(), shape.tap_groups())), Ok((1, 3)));
@@ -195,7 +197,7 @@ mod tests {
     fn refuses_what_has_no_kernel() {
         for (outputs, image, reason) in [
             (48, [84, 84, 3], "48 channels, not 32 or 64"),
-            (64, [7, 5, 3], "images of 7x5x3 have rows of 15 bytes, no multiple of 4"),
+            (64, [7, 5, 3], "images of 7x5x3 have rows of 15 bytes, which is not a multiple of 4"),
             (64, [84, 84, 20], "images of 84x84x20 do not fit"),
             (64, [9, 8000, 1], "images of 9x8000x1 do not fit"),
         ] {

@@ -29,9 +29,9 @@ macro_rules! presets {
     };
 }
 
-/// Every preset: the paper's agent in its sizes, then the agents it grew from.
+/// Every preset: the paper's agent from its largest size to its smallest, then other agents.
 ///
-/// From the largest to the smallest; compiled in, so that the binary needs no directory.
+/// They are compiled in, so that the binary needs no directory.
 pub const PRESETS: &[Preset] = presets!["paper", "quick", "cpu", "tiny", "r2d2", "ngu", "agent57"];
 
 /// Presets that are other agents; they come in the sizes of the rest.

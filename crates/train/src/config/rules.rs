@@ -139,7 +139,7 @@ impl Rules {
         }
     }
 
-    /// Reports a broken rule of a section itself between these fields.
+    /// Reports a broken rule that a section itself checks, with the fields it is about.
     fn report(&mut self, section: &str, names: &[&str], problem: &Problem) {
         let paths: Vec<String> = names.iter().map(|name| format!("{section}.{name}")).collect();
         let known = fields().map(|field| field.path.as_str());

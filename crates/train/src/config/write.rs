@@ -17,9 +17,9 @@ impl Config {
         toml_text(self, |_| None)
     }
 
-    /// Reads and checks a config in a file.
+    /// Reads and checks a config file.
     ///
-    /// [`to_toml`](Self::to_toml) has written it, or it is the one in a run's directory.
+    /// It is one that [`to_toml`](Self::to_toml) wrote, or the one in a run's directory.
     ///
     /// Missing fields get their defaults, except for the last one: without it the end of the file is missing, and the
     /// defaults would make another config than the one that was written.

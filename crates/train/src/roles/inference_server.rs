@@ -107,7 +107,7 @@ impl InferenceServer {
 
     /// Hands over newer parameters.
     ///
-    /// They serve from the next batch on, or once the learner's device has finished them.
+    /// They are used from the next batch on, or once the learner's device has finished computing them.
     pub fn refresh(&self, published: PublishedParameters) -> Result<()> {
         self.inbox.send(ServerRequest::Refresh(Box::new(published))).map_err(|_| ended())
     }

@@ -1,6 +1,6 @@
 //! The roles of a run: actors, inference, learner, bandit and evaluators.
 //!
-//! Their events, their parameters and their signals are here too.
+//! Also what they share: events, published parameters and run control.
 
 pub mod actor;
 pub mod actor_env;

@@ -157,7 +157,7 @@ impl RunDirectory {
 
     /// Fails if another process has taken the run's name.
     ///
-    /// It can after the directory was moved or its lock removed.
+    /// This happens if the directory was moved or its lock removed.
     pub fn check_held(&self) -> Result<(), DirectoryError> {
         match self.lock.is_lost(&self.files.lock_file()) {
             true => Err(DirectoryError::Lost { directory: self.files.path.to_path_buf() }),

@@ -8,7 +8,7 @@ use super::durable::FileError;
 use super::lock::LockError;
 use crate::suggestion::{did_you_mean, suggest_word};
 
-/// Why a run cannot be opened.
+/// Why a run cannot be opened, created or written.
 #[derive(Debug, Error)]
 pub enum DirectoryError {
     /// The name is not valid for a directory.

@@ -87,9 +87,9 @@ impl RunFiles {
         Ok(runs.filter(|run| !run.name().is_empty() && run.is_run()).collect())
     }
 
-    /// Whether it is a run's directory.
+    /// Whether this is a run's directory.
     ///
-    /// It is even if its `run.json` is unreadable or lost: reading that reports it.
+    /// True even if its `run.json` is unreadable or lost; reading that reports it.
     pub fn is_run(&self) -> bool {
         match fs::metadata(self.description_file()) {
             Ok(_) => true,

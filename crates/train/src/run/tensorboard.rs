@@ -26,7 +26,7 @@ pub struct TensorBoardWriter {
 impl TensorBoardWriter {
     /// Starts a new file in `directory`.
     ///
-    /// The run resumes from a checkpoint with `frames` frames, or starts (`None`).
+    /// `frames` is the frame count of the checkpoint that the run resumes from, or `None` for a new run.
     ///
     /// Declares what earlier files hold after the checkpoint void, so that TensorBoard too shows one value per frame
     /// count.

@@ -1,5 +1,7 @@
-//! Requests by signals: the first Ctrl-C, SIGTERM or SIGHUP asks the run to stop, the second ends the process; SIGUSR1
-//! and SIGUSR2 ask it to save and continue.
+//! Signals that ask a run to stop or to save.
+//!
+//! The first Ctrl-C, SIGTERM or SIGHUP asks the run to stop, and the second ends the process. SIGUSR1 and SIGUSR2 ask it
+//! to save and continue.
 
 use std::io;
 use std::sync::Arc;
