@@ -83,7 +83,7 @@ impl Decide for TimedClient<'_> {
 impl ActorThread {
     /// Plays until the run stops.
     pub(crate) fn run(mut self) {
-        // A snapshot waits for every actor, so a panic must be reported to the learner thread too.
+        // The learner thread waits for every actor when it takes a snapshot: without a report of a panic, forever.
         let played = catch_unwind(AssertUnwindSafe(|| match self.role {
             Role::Actor => self.play(),
             Role::Evaluator => self.evaluate(),
